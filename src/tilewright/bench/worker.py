@@ -1,0 +1,187 @@
+"""The process that touches the GPU: it verifies candidates and races them, and may die doing so.
+
+It answers one JSON request a line (`session.Session` is the other side):
+
+    hello                       → the GPU and the versions
+    prepare  workload           → buffers, drawn inputs, float64 references
+    check    config             → a `records.Checked`
+    race     configs, policy    → a `protocol.RaceOutcome`, with progress on the way
+    measure  configs, rounds    → every configuration's samples, none dropped, beside the trusted one's
+
+A failure that leaves the CUDA context broken is answered with ``dead`` and ends the process; the
+parent starts another.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from tilewright.bench import protocol
+from tilewright.bench.channel import Message, private_stdout, receive, send
+from tilewright.bench.checking import Examiner
+from tilewright.bench.clock import GpuClock
+from tilewright.bench.gpu import detect
+from tilewright.bench.monitor import Monitor
+from tilewright.compile import hints_of
+from tilewright.errors import TilewrightError
+from tilewright.hardware import board_for_gpu
+from tilewright.languages import language_of
+from tilewright.loading import load_task
+from tilewright.records import Configuration
+from tilewright.task import Task
+
+AA_ROUNDS = 40
+FEW_ROUNDS = 5
+SLOW = 3.0
+"""`measure` times what is this much slower than the fastest only `FEW_ROUNDS` times."""
+
+
+class Worker:
+    def __init__(self, task: Task, out: IO[str]) -> None:
+        self.task, self.out = task, out
+        gpu = detect()
+        assert gpu is not None, "the worker is started on a machine with a GPU only"
+        self.board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+        self.examiner: Examiner | None = None
+
+    def hello(self, request: Message) -> Message:
+        torch.zeros(1, device="cuda")
+        return {"torch": torch.__version__, "cuda_runtime": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
+
+    def prepare(self, request: Message) -> Message:
+        self.examiner = None  # frees the last workload's memory before the next is made
+        workload = self.task.workload(request["workload"])
+        self.examiner = Examiner(self.task, workload.dims, "cuda", request["seed"])
+        return {"cases": self.examiner.described()}
+
+    def check(self, request: Message) -> Message:
+        assert self.examiner is not None
+        config = Configuration.of(request["config"])
+        return {"checked": asdict(self.examiner.check(lambda tensors: self._runner(config, tensors)))}
+
+    def race(self, request: Message) -> Message:
+        assert self.examiner is not None
+        policy = protocol.Policy(**request["policy"])
+        configs = [Configuration.of(values) for values in request["configs"]]
+        tensors = self.examiner.timing_tensors()
+        rng, monitor = np.random.default_rng(policy.seed), Monitor()
+        base = request["shipped"] if request["shipped"] is not None else 0
+        runners = [self._runner(config, tensors) for config in (*configs, configs[base])]
+        with GpuClock(runners, policy, monitor) as gpu_clock:
+            clock: protocol.Clock = gpu_clock
+            if request.get("careful"):
+                clock = Announcing(clock, lambda index: send(self.out, {"at": index}))
+            for _ in range(policy.warmup_rounds):
+                clock.round(range(len(runners)))
+            noise = protocol.aa_check(clock, base, len(configs), AA_ROUNDS, rng, tie_band=policy.tie_band)
+            outcome = protocol.race(
+                len(configs), clock, policy, cost=[tuple(cost) for cost in request["cost"]],
+                shipped=request["shipped"], rng=rng, noise=noise, on_progress=self._progress,
+            )  # fmt: skip
+        again = None if outcome.winner is None else self.examiner.check_timed(runners[outcome.winner])
+        return {"race": outcome.to_json(), "monitor": monitor.record(), "after_timing": again}
+
+    def measure(self, request: Message) -> Message:
+        """Interleaved rounds of all, for `bench/`: the slow ones leave after the first few rounds."""
+        assert self.examiner is not None
+        policy = protocol.Policy(**request["policy"])
+        tensors = self.examiner.timing_tensors()
+        runners = [self._runner(Configuration.of(values), tensors) for values in request["configs"]]
+        if self.task.trusted is not None:
+            runners.append(self.examiner.trusted_runner())
+        monitor, samples = Monitor(), [[] for _ in runners]  # type: tuple[Monitor, list[list[float]]]
+        rng, live = np.random.default_rng(policy.seed), list(range(len(runners)))
+        with GpuClock(runners, policy, monitor) as clock:
+            for done in range(request["rounds"]):
+                order = [int(index) for index in rng.permutation(live)]
+                for index, us in zip(order, clock.round(order), strict=True):
+                    samples[index].append(us)
+                if done == FEW_ROUNDS:
+                    fastest = min(float(np.median(times)) for times in samples)
+                    live = [index for index in live if float(np.median(samples[index])) < SLOW * fastest]
+                send(self.out, {"progress": {"rounds": done + 1}})
+        trusted = samples.pop() if self.task.trusted is not None else None
+        return {"samples_us": samples, "trusted_us": trusted, "monitor": monitor.record()}
+
+    def _progress(self, progress: protocol.Progress) -> None:
+        send(self.out, {"progress": asdict(progress)})
+
+    def _runner(self, config: Configuration, tensors: Mapping[str, Any]) -> Callable[[Any], None]:
+        assert self.examiner is not None
+        launch = self.task.launched(config, self.examiner.dims, tensors, self.board)
+        return language_of(launch.kernel).runner(launch, hints_of(self.task, config))
+
+
+class Announcing:
+    """A clock that runs one candidate at a time and says which: it finds the one that hangs."""
+
+    def __init__(self, clock: protocol.Clock, announce: Callable[[int], None]) -> None:
+        self.clock, self.announce = clock, announce
+
+    def round(self, order: Any) -> list[float]:
+        times = []
+        for index in order:
+            self.announce(int(index))
+            times.extend(self.clock.round([index]))
+        return times
+
+
+def serve(requests: IO[str], out: IO[str]) -> None:
+    first = receive(requests)
+    if first is None:
+        return
+    try:
+        worker = Worker(load_task(first["task"]), out)
+    except TilewrightError as error:
+        send(out, {"error": str(error), "kind": type(error).__name__})
+        return
+    send(out, {"started": True})
+    while (request := receive(requests)) is not None:
+        if not answer(worker, request, out):
+            return
+
+
+def answer(worker: Worker, request: Message, out: IO[str]) -> bool:
+    """Answers one request; False when the process is of no more use."""
+    try:
+        send(out, {"done": getattr(worker, request["do"])(request)})
+        return True
+    except TilewrightError as error:
+        send(out, {"error": str(error), "kind": type(error).__name__})
+        return True
+    except torch.cuda.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        send(out, {"failed": f"out of GPU memory: {str(error).splitlines()[0]}", "dead": False})
+        return True
+    except Exception as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        dead = context_is_broken()
+        send(out, {"failed": reason, "dead": dead})
+        return not dead
+
+
+def context_is_broken() -> bool:
+    try:
+        torch.cuda.synchronize()
+        torch.zeros(1, device="cuda").item()
+        return False
+    except Exception:
+        return True
+
+
+def main() -> None:
+    faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    serve(sys.stdin, private_stdout())
+
+
+if __name__ == "__main__":
+    main()

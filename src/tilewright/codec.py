@@ -1,0 +1,192 @@
+"""Records to strict JSON and back.
+
+`to_json` looks at values, `from_json` at the type hints of the record, so a record needs no code
+of its own. The rules:
+
+* A record is an object with all of its fields; a `Configuration` is a plain object, knob → value,
+  in its own order; a tuple is a list.
+* JSON has no infinity and no NaN. They are written as ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``),
+  which no other value can look like: a mapping whose only key is ``$float`` is refused. So
+  ``json.dumps(..., allow_nan=False)`` never fails, and the text ``"inf"`` stays a text.
+* A NumPy scalar is written as the Python number it holds.
+* Behind the hint `Any` (``WorkloadResult.race``) there is nothing to say that a list was a tuple or
+  an object a record: they come back as lists and dictionaries.
+* Everything else (bytes, sets, keys that are not text) is refused. Every error is a `ValueError` of
+  one line that names the field.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from tilewright.records import Configuration, Value
+
+Decoded = TypeVar("Decoded")
+
+_FLOAT = "$float"
+_NOT_FINITE = ("inf", "-inf", "nan")
+_SCALARS = (int, float, bool, str, NoneType)
+
+
+def to_json(record: Any) -> Any:
+    """``record`` as dictionaries, lists, text and numbers that strict JSON can hold."""
+    return _write(record, type(record).__name__)
+
+
+def from_json(kind: type[Decoded], data: Any, *, defaults: bool = False) -> Decoded:
+    """The ``kind`` (a record, or a hint such as ``dict[str, float]``) that `to_json` wrote as ``data``.
+
+    A field that is unknown, missing or of another type is a `ValueError`. With ``defaults``, a
+    missing field that has a default takes it: for reading what an older version wrote.
+    """
+    return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
+
+
+def _write(value: Any, where: str) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {_FLOAT: str(value)}
+    if isinstance(value, Mapping):
+        return _write_mapping(value, where)
+    if isinstance(value, (tuple, list)):
+        return [_write(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _write(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}
+    raise ValueError(f"{where}: {type(value).__name__} has no JSON form")
+
+
+def _write_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    for key in value:
+        if not isinstance(key, str):
+            raise ValueError(f"{where}: the key {key!r} is {type(key).__name__}, not text")
+    if list(value) == [_FLOAT]:
+        raise ValueError(f"{where}: the key '{_FLOAT}' is reserved for infinity and NaN")
+    return {key: _write(item, f"{where}.{key}") for key, item in value.items()}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Reads JSON by type hints; ``where`` is the path of the field, for the errors."""
+
+    defaults: bool
+
+    def read(self, hint: Any, data: Any, where: str) -> Any:
+        if hint is Any:
+            return self._anything(data, where)
+        if hint in _SCALARS:
+            return _scalar(hint, data, where)
+        if hint is Configuration:
+            return Configuration.of(self._mapping(Value, data, where))
+        if is_dataclass(hint):
+            return self._record(cast(type, hint), data, where)
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is tuple:
+            return self._tuple(arguments, data, where)
+        if origin in (Mapping, dict):
+            return self._mapping(arguments[1], data, where)
+        if origin is Literal:
+            return _literal(arguments, data, where)
+        if origin in (Union, UnionType):
+            return self._union(arguments, data, where)
+        raise ValueError(f"{where}: no JSON form for {hint}")
+
+    def _record(self, kind: type, data: Any, where: str) -> Any:
+        _expect(dict, "an object", data, where)
+        known = _fields(kind)
+        for name in data:
+            if name not in known:
+                raise ValueError(f"{where}: unknown field '{name}'; known: {', '.join(known)}")
+        values = {}
+        for name, (hint, optional) in known.items():
+            if name in data:
+                values[name] = self.read(hint, data[name], f"{where}.{name}")
+            elif not (optional and self.defaults):
+                raise ValueError(f"{where}: missing field '{name}'")
+        return kind(**values)
+
+    def _tuple(self, arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+        _expect(list, "a list", data, where)
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            hints: tuple[Any, ...] = (arguments[0],) * len(data)
+        else:
+            hints = arguments
+        if len(hints) != len(data):
+            raise ValueError(f"{where}: {len(data)} items, expected {len(hints)}")
+        pairs = zip(hints, data, strict=True)
+        return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
+
+    def _mapping(self, hint: Any, data: Any, where: str) -> dict[str, Any]:
+        _expect(dict, "an object", data, where)
+        return {key: self.read(hint, item, f"{where}.{key}") for key, item in data.items()}
+
+    def _union(self, members: tuple[Any, ...], data: Any, where: str) -> Any:
+        """A member of exactly the type of ``data`` goes first, so that 1 does not turn into 1.0."""
+        if type(data) in members:
+            return data
+        others = [member for member in members if member is not NoneType]
+        if len(others) == 1:
+            return self.read(others[0], data, where)
+        for member in others:
+            try:
+                return self.read(member, data, where)
+            except ValueError:
+                continue
+        names = ", ".join(getattr(member, "__name__", str(member)) for member in members)
+        raise ValueError(f"{where}: {_shown(data)} is none of {names}")
+
+    def _anything(self, data: Any, where: str) -> Any:
+        if isinstance(data, list):
+            return [self._anything(item, where) for item in data]
+        if not isinstance(data, dict):
+            return data
+        if list(data) == [_FLOAT]:
+            return _scalar(float, data, where)
+        return {key: self._anything(item, f"{where}.{key}") for key, item in data.items()}
+
+
+def _scalar(hint: type, data: Any, where: str) -> Any:
+    if type(data) is hint:
+        return data
+    if hint is float and type(data) is int and abs(data) < 2**1023:
+        return float(data)
+    if hint is float and isinstance(data, dict) and list(data) == [_FLOAT] and data[_FLOAT] in _NOT_FINITE:
+        return float(data[_FLOAT])
+    raise ValueError(f"{where}: {_shown(data)} is not {hint.__name__}")
+
+
+def _literal(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+    for choice in choices:
+        if type(choice) is type(data) and choice == data:
+            return choice
+    raise ValueError(f"{where}: {_shown(data)} is not one of {', '.join(map(repr, choices))}")
+
+
+def _expect(kind: type, name: str, data: Any, where: str) -> None:
+    if not isinstance(data, kind):
+        raise ValueError(f"{where}: {_shown(data)} is not {name}")
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@cache
+def _fields(kind: type) -> Mapping[str, tuple[Any, bool]]:
+    """Field name → its hint, and whether it has a default."""
+    hints = get_type_hints(kind)
+    return {field.name: (hints[field.name], _has_default(field)) for field in fields(kind)}
+
+
+def _has_default(field: Field[Any]) -> bool:
+    return field.default is not MISSING or field.default_factory is not MISSING

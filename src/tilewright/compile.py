@@ -1,0 +1,166 @@
+"""Compiling candidates: the front end here, the compiler as parallel child processes.
+
+The front end holds Python's lock, so it runs in this thread (10 to 50 ms a candidate) and feeds a
+pool of threads, each of which waits for one `tileiras`. Equal bytecode is compiled once. Whatever
+goes wrong with a candidate is that candidate's outcome. No GPU, no driver, no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+
+from tilewright.hardware import Board
+from tilewright.languages import language_of
+from tilewright.languages.base import Language, Lowered
+from tilewright.machine_code import MachineCodeError, read_all
+from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
+from tilewright.task import Launch, Task
+
+BUDGET_SECONDS = 10.0
+"""Wall time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One thing to compile: a configuration of a task on a workload for an architecture."""
+
+    workload: Workload
+    configuration: Configuration
+    board: Board
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A unit's outcome: the cubin and what it says, or the stage that failed."""
+
+    unit: Unit
+    built: Built | Failed
+    code: MachineCode | Failed
+
+
+def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int]]:
+    """The launch on array specifications, and the compiler hints."""
+    dims = unit.workload.dims
+    launch = task.launched(unit.configuration, dims, task.arrays(dims), unit.board)
+    return launch, hints_of(task, unit.configuration)
+
+
+def hints_of(task: Task, config: Configuration) -> dict[str, int]:
+    return {name: int(value) for name, value in task.space.split(config)[1].items() if value is not None}
+
+
+def compile_all(
+    task: Task,
+    units: Iterable[Unit],
+    *,
+    jobs: int | None = None,
+    seconds: float = BUDGET_SECONDS,
+    on_done: Callable[[Compiled], None] = lambda compiled: None,
+) -> list[Compiled]:
+    """Compiles every unit; the results stand in the units' order.
+
+    jobs: compilers at a time (default: the cores of this machine).
+    seconds: wall time for one compiler run.
+    on_done: called in this thread as units finish, for progress.
+    """
+    units = list(units)
+    done: dict[int, Compiled] = {}
+    with _Pool(jobs or os.cpu_count() or 1, seconds) as pool:
+        futures: dict[Future[Outcome], list[int]] = {}
+
+        def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
+            if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
+                built = replace(built, configuration=units[index].configuration)
+            done[index] = Compiled(units[index], built, code)
+            on_done(done[index])
+
+        for index in _largest_first(units):
+            language, lowered = _lower(task, units[index])
+            if isinstance(lowered, Failed):
+                finish(index, lowered, lowered)
+            else:
+                futures.setdefault(pool.submit(language, lowered), []).append(index)
+        for future in as_completed(futures):
+            for index in futures[future]:
+                finish(index, *future.result())
+    return [done[index] for index in range(len(units))]
+
+
+Outcome = tuple[Built | Failed, MachineCode | Failed]
+
+
+class _Pool:
+    """Threads that each wait for one compiler, and one thread that reads what they built.
+
+    Starting nvdisasm costs 0.35 s of processor time whatever it reads, so the reader takes all cubins
+    that are waiting in one run. Equal bytecode is compiled once.
+    """
+
+    def __init__(self, jobs: int, seconds: float) -> None:
+        self.seconds = seconds
+        self.compilers = ThreadPoolExecutor(jobs, "tileiras")
+        self.reader = ThreadPoolExecutor(1, "nvdisasm")
+        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
+        self.seen: dict[tuple[str, int, bytes], Future[Outcome]] = {}
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.compilers.shutdown(wait=True, cancel_futures=True)
+        self.reader.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, language: Language, lowered: Lowered) -> Future[Outcome]:
+        if lowered.identity not in self.seen:
+            outcome: Future[Outcome] = Future()
+            self.seen[lowered.identity] = outcome
+            self.compilers.submit(self._compile, language, lowered, outcome)
+        return self.seen[lowered.identity]
+
+    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
+        try:
+            built = language.assemble(lowered, self.seconds)
+            if isinstance(built, Failed):
+                outcome.set_result((built, built))
+            else:
+                self.unread.put((built, outcome))
+                self.reader.submit(self._read_waiting)
+        except BaseException as error:  # a missing compiler, a full disk: the caller's to raise
+            outcome.set_exception(error)
+
+    def _read_waiting(self) -> None:
+        waiting: list[tuple[Built, Future[Outcome]]] = []
+        while not self.unread.empty():
+            waiting.append(self.unread.get())
+        try:
+            codes = read_all([built.cubin for built, _ in waiting])
+        except BaseException as error:
+            for _, outcome in waiting:
+                outcome.set_exception(error)
+            return
+        for (built, outcome), code in zip(waiting, codes, strict=True):
+            failed = isinstance(code, MachineCodeError)
+            outcome.set_result((built, Failed("machine code", str(code)) if failed else code))  # type: ignore[arg-type]
+
+
+def _largest_first(units: list[Unit]) -> list[int]:
+    """Big tiles compile longest; started first, they do not hold up the end."""
+
+    def area(index: int) -> float:
+        product = 1.0
+        for name, value in units[index].configuration.items():
+            if name.startswith(("TILE", "BLOCK")) and isinstance(value, int):
+                product *= value
+        return -product
+
+    return sorted(range(len(units)), key=area)
+
+
+def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered | Failed]:
+    launch, hints = launch_of(task, unit)
+    language = language_of(launch.kernel)
+    return language, language.lower(launch, hints, unit.configuration, unit.board.arch)

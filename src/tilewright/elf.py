@@ -1,0 +1,196 @@
+"""The container of a cubin: a 64-bit little-endian ELF file, read with `struct`.
+
+Only what `machine_code.py` needs: the sections, the kernel's symbol and the ``nv.info`` attributes.
+Numbers of attributes and flags are those that ``nvdisasm`` and ``readelf -SW`` show for cubins of
+tileiras 13.4 and ptxas 13.4 (ABI version 8); NVIDIA does not document them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+MACHINE_CUDA = 190
+SECTION_NO_BITS = 8
+SECTION_RELOCATIONS = (4, 9)
+"""RELA and REL."""
+FLAG_EXECUTABLE = 0x4
+SYMBOL_FUNCTION = 2
+OTHER_ENTRY = 0x10
+"""STO_CUDA_ENTRY in a symbol's ``st_other``: this function is a kernel."""
+
+
+class MachineCodeError(ValueError):
+    """A cubin that cannot be read; one line, for `records.Failed(stage="machine code")`."""
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    kind: int
+    flags: int
+    info: int
+    """For a relocation section: the index of the section that it changes."""
+    size: int
+    """Bytes in memory; also of a section that occupies nothing in the file (``.nv.shared.*``)."""
+    data: bytes
+
+    @property
+    def executable(self) -> bool:
+        return self.kind != SECTION_NO_BITS and bool(self.flags & FLAG_EXECUTABLE)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The symbol of a kernel: its name, its number in the symbol table, its section's number."""
+
+    name: str
+    index: int
+    section: int
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """A cubin with exactly one kernel."""
+
+    sm: int
+    """Compute capability as one number: 80, 90, 100, 120 …"""
+    sections: tuple[Section, ...]
+    kernel: Kernel
+    attributes: Mapping[int, bytes]
+    """The ``nv.info`` attributes of the kernel: number → payload."""
+
+    def section(self, name: str) -> Section | None:
+        return next((section for section in self.sections if section.name == name), None)
+
+    def code(self) -> bytes:
+        """The instructions: the kernel's own section first, then functions that it calls."""
+        own = self.sections[self.kernel.section]
+        others = [s.data for s in self.sections if s.executable and s is not own]
+        return own.data + b"".join(sorted(others))
+
+    def host_code(self) -> tuple[bytes, ...]:
+        """The machine code for the CPU that tileiras packs beside the kernel; none from ptxas.
+
+        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster (it seems
+        to fill in the TMA descriptors), so it belongs to what the kernel does. It does not depend on
+        the kernel's name, which stands in the read-only data beside it.
+        """
+        packed = self.section(".nv.host")
+        if packed is None:
+            return ()
+        try:
+            return tuple(section.data for section in _sections(packed.data) if section.executable)
+        except (*_DAMAGE, MachineCodeError):
+            return (packed.data,)
+
+
+_DAMAGE = (struct.error, IndexError, OverflowError, UnicodeDecodeError)
+"""What reading outside of a damaged file raises."""
+
+
+def parse(image: bytes) -> Cubin:
+    """Read a cubin. Raises `MachineCodeError` unless it is whole and has exactly one kernel."""
+    if image[:4] != b"\x7fELF":
+        raise MachineCodeError(f"not a cubin: {len(image)} bytes that do not begin with the ELF mark")
+    try:
+        return _parse(image)
+    except _DAMAGE as error:
+        raise MachineCodeError(f"the cubin is truncated or damaged ({error})") from error
+
+
+def _parse(image: bytes) -> Cubin:
+    wide, order = image[4], image[5]
+    machine, flags = struct.unpack_from("<H", image, 18)[0], struct.unpack_from("<I", image, 48)[0]
+    if (wide, order, machine) != (2, 1, MACHINE_CUDA):
+        raise MachineCodeError(f"not a cubin: an ELF file for machine {machine}, not CUDA ({MACHINE_CUDA})")
+    _check_program_headers(image)
+    sections = _sections(image)
+    sm = flags >> 8 & 0xFF if image[8] >= 8 else flags & 0xFF  # the layout changed with ABI version 8
+    kernel = _only_kernel(sections)
+    return Cubin(sm, sections, kernel, _kernel_attributes(sections, kernel))
+
+
+def _check_program_headers(image: bytes) -> None:
+    """They end the file, so a cubin cut anywhere loses some of them."""
+    start = struct.unpack_from("<Q", image, 32)[0]
+    size, count = struct.unpack_from("<HH", image, 54)
+    if start + size * count > len(image):
+        raise MachineCodeError(
+            f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected"
+        )
+
+
+def _sections(image: bytes) -> tuple[Section, ...]:
+    start = struct.unpack_from("<Q", image, 40)[0]
+    count, names_index = struct.unpack_from("<HH", image, 60)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", image, start + 64 * i) for i in range(count)]
+    names = _bytes_of(image, headers[names_index])
+    return tuple(
+        Section(
+            _string(names, header[0]), header[1], header[2], header[7], header[5], _bytes_of(image, header)
+        )
+        for header in headers
+    )
+
+
+def _bytes_of(image: bytes, header: tuple[int, ...]) -> bytes:
+    kind, offset, size = header[1], header[4], header[5]
+    if kind == SECTION_NO_BITS:
+        return b""
+    if offset + size > len(image):
+        raise MachineCodeError(
+            f"the cubin is truncated: {len(image)} bytes, at least {offset + size} expected"
+        )
+    return image[offset : offset + size]
+
+
+def _only_kernel(sections: tuple[Section, ...]) -> Kernel:
+    kernels = list(_kernels(sections))
+    if not kernels:
+        raise MachineCodeError("the cubin has no kernel")
+    if len(kernels) > 1:
+        names = ", ".join(sorted(kernel.name for kernel in kernels))
+        raise MachineCodeError(f"the cubin has {len(kernels)} kernels, one is expected: {names}")
+    return kernels[0]
+
+
+def _kernels(sections: tuple[Section, ...]) -> Iterator[Kernel]:
+    by_name = {section.name: section.data for section in sections}
+    symbols, names = by_name.get(".symtab", b""), by_name.get(".strtab", b"")
+    for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", symbols)):
+        name, info, other, section = entry[:4]
+        if info & 0xF == SYMBOL_FUNCTION and other & OTHER_ENTRY and sections[section].executable:
+            yield Kernel(_string(names, name), index, section)
+
+
+def _kernel_attributes(sections: tuple[Section, ...], kernel: Kernel) -> dict[int, bytes]:
+    """The file-wide section (registers, stack) has an entry for each function and names it by its
+    symbol's number, whose high byte is left to flags; the kernel's own section holds the rest.
+    """
+    by_name = {section.name: section.data for section in sections}
+    found: dict[int, bytes] = {}
+    for number, payload in _attributes(by_name.get(".nv.info", b"")):
+        if len(payload) == 8 and struct.unpack_from("<I", payload)[0] & 0xFFFFFF == kernel.index:
+            found[number] = payload[4:]
+    found.update(_attributes(by_name.get(".nv.info." + kernel.name, b"")))
+    return found
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and payload of each attribute. Format 4 carries its size; the others hold two bytes."""
+    position = 0
+    while position < len(data):
+        form, number, value = struct.unpack_from("<BBH", data, position)
+        size = value if form == 4 else 0
+        payload = data[position + 4 : position + 4 + size] if form == 4 else data[position + 2 : position + 4]
+        yield number, payload
+        position += 4 + size
+
+
+def _string(table: bytes, start: int) -> str:
+    end = table.find(b"\0", start)
+    if end < 0:
+        raise IndexError("a name is cut off")
+    return table[start:end].decode()

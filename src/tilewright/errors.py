@@ -1,0 +1,58 @@
+"""Every error that Tilewright raises on purpose.
+
+    TilewrightError
+    ├── RequestError            the request is wrong (exit code 2)
+    │   ├── TaskError           a task file that cannot be used
+    │   ├── SpaceError          a space or a configuration that cannot be used
+    │   └── UnknownChoice       a name that is not among the choices
+    └── MachineError            this machine cannot do it (exit code 3)
+        ├── CompilerMissing     tileiras or nvdisasm is not installed
+        ├── NoGpu               a GPU is needed and there is none
+        └── StorageError        a result cannot be written
+
+What goes wrong with one *candidate* is not an error but a value: `records.Failed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class TilewrightError(Exception):
+    """The message is one line for a person: what is wrong, and the fix or the choices."""
+
+    exit_code = 2
+
+
+class RequestError(TilewrightError):
+    exit_code = 2
+
+
+class TaskError(RequestError):
+    pass
+
+
+class SpaceError(RequestError):
+    pass
+
+
+class UnknownChoice(RequestError):
+    def __init__(self, kind: str, given: object, known: Iterable[object]):
+        choices = ", ".join(str(choice) for choice in known) or "none"
+        super().__init__(f"unknown {kind} '{given}'; known: {choices}")
+
+
+class MachineError(TilewrightError):
+    exit_code = 3
+
+
+class CompilerMissing(MachineError):
+    pass
+
+
+class NoGpu(MachineError):
+    pass
+
+
+class StorageError(MachineError):
+    pass

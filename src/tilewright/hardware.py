@@ -1,0 +1,412 @@
+"""What each architecture and each board has, with sources, and where to look it up.
+
+`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per
+SM, the tensor path to expect); `boards.Board` holds the rates of one product. Where the material
+that we started from contradicts a better source, `RESOLVED` says what was said, what is right and
+who says so.
+
+Sizes are in bytes; 1 KiB is 1024 bytes, which is what NVIDIA's tables call KB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from tilewright.boards import BOARDS, Board
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.records import TensorPath
+
+__all__ = [
+    "ARCHITECTURES",
+    "BOARDS",
+    "RESOLVED",
+    "Architecture",
+    "Board",
+    "Occupancy",
+    "Resolved",
+    "architecture",
+    "attainable_ctas",
+    "board",
+    "board_for_gpu",
+    "default_board",
+]
+
+KIB = 1024
+WARP = 32
+"""Threads per warp."""
+MAX_THREADS_PER_CTA = 1024
+REGISTER_GRANULE = 256
+"""Registers are given to a warp in units of 256 (cuda_occupancy.h)."""
+SHARED_GRANULE = 128
+"""Shared memory is given to a CTA in units of 128 bytes (cuda_occupancy.h, 8.0 and newer)."""
+SUB_PARTITIONS = 4
+"""Quarters of an SM, each with a quarter of the registers (cuda_occupancy.h)."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The limits of one SM, and what the tile compiler is expected to use on it."""
+
+    name: str
+    """As tileiras and Tilewright call it: ``sm_90``."""
+    family: str
+    shared_bytes_per_sm: int
+    """Shared memory that the CTAs of one SM can hold together, with their reserved part."""
+    shared_bytes_per_cta: int
+    """Most that one CTA can have, by opt-in."""
+    max_ctas_per_sm: int
+    max_warps_per_sm: int
+    tensor_path: TensorPath
+    """The instructions that a bfloat16 product should use; a slower family is a finding."""
+    clusters: tuple[int, ...]
+    """Values of num_ctas worth trying; always holds 1 (K9, X-10)."""
+    portable_cluster: int
+    """Largest cluster that every board of the architecture can launch; 1 where there is none."""
+    tma: bool
+    multicast: bool
+    """Whether TMA can write one tile to several CTAs of a cluster at full speed."""
+    sources: Mapping[str, str] = field(hash=False, repr=False)
+    """Field → where its value comes from; "assumed" marks what no public document states."""
+    registers_per_sm: int = 65536
+    """32-bit registers."""
+    max_registers_per_thread: int = 255
+    reserved_shared_per_cta: int = KIB
+    """Shared memory that the driver keeps for itself in each CTA."""
+
+    @property
+    def number(self) -> int:
+        """Compute capability as one number: 90."""
+        return int(self.name.removeprefix("sm_"))
+
+    @property
+    def max_cluster(self) -> int:
+        """Largest num_ctas worth trying."""
+        return max(self.clusters)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The fields whose value is assumed from the nearest relative."""
+        return tuple(name for name, source in self.sources.items() if source.startswith("assumed"))
+
+
+_GUIDE = "CUDA Programming Guide 13, tables of technical specifications per compute capability"
+_OCCUPANCY = "cuda_occupancy.h of CUDA 13.4"
+_PTXAS = "ptxas 13.4: largest .minnctapersm that it accepts"
+_REQUIRES = "ptxas 13.4: targets that it accepts the instruction for"
+_OBSERVED = "bfloat16 128×128×64 matmul compiled by tileiras 13.4.92 for each target, 2026-11-21"
+_K9 = "requirements K9, X-10: larger values are ignored (sm_80) or find no multicast (sm_120)"
+
+
+def _architecture(
+    name: str,
+    family: str,
+    shared_kib: int,
+    ctas: int,
+    warps: int,
+    path: TensorPath,
+    *,
+    sources: Mapping[str, str] | None = None,
+) -> Architecture:
+    """One row: shared memory per SM in KiB (a CTA can have 1 KiB less), CTAs and warps per SM."""
+    number = int(name.removeprefix("sm_"))
+    multicast = 90 <= number < 120
+    stated = {
+        "registers_per_sm": _GUIDE, "max_registers_per_thread": _GUIDE,
+        "shared_bytes_per_sm": f"{_GUIDE}; {_OCCUPANCY}", "shared_bytes_per_cta": _GUIDE,
+        "reserved_shared_per_cta": "CUDA Programming Guide: 1 KB per thread block is reserved",
+        "max_ctas_per_sm": f"{_OCCUPANCY}; {_PTXAS}", "max_warps_per_sm": f"{_GUIDE}; {_PTXAS}",
+        "tensor_path": _OBSERVED, "clusters": _K9, "tma": _REQUIRES,
+        "portable_cluster": "CUDA Programming Guide, thread block clusters: 8 is portable",
+        "multicast": "ptxas 13.4 advises it for sm_90a, 100, 103, 107 and 110 only",
+    }  # fmt: skip
+    return Architecture(
+        name=name, family=family, tensor_path=path,
+        shared_bytes_per_sm=shared_kib * KIB, shared_bytes_per_cta=(shared_kib - 1) * KIB,
+        max_ctas_per_sm=ctas, max_warps_per_sm=warps,
+        clusters=(1, 2, 4) if multicast else (1,), portable_cluster=8 if number >= 90 else 1,
+        tma=number >= 90, multicast=multicast, sources=stated | dict(sources or {}),
+    )  # fmt: skip
+
+
+_SM_88 = {
+    "registers_per_sm": "assumed: as every architecture since 5.0",
+    "shared_bytes_per_sm": f"assumed: as sm_86 ({_OCCUPANCY} knows 8.0 and 8.7 as the larger ones; "
+    "tileiras plans the same shared memory for both)",
+    "shared_bytes_per_cta": "assumed: as sm_86",
+    "reserved_shared_per_cta": "assumed: as sm_86",
+    "max_warps_per_sm": _PTXAS,
+}
+_SM_107 = {
+    "registers_per_sm": "assumed: as sm_103",
+    "max_warps_per_sm": _PTXAS,
+    "reserved_shared_per_cta": "assumed: as sm_103 (the guide's two limits differ by 1 KB)",
+    "clusters": "assumed: as sm_103",
+}
+_SM_110 = {"clusters": "assumed: as sm_100"}
+
+_ROWS = (
+    #             name      family            KiB  CTAs warps  bfloat16 path
+    _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA"),
+    _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA"),
+    _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA"),
+    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", sources=_SM_88),
+    _architecture("sm_89", "Ada", 100, 24, 48, "HMMA"),
+    _architecture("sm_90", "Hopper", 228, 32, 64, "HGMMA"),
+    _architecture("sm_100", "Blackwell", 228, 32, 64, "UTCMMA"),
+    _architecture("sm_103", "Blackwell Ultra", 228, 32, 64, "UTCMMA"),
+    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", sources=_SM_107),
+    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", sources=_SM_110),
+    _architecture("sm_120", "Blackwell (RTX)", 100, 24, 48, "HMMA"),
+    _architecture("sm_121", "Blackwell (GB10)", 100, 24, 48, "HMMA"),
+)
+
+ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for row in _ROWS})
+"""Name → architecture: every target of tileiras 13.4."""
+
+_DEFAULT_BOARD = {
+    "sm_80": "A100-80GB",
+    "sm_86": "A10",
+    "sm_87": "Jetson AGX Orin",
+    "sm_88": "sm_88 (assumed)",
+    "sm_89": "L40S",
+    "sm_90": "H200",
+    "sm_100": "B200",
+    "sm_103": "B300",
+    "sm_107": "sm_107 (assumed)",
+    "sm_110": "Jetson Thor",
+    "sm_120": "RTX 5090",
+    "sm_121": "GB10",
+}
+
+
+# --- looking up -----------------------------------------------------------------------------
+
+
+def architecture(name: str) -> Architecture:
+    """The architecture called ``name``; raises UnknownChoice with all of them."""
+    found = ARCHITECTURES.get(name)
+    if found is not None:
+        return found
+    base = name[:-1]
+    if name.endswith(("a", "f")) and base in ARCHITECTURES:
+        raise RequestError(
+            f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}"
+        )
+    raise UnknownChoice("architecture", name, ARCHITECTURES)
+
+
+def board(name: str) -> Board:
+    """The board called ``name``; raises UnknownChoice with all of them."""
+    if name not in BOARDS:
+        raise UnknownChoice("board", name, BOARDS)
+    return BOARDS[name]
+
+
+def default_board(arch: str | Architecture) -> Board:
+    """The board that stands for an architecture when only that is known.
+
+    The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but
+    half the tensor rate), H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the
+    one that K9 and TileGym tune for). sm_88 and sm_107 have no documented board: theirs are
+    assumed from the nearest relative, and say so.
+    """
+    name = arch.name if isinstance(arch, Architecture) else architecture(arch).name
+    return BOARDS[_DEFAULT_BOARD[name]]
+
+
+_GPU_NAMES = (
+    (r"A[18]00.*40GB", "A100-40GB"),
+    (r"\bA[18]00\b", "A100-80GB"),
+    (r"\bA30\b", "A30"),
+    (r"\bA10\b", "A10"),
+    (r"\bRTX 3090$", "RTX 3090"),
+    (r"\bOrin\b", "Jetson AGX Orin"),
+    (r"\bL40S\b", "L40S"),
+    (r"\bL4\b", "L4"),
+    (r"\bRTX 4090\b", "RTX 4090"),
+    (r"\bGH200\b", "GH200"),
+    (r"\bH[18]00 PCIe\b", "H100 PCIe"),
+    (r"\bH[18]00\b", "H100 SXM"),
+    (r"\bH200\b", "H200"),
+    (r"\bH20\b", "H20"),
+    (r"\bGB200\b", "GB200"),
+    (r"\bB200\b", "B200"),
+    (r"\bGB300\b", "GB300"),
+    (r"\bB300\b", "B300"),
+    (r"\bThor\b", "Jetson Thor"),
+    (r"\bRTX 5080\b", "RTX 5080"),
+    (r"\bRTX 5090\b", "RTX 5090"),
+    (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"),
+    (r"\bGB10\b", "GB10"),
+)
+"""Pattern in the driver's marketing name → board; the first match counts."""
+
+_VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
+"""Words that mark a slower relative, or a slice, of the board that the name otherwise matches."""
+
+
+def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
+    """The board behind the driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
+
+    A name that is not known, a slice (MIG) and a variant (laptop, NVL, fewer SMs) get an estimate:
+    the rates of the known board, or of ``arch``'s default board, scaled by the SMs that the device
+    reports; its sources then start with "assumed". Raises UnknownChoice for an unknown name where
+    ``arch`` (such as ``sm_90``) is not given either.
+    """
+    if sms <= 0 or memory_bytes <= 0:
+        raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
+    named = _named(gpu_name)
+    if named is not None and sms == named.sms and not _VARIANT.search(gpu_name):
+        return named
+    if named is None and arch is None:
+        raise UnknownChoice("GPU", gpu_name, BOARDS)
+    return _scaled(named or default_board(arch or ""), gpu_name, sms, memory_bytes)
+
+
+def _named(gpu_name: str) -> Board | None:
+    for pattern, name in _GPU_NAMES:
+        if re.search(pattern, gpu_name):
+            return BOARDS[name]
+    return None
+
+
+def _scaled(base: Board, gpu_name: str, sms: int, memory_bytes: int) -> Board:
+    """``base`` with ``sms`` SMs. Bandwidth and L2 shrink in the same proportion, but never grow."""
+    share = sms / base.sms
+    source = f"assumed: {base.name} scaled by {sms} of {base.sms} SMs"
+    queried = "queried from the device"
+    return replace(
+        base,
+        name=gpu_name,
+        sms=sms,
+        memory_bytes=memory_bytes,
+        bandwidth_gbs=base.bandwidth_gbs * min(share, 1),
+        l2_bytes=int(base.l2_bytes * min(share, 1)),
+        tensor_tflops={dtype: rate * share for dtype, rate in base.tensor_tflops.items()},
+        fp32_tflops=base.fp32_tflops * share,
+        measured={},
+        sources=dict.fromkeys(base.sources, source) | {"sms": queried, "memory_bytes": queried},
+    )
+
+
+# --- occupancy ------------------------------------------------------------------------------
+
+Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many CTAs of a kernel fit on one SM at a time; 0 where it cannot be launched."""
+
+    ctas: int
+    limited_by: Resource
+    why: str
+
+
+def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_bytes: int) -> Occupancy:
+    """CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
+
+    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h): registers go to warps
+    in units of 256 within each quarter of the SM, shared memory to CTAs in units of 128 bytes with
+    1 KiB reserved in each. Tensor memory and barriers are not counted. Raises RequestError where a
+    number is negative or there are no threads.
+    """
+    if registers < 0 or threads < 1 or shared_bytes < 0:
+        raise RequestError(
+            f"no such kernel: {registers} registers, {threads} threads, {shared_bytes} bytes of shared memory"
+        )
+    refused = _refused(arch, registers, threads, shared_bytes)
+    if refused is not None:
+        return refused
+    warps = _ceil(threads, WARP)
+    fits: dict[Resource, int] = {
+        "registers": _fit_registers(arch, registers, warps),
+        "shared memory": arch.shared_bytes_per_sm // _shared_of_one(arch, shared_bytes),
+        "threads": arch.max_warps_per_sm // warps,
+        "CTAs": arch.max_ctas_per_sm,
+    }
+    tightest = min(fits, key=lambda resource: fits[resource])
+    counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
+    ctas = fits[tightest]
+    return Occupancy(ctas, tightest, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")
+
+
+def _refused(arch: Architecture, registers: int, threads: int, shared_bytes: int) -> Occupancy | None:
+    """The limits that one CTA or one thread must keep, before any are counted."""
+    if threads > MAX_THREADS_PER_CTA:
+        return Occupancy(0, "threads", f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")
+    if registers > arch.max_registers_per_thread:
+        most = arch.max_registers_per_thread
+        return Occupancy(0, "registers", f"{registers} registers > {most} per thread")
+    if shared_bytes > arch.shared_bytes_per_cta:
+        kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
+        return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
+    return None
+
+
+def _fit_registers(arch: Architecture, registers: int, warps: int) -> int:
+    """CTAs of ``warps`` warps whose registers fit; a warp takes at least one granule."""
+    per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
+    warps_that_fit = arch.registers_per_sm // SUB_PARTITIONS // per_warp * SUB_PARTITIONS
+    return warps_that_fit // warps
+
+
+def _shared_of_one(arch: Architecture, shared_bytes: int) -> int:
+    return _ceil(shared_bytes + arch.reserved_shared_per_cta, SHARED_GRANULE) * SHARED_GRANULE
+
+
+def _ceil(amount: int, unit: int) -> int:
+    return -(-amount // unit)
+
+
+# --- contradictions, resolved ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One number that the requirements state wrongly, or twice."""
+
+    target: str
+    """An architecture or a board."""
+    field: str
+    said: int
+    by: str
+    right: int
+    why: str
+    source: str
+
+
+_K9_SHARED = "K9, shared memory per SM"
+_K9_CTAS = "K9, max CTAs/SM, 32 in every column"
+_K9_SMS = "K9, SMs (as printed)"
+
+RESOLVED: tuple[Resolved, ...] = (
+    Resolved("B200", "sms", 128, _K9_SMS, 148, "148 (the wiki) is what the driver reports",
+             "CUDA device properties"),
+    Resolved("RTX 5090", "sms", 84, _K9_SMS, 170, "84 is the RTX 5080",
+             "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix"),
+    Resolved("A10", "sms", 108, _K9_SMS + ", column sm80/86", 72, "108 is the A100 only",
+             "NVIDIA A10 product brief"),
+    Resolved("sm_120", "shared_bytes_per_sm", 128 * KIB,
+             _K9_SHARED + " (and the Blackwell Tuning Guide)", 100 * KIB,
+             "128 KB is L1 cache and shared memory together; CTAs can have 100 of it",
+             f"{_GUIDE}; {_OCCUPANCY}"),
+    Resolved("sm_120", "shared_bytes_per_cta", 128 * KIB, _K9_SHARED, 99 * KIB,
+             "one CTA can have 99 KiB: 100 per SM less 1 reserved", _GUIDE),
+    Resolved("sm_86", "shared_bytes_per_sm", 164 * KIB, _K9_SHARED + ", column sm80/86", 100 * KIB,
+             "164 KB is 8.0 (and 8.7) only", f"{_GUIDE}; {_OCCUPANCY}"),
+    Resolved("sm_86", "max_ctas_per_sm", 32, _K9_CTAS, 16, "32 is 8.0, 9.0, 10.0 and 10.3",
+             f"{_OCCUPANCY}; {_PTXAS}"),
+    Resolved("sm_89", "max_ctas_per_sm", 32, _K9_CTAS, 24, "32 is 8.0, 9.0, 10.0 and 10.3",
+             f"{_OCCUPANCY}; {_PTXAS}"),
+    Resolved("sm_120", "max_ctas_per_sm", 32, _K9_CTAS + " (and the Blackwell Tuning Guide)", 24,
+             "the occupancy calculator and the assembler agree on 24", f"{_OCCUPANCY}; {_PTXAS}"),
+    Resolved("sm_120", "portable_cluster", 1, "K9, num_ctas 1 only", 8,
+             "clusters launch (X-10), without multicast: not worth trying, but not an error",
+             "cutile-facts 7.1 and 7.2; " + _REQUIRES),
+)  # fmt: skip
+"""The contradictions of K9 and X-10 and how they are decided."""

@@ -1,0 +1,98 @@
+"""`tilewright inspect`: what the machine code of each configuration says, on any architecture, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.classify import classify
+from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.hardware import Board, default_board
+from tilewright.progress import Progress, silent
+from tilewright.records import Bound, Candidate, Configuration, Workload
+from tilewright.screen import candidate_of, screen
+from tilewright.task import Task
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """One configuration on one architecture and workload."""
+
+    arch: str
+    board: Board
+    workload: Workload
+    bound: Bound
+    candidate: Candidate
+
+    def to_json(self) -> dict[str, Any]:
+        """The element of `inspect --json`; scripts rely on these names."""
+        code, predicted = self.candidate.code, self.candidate.predicted
+        return {
+            "config": dict(self.candidate.configuration),
+            "arch": self.arch,
+            "board": self.board.name,
+            "workload": self.workload.name,
+            "status": self.candidate.status,
+            "reason": self.candidate.reason,
+            "registers": code.registers if code else None,
+            "stack_bytes": code.stack_bytes if code else None,
+            "shared_bytes": code.shared_bytes if code else None,
+            "local_loads": code.local_loads if code else None,
+            "local_stores": code.local_stores if code else None,
+            "tensor_path": code.tensor_path if code else None,
+            "tensor_instructions": code.tensor_instructions if code else None,
+            "copies": dict(code.copies) if code else None,
+            "threads": code.threads if code else None,
+            "cluster": code.cluster if code else None,
+            "code_hash": code.code_hash if code else None,
+            "compile_seconds": self.candidate.compile_seconds,
+            "predicted_us": predicted.us if predicted else None,
+            "predicted_why": predicted.why if predicted else None,
+            "bound": self.bound.kind,
+            "bound_why": self.bound.why,
+            "speed_of_light_us": self.bound.speed_of_light_us,
+        }
+
+
+def inspect(
+    task: Task,
+    archs: Sequence[str],
+    *,
+    config: Configuration | None = None,
+    workload: str | None = None,
+    jobs: int | None = None,
+    seconds: float = BUDGET_SECONDS,
+    progress: Progress = silent,
+) -> tuple[Inspected, ...]:
+    """Every configuration of the space (or only ``config``) for each architecture.
+
+    workload: the one to build for; the task's first where none is named.
+    Raises UnknownChoice for an architecture or a workload that does not exist.
+    """
+    chosen = task.workload(workload) if workload else task.selected(None)[0]
+    boards = [default_board(arch) for arch in archs]
+    units = [Unit(chosen, one, board) for board in boards for one in _configurations(task, board, chosen, config)]
+    finished = 0
+
+    def count(compiled: Compiled) -> None:
+        nonlocal finished
+        finished += 1
+        progress("compile", finished, len(units), str(compiled.unit.configuration))
+
+    compiled = compile_all(task, units, jobs=jobs, seconds=seconds, on_done=count)
+    rows = []
+    for board in boards:
+        bound = classify(task.work(chosen.dims), task.traffic(chosen.dims), task.compute_dtype, board)
+        mine = [one for one in compiled if one.unit.board.arch == board.arch]
+        screened = screen(task, chosen, board, bound, mine)
+        rows += [Inspected(board.arch, board, chosen, bound, candidate_of(one, screened)) for one in mine]
+    return tuple(rows)
+
+
+def _configurations(
+    task: Task, board: Board, workload: Workload, config: Configuration | None
+) -> tuple[Configuration, ...]:
+    if config is not None:
+        return (config,)
+    return task.space.configurations(int(board.arch.removeprefix("sm_")), workload.dims)

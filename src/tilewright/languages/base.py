@@ -1,0 +1,53 @@
+"""What a kernel language must offer: recognise, lower, assemble, and launch.
+
+`lower` runs in the parent process and is quick (the language's own front end); `assemble` starts
+the compiler as a child process and may run in many threads at once; `runner` is the only part
+that touches a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tilewright.records import Built, Configuration, Failed
+from tilewright.task import Launch
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A configuration after the front end: what the compiler gets."""
+
+    configuration: Configuration
+    arch: str
+    symbol: str
+    code: bytes
+    opt_level: int
+
+    @property
+    def identity(self) -> tuple[str, int, bytes]:
+        """Equal identity, equal cubin: compiled once."""
+        return (self.arch, self.opt_level, self.code)
+
+
+class Language(Protocol):
+    name: str
+
+    def owns(self, kernel: Any) -> bool: ...
+
+    def lower(
+        self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str
+    ) -> Lowered | Failed: ...
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        """Compiles within ``seconds`` of wall time; a crash or a time-out is a `Failed`."""
+        ...
+
+    def remember(self, built: Sequence[Built]) -> int:
+        """Puts cubins where the language's own launch will find them; how many were put."""
+        ...
+
+    def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
+        """A function of a CUDA stream that launches once."""
+        ...

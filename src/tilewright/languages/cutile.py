@@ -1,0 +1,197 @@
+"""cuTile: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
+
+Compiling needs neither a driver nor torch. The public route is `export_kernel(...,
+output_format="tileir_bytecode")`; the two private things this file relies on (the parameters'
+annotations and the disk cache) stand in `cutile_private`, with a version check and a fallback.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cuda.tile as ct
+from cuda.tile import compilation
+
+from tilewright.languages import cutile_private as private
+from tilewright.languages.base import Lowered
+from tilewright.languages.toolchain import Tool, find_tileiras
+from tilewright.machine_code import remarks
+from tilewright.records import Built, Configuration, Failed
+from tilewright.task import ArraySpec, Launch
+
+DTYPES = {
+    name: getattr(ct, "bool_" if name == "bool" else name)
+    for name in (
+        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+        "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
+    )
+}  # fmt: skip
+
+DIVISOR = 16
+"""A launch specialises on divisibility by 16: of the base address in bytes, of extents in elements and
+of strides in bytes (observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0)."""
+
+
+class CuTile:
+    name = "cutile"
+
+    def owns(self, kernel: Any) -> bool:
+        return isinstance(kernel, ct.kernel)
+
+    def lower(self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str) -> Lowered | Failed:
+        try:
+            kernel = launch.kernel.replace_hints(**hints)
+            signature = signature_of(kernel, launch.args)
+            buffer = io.BytesIO()
+            compilation.export_kernel(
+                kernel,
+                [signature],
+                buffer,
+                gpu_code=arch,
+                output_format="tileir_bytecode",
+                bytecode_version=bytecode_version(find_tileiras()),
+            )
+        except ct.TileError as error:
+            return Failed("front end", _one_line(error, launch))
+        except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
+            return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
+        return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), hints.get("opt_level", 3))
+
+    def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
+        tool = find_tileiras()
+        with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
+            source, cubin, notes = (Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
+            source.write_bytes(lowered.code)
+            command = [str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch]
+            command += [f"-O{lowered.opt_level}", "--lineinfo"]
+            command += ["--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}"]
+            started = time.perf_counter()
+            try:
+                done = subprocess.run(command, env=tool.environment(), capture_output=True, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return Failed("compile", f"tileiras took longer than its budget of {seconds:g} s")
+            elapsed = time.perf_counter() - started
+            if done.returncode != 0 or not cubin.exists():
+                return Failed("compile", compiler_message(done.returncode, done.stderr.decode(errors="replace")))
+            text = notes.read_text(errors="replace") if notes.exists() else ""
+            built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
+            return replace(
+                built,
+                remarks=remarks(text),
+                cache_key=private.cache_key(tool, lowered.arch, lowered.opt_level, lowered.code),
+            )
+
+    def remember(self, built: Sequence[Built]) -> int:
+        return private.store([one for one in built if one.cache_key])
+
+    def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
+        kernel = launch.kernel.replace_hints(**hints)
+        return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
+
+
+def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
+    """The signature that a launch with ``args`` would compile for.
+
+    Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to fresh, aligned,
+    row-major arrays, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
+    """
+    convention = compilation.CallingConvention.cutile_python_v1()
+    if any(not isinstance(arg, (ArraySpec, bool, int, float)) for arg in args):
+        return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), convention)
+    annotations = private.parameter_annotations(kernel)
+    if len(annotations) != len(args):
+        raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
+    parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
+    if any(any(extent is not None for extent in getattr(p, "shape_constant", ())) for p in parameters):
+        convention = compilation.CallingConvention.cutile_python_v2()
+    signature = compilation.KernelSignature(parameters, convention)
+    return signature.with_mangled_symbol(private.function_name(kernel))
+
+
+def _constraint(arg: Any, annotation: private.Annotation) -> Any:
+    if isinstance(arg, ArraySpec):
+        return _array_constraint(arg, annotation)
+    if annotation.constant:
+        return compilation.ConstantConstraint(arg)
+    if isinstance(arg, bool):
+        return compilation.ScalarConstraint(ct.bool_)
+    if isinstance(arg, float):
+        return compilation.ScalarConstraint(ct.float32)
+    return compilation.ScalarConstraint(annotation.scalar_dtype or ct.int32)
+
+
+def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
+    stride_divisor = max(1, DIVISOR * 8 // DTYPES[array.dtype].bitwidth)
+    static_shape = {axis % array.ndim for axis in annotation.static_shape}
+    static_stride = {axis % array.ndim for axis in annotation.static_stride}
+    axes = range(array.ndim)
+    if static_stride:
+        constant = [array.strides[axis] if axis in static_stride else None for axis in axes]
+    else:
+        constant = [1 if array.strides[axis] == 1 else None for axis in axes]
+    return compilation.ArrayConstraint(
+        DTYPES[array.dtype],
+        array.ndim,
+        index_dtype=annotation.index_dtype or ct.int32,
+        stride_lower_bound_incl=0,
+        alias_groups=(),
+        may_alias_internally=False,
+        stride_constant=constant,
+        shape_constant=[array.shape[axis] if axis in static_shape else None for axis in axes],
+        stride_divisible_by=[
+            stride_divisor if constant[axis] is None and array.strides[axis] % stride_divisor == 0 else 1
+            for axis in axes
+        ],
+        shape_divisible_by=[
+            DIVISOR if axis not in static_shape and array.shape[axis] % DIVISOR == 0 else 1 for axis in axes
+        ],
+        base_addr_divisible_by=DIVISOR,
+    )
+
+
+def bytecode_version(tool: Tool) -> str | None:
+    """The newest bytecode that both sides speak; None lets cuda-tile probe (it starts the compiler)."""
+    return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
+
+
+_LOCATED = re.compile(r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE)
+_ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
+
+
+def compiler_message(returncode: int, stderr: str) -> str:
+    """One line from what tileiras printed, with the source line where it gives one."""
+    if returncode < 0:
+        return f"tileiras was killed by signal {-returncode}"
+    for line in stderr.splitlines():
+        if found := _LOCATED.search(line):
+            return f"{Path(found['file']).name}:{found['line']}: {found['text'].strip()}"
+    texts = [found["text"].strip() for line in stderr.splitlines() if (found := _ERROR.search(line))]
+    said = texts[0] if texts else _first_line(stderr) or "nothing on its error channel"
+    hint = _toolkit_hint() if returncode == 5 else ""
+    return f"tileiras returned {returncode}: {said}{hint}"
+
+
+def _toolkit_hint() -> str:
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        if os.environ.get(name):
+            return f" ({name}={os.environ[name]} may hold another toolkit version: unset it)"
+    return ""
+
+
+def _one_line(error: Any, launch: Launch) -> str:
+    """A front-end error as one line that starts with its place in the source."""
+    place = private.error_place(error)
+    return f"{place}{_first_line(private.error_text(error))}"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

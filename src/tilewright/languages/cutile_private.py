@@ -1,0 +1,120 @@
+"""Everything of cuda-tile that is not public, in one place, with a version check and a fallback.
+
+Known versions: 1.7.x. With another version Tilewright still compiles and launches; the launch then
+compiles once more because the cubin cannot be put into cuTile's own disk cache.
+"""
+
+from __future__ import annotations
+
+import time
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import cuda.tile as ct
+
+from tilewright.languages.toolchain import Tool
+from tilewright.records import Built
+
+KNOWN = ("1.7.",)
+BYTECODE_VERSIONS = ((13, 1), (13, 2), (13, 3), (13, 4))
+"""Bytecode versions that cuda-tile 1.7 writes without development features."""
+
+
+def version() -> str:
+    return metadata.version("cuda-tile")
+
+
+def is_known() -> bool:
+    return version().startswith(KNOWN)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What a kernel says of one parameter."""
+
+    constant: bool = False
+    scalar_dtype: Any = None
+    index_dtype: Any = None
+    static_shape: tuple[int, ...] = ()
+    static_stride: tuple[int, ...] = ()
+
+
+def parameter_annotations(kernel: Any) -> tuple[Annotation, ...]:
+    """From the Python function's own type hints, which are public; only finding the function is not."""
+    function = python_function(kernel)
+    hints = typing.get_type_hints(function, include_extras=True)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return tuple(_annotation(hints.get(name)) for name in names)
+
+
+def _annotation(hint: Any) -> Annotation:
+    marks = getattr(hint, "__metadata__", ())
+    array = next((mark for mark in marks if isinstance(mark, ct.ArrayAnnotation)), None)
+    scalar = next((mark for mark in marks if type(mark).__name__ == "ScalarAnnotation"), None)
+    return Annotation(
+        constant=any(isinstance(mark, ct.ConstantAnnotation) for mark in marks),
+        scalar_dtype=scalar.dtype if scalar else None,
+        index_dtype=array.index_dtype if array else None,
+        static_shape=array.static_shape_dims if array else (),
+        static_stride=array.static_stride_dims if array else (),
+    )
+
+
+def python_function(kernel: Any) -> Any:
+    return kernel._pyfunc
+
+
+def function_name(kernel: Any) -> str:
+    return str(python_function(kernel).__name__)
+
+
+def error_text(error: Any) -> str:
+    return str(getattr(error, "message", "") or error)
+
+
+def error_place(error: Any) -> str:
+    """``matmul.py:12: `` where a front-end error knows its place, otherwise nothing."""
+    place = getattr(error, "loc", None)
+    line, file = getattr(place, "line", None), getattr(place, "filename", None)
+    return f"{Path(file).name}:{line}: " if line and file else ""
+
+
+def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
+    """Key of a cubin in cuTile's disk cache, or None where the cache is off or its format unknown."""
+    if not is_known() or cache_directory() is None:
+        return None
+    try:
+        from cutile_cache import _cache
+    except ImportError:
+        return None
+    return str(_cache.cache_key(tool.version_text, arch, opt_level, bytecode))
+
+
+def cache_directory() -> str | None:
+    """Where cuTile keeps its cubins; None when its cache is switched off."""
+    from cuda.tile._cext import default_tile_context
+
+    directory = default_tile_context.config.cache_dir
+    return None if directory is None else str(directory)
+
+
+def store(built: Sequence[Built]) -> int:
+    """Puts cubins into cuTile's disk cache under the keys its launch will ask for."""
+    directory = cache_directory()
+    if not built or directory is None or not is_known():
+        return 0
+    from cutile_cache import _cache
+
+    for one in built:
+        notes = _cache.MetadataV1(
+            kernel_names=[one.symbol],
+            compilation_timestamp=time.time(),
+            compilation_time_seconds=one.seconds,
+            remarks="",
+        )
+        _cache.cache_store(directory, one.cache_key, one.cubin, notes.to_dict())
+    return len(built)

@@ -1,0 +1,373 @@
+"""What a cubin says about its kernel, read without a GPU.
+
+    fingerprint(cubin)      the hash of the code alone, in a millisecond: finds duplicates first
+    read(cubin)             the whole `MachineCode`
+    read_all(cubins)        the same for many; a broken one is a value among the others
+    remarks(text)           what the compiler said of each source line
+
+Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The
+instructions come from ``nvdisasm``, whose start takes 0.25 to 0.35 s whatever the size (13.5.37, a
+machine with 2 cores, 2026-11-21). `read_all` therefore hands it the kernels of one architecture as
+one raw binary: sixteen sm_90 kernels in 0.54 s, and the same opcodes as from the sixteen files.
+
+Counts are static: an instruction in a loop counts once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+from tilewright import elf
+from tilewright.elf import Cubin, MachineCodeError
+from tilewright.errors import CompilerMissing
+from tilewright.records import MachineCode, Remark, TensorPath
+
+__all__ = ["MachineCodeError", "find_nvdisasm", "fingerprint", "read", "read_all", "remarks"]
+
+REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
+FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
+REGISTERS, CLUSTER = 0x2F, 0x3D
+"""Numbers of the ``nv.info`` attributes; nvdisasm prints their names."""
+
+RESERVED_SHARED_BYTES = 1024
+"""What the driver keeps of each CTA's shared memory. From sm_90 on the ELF section includes it:
+``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
+
+INSTRUCTION_BYTES = 16
+"""Since sm_70."""
+
+DISASSEMBLY_SECONDS = 120
+
+
+def fingerprint(cubin: bytes) -> str:
+    """SHA-256 of the instructions and launch properties; starts no process.
+
+    Equal for cubins that behave alike: neither the symbol's name nor debug text (where the compiler
+    records source lines and hints) nor relocated addresses enter. The code for the CPU that tileiras
+    packs beside the kernel does, so compare cubins made for one kind of host. Raises `MachineCodeError`.
+    """
+    return _hash(elf.parse(cubin))
+
+
+def read(cubin: bytes) -> MachineCode:
+    """Everything that the cubin tells. Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
+
+    ``threads`` is 0 where the code leaves it to the launch.
+    """
+    outcome = read_all([cubin])[0]
+    if isinstance(outcome, MachineCodeError):
+        raise outcome
+    return outcome
+
+
+def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
+    """`read` for many cubins, of any architectures, with one nvdisasm for each architecture."""
+    outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
+    for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
+        group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}
+        listings = _disassembled(sm, [each.code() for each in group.values()])
+        for (i, each), opcodes in zip(group.items(), listings, strict=True):
+            outcomes[i] = opcodes if isinstance(opcodes, MachineCodeError) else _described(each, opcodes)
+    return tuple(outcome for outcome in outcomes if not isinstance(outcome, Cubin))
+
+
+def _parsed(cubin: bytes) -> Cubin | MachineCodeError:
+    try:
+        parsed = elf.parse(cubin)
+        _launch(parsed)
+    except MachineCodeError as error:
+        return error
+    return parsed
+
+
+def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
+    counts = Counter(opcode for opcode in opcodes if opcode != "NOP")  # NOP pads the end
+    path, products = _tensor_path(counts)
+    return MachineCode(
+        symbol=cubin.kernel.name,
+        sm=cubin.sm,
+        **_launch(cubin),
+        local_loads=_of_family(counts, "LDL"),
+        local_stores=_of_family(counts, "STL"),
+        tensor_path=path,
+        tensor_instructions=products,
+        copies=_copies(counts),
+        instructions=counts.total(),
+        code_hash=_hash(cubin),
+    )
+
+
+# The container ------------------------------------------------------------------------------------
+
+
+def _launch(cubin: Cubin) -> dict[str, int]:
+    """The launch properties, named as in `MachineCode`; bytes per thread (stack) and per CTA (shared)."""
+    attributes = cubin.attributes
+    if REGISTERS not in attributes:
+        raise MachineCodeError(f"the cubin does not say how many registers '{cubin.kernel.name}' needs")
+    return {
+        "registers": _number(attributes[REGISTERS]),
+        "stack_bytes": max(_number(attributes.get(kind, b"")) for kind in (FRAME_SIZE, MIN_STACK_SIZE)),
+        "shared_bytes": _shared_bytes(cubin),
+        "threads": _volume(attributes.get(REQUIRED_THREADS) or attributes.get(MAX_THREADS), 0),
+        "cluster": _volume(attributes.get(CLUSTER), 1),
+    }
+
+
+def _shared_bytes(cubin: Cubin) -> int:
+    section = cubin.section(".nv.shared." + cubin.kernel.name)
+    if section is None:
+        return 0
+    includes_reserved = any(other.name.startswith(".nv.shared.reserved.") for other in cubin.sections)
+    return max(0, section.size - (RESERVED_SHARED_BYTES if includes_reserved else 0))
+
+
+def _number(payload: bytes) -> int:
+    return int.from_bytes(payload[:4], "little")
+
+
+def _volume(payload: bytes | None, otherwise: int) -> int:
+    """x · y · z of three 32-bit words."""
+    if payload is None or len(payload) != 12:
+        return otherwise
+    x, y, z = struct.unpack("<III", payload)
+    return int(x * y * z)
+
+
+def _hash(cubin: Cubin) -> str:
+    digest = hashlib.sha256(repr((cubin.sm, sorted(_launch(cubin).items()))).encode())
+    for data in (cubin.code(), *_literals(cubin), *cubin.host_code()):
+        digest.update(struct.pack("<Q", len(data)))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _literals(cubin: Cubin) -> Iterator[bytes]:
+    """Constants that the code reads (constant bank 2 …, initialised globals), not parameters (bank 0).
+
+    A bank with relocations holds addresses, which depend on the symbols: bank 4 always does.
+    """
+    relocated = {each.info for each in cubin.sections if each.kind in elf.SECTION_RELOCATIONS and each.size}
+    for index, section in enumerate(cubin.sections):
+        bank = re.match(r"\.nv\.(constant[1-9]\d*|global\.init)", section.name)
+        if bank and index not in relocated:
+            yield bank.group().encode() + section.data
+
+
+# The instructions ---------------------------------------------------------------------------------
+
+_TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
+
+
+def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
+    """The family with the most instructions, and how many. HFMA2.MMA is no product: it is a plain FMA."""
+    families: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        base = opcode.partition(".")[0]
+        if _TENSOR.fullmatch(base):
+            families["UTCMMA" if base.startswith("UTC") else base] += count
+    if not families:
+        return "none", 0
+    family, count = families.most_common(1)[0]
+    return cast(TensorPath, family), count
+
+
+def _of_family(counts: Mapping[str, int], family: str) -> int:
+    return sum(count for opcode, count in counts.items() if opcode.partition(".")[0] == family)
+
+
+def _copies(counts: Mapping[str, int]) -> dict[str, int]:
+    copies: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        kind = _copy_kind(opcode)
+        if kind:
+            copies[kind] += count
+    return dict(sorted(copies.items()))
+
+
+_BY_WIDTH = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDGSTS", "STAS"}
+_BY_MATRICES = {"LDSM", "STSM"}
+_BY_DIMENSION = {"UTMALDG", "UTMASTG", "UTMAREDG"}
+_BY_REPEAT = {"LDTM", "STTM"}
+_PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS": "ATOMS"}
+_PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
+
+
+def _copy_kind(opcode: str) -> str | None:
+    """The kind of copy with its width; None for other instructions.
+
+    ``LDG.E.128`` → ``LDG.128``: bits for each thread, 32 where the opcode names none.
+    ``LDSM.16.M88.4`` → ``LDSM.128``: likewise (four 32-bit registers).
+    ``UTMALDG.2D.MULTICAST.2CTA`` → ``UTMALDG.2D.MULTICAST``. ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
+    """
+    base, *modifiers = opcode.split(".")
+    if base in _BY_WIDTH:
+        return f"{base}.{_width(modifiers)}"
+    if base in _BY_MATRICES:
+        return f"{base}.{_matrix_width(modifiers)}"
+    if base in _BY_DIMENSION:
+        kept = [m for m in modifiers if re.fullmatch(r"\dD|MULTICAST", m)]
+        return ".".join([base, *kept])
+    if base in _BY_REPEAT:
+        return ".".join([base, *(m for m in modifiers if re.fullmatch(r"x\d+", m))])
+    return _PLAIN.get(base)
+
+
+def _width(modifiers: Sequence[str]) -> int:
+    """Bits for each thread, of the modifier that is a width: ``64``, ``U8``; not ``LTC128B``."""
+    widths = [int(m.lstrip("US")) for m in modifiers if re.fullmatch(r"[US]?(8|16|32|64|128|256)", m)]
+    return widths[-1] if widths else 32
+
+
+def _matrix_width(modifiers: Sequence[str]) -> int:
+    """Bits for each thread: an 8×8 matrix of 16-bit elements fills one register, 16×16 bytes fill two."""
+    count = int(modifiers[-1]) if modifiers and modifiers[-1] in ("2", "4") else 1
+    return 32 * count * (2 if any("1616" in m for m in modifiers) else 1)
+
+
+# nvdisasm -----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def find_nvdisasm() -> Path:
+    """nvdisasm of the pip packages, on PATH, or of the toolkit in CUDA_HOME; else `CompilerMissing`."""
+    for candidate in _places():
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return candidate
+    raise CompilerMissing("nvdisasm is not installed; fix: pip install nvidia-cuda-nvdisasm")
+
+
+def _places() -> Iterator[Path]:
+    package = importlib.util.find_spec("nvidia")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        yield from sorted(Path(folder).glob("cu[0-9]*/bin/nvdisasm*"), reverse=True)
+        yield from Path(folder).glob("cuda_nvdisasm/bin/nvdisasm*")
+    on_path = shutil.which("nvdisasm")
+    if on_path:
+        yield Path(on_path)
+    if os.environ.get("CUDA_HOME"):
+        yield from Path(os.environ["CUDA_HOME"], "bin").glob("nvdisasm*")
+
+
+def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | MachineCodeError]:
+    """The opcodes of each piece of code, padding included."""
+    try:
+        opcodes = _opcodes(sm, b"".join(codes))
+    except MachineCodeError as error:
+        if len(codes) == 1:
+            return [error]
+        return [outcome for code in codes for outcome in _disassembled(sm, [code])]
+    pieces: list[Sequence[str] | MachineCodeError] = []
+    start = 0
+    for code in codes:
+        end = start + len(code) // INSTRUCTION_BYTES
+        pieces.append(opcodes[start:end])
+        start = end
+    return pieces
+
+
+def _opcodes(sm: int, code: bytes) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        file = Path(folder, "code.bin")
+        file.write_bytes(code)
+        ran = _nvdisasm(["-json"], sm, file)
+        opcodes = _opcodes_of_json(ran.stdout) if ran.returncode == 0 else None
+        if opcodes is None and "json" in ran.stderr:  # an older one knows no -json
+            ran = _nvdisasm(["-ndf"], sm, file)
+            opcodes = _opcodes_of_text(ran.stdout) if ran.returncode == 0 else None
+    if opcodes is None:
+        raise MachineCodeError(f"nvdisasm failed on sm_{sm} code: {_first_line(ran.stderr)}")
+    if len(opcodes) * INSTRUCTION_BYTES != len(code):
+        raise MachineCodeError(
+            f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code"
+        )
+    return opcodes
+
+
+def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
+    """The architecture-specific set (``a``, from sm_90 on) holds wgmma and tcgen05."""
+    architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"
+    seconds = DISASSEMBLY_SECONDS
+    command = [str(find_nvdisasm()), *options, "-b", architecture, str(file)]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise MachineCodeError(f"nvdisasm did not end within {seconds} s") from None
+    except OSError as error:
+        raise CompilerMissing(f"{command[0]} cannot be run ({error.strerror})") from error
+
+
+def _opcodes_of_json(text: str) -> list[str]:
+    """The schema is ``[header, [{"sass-instructions": [{"opcode": …}, …]}, …]]``."""
+    try:
+        functions = json.loads(text)[1]
+        return [str(each["opcode"]) for function in functions for each in function["sass-instructions"]]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r})") from error
+
+
+_TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
+
+
+def _opcodes_of_text(text: str) -> list[str]:
+    return _TEXT_LINE.findall(text)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")
+
+
+# Remarks ------------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"File: '?(.*?)'?, Line: (\d+)")
+_FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
+
+
+def remarks(yaml_text: str) -> tuple[Remark, ...]:
+    """The remarks of ``tileiras --remarks=all --remark-format=yaml``, by line, each once.
+
+    Read line by line, not as YAML: tileiras does not escape quotes, and repeats a remark up to three
+    times and the reason of a failure a thousand times.
+    """
+    documents = re.split(r"^--- !", yaml_text, flags=re.MULTILINE)[1:]
+    unique = dict.fromkeys(_remark(document) for document in documents)
+    return tuple(sorted(unique, key=lambda remark: (remark.file, remark.line, remark.text)))
+
+
+def _remark(document: str) -> Remark:
+    tag, *lines = document.splitlines()
+    fields: dict[str, list[str]] = {}
+    for line in lines:
+        field = _FIELD.match(line)
+        if field:
+            fields.setdefault(field.group(1), []).append(field.group(2).strip().strip("'"))
+    category = fields.get("Pass", [""])[0].lower().replace("-", "")
+    place = _PLACE.search(fields.get("DebugLoc", [""])[0])
+    file, number = (place.group(1), int(place.group(2))) if place else ("", 0)
+    return Remark(file, number, category, _remark_text(tag.strip(), fields))
+
+
+def _remark_text(tag: str, fields: Mapping[str, Sequence[str]]) -> str:
+    """``MMA Tensor-core SM90 [64, 128, 16]``, or ``failure: Failed to select TMA load instruction: …``."""
+    sentence = fields.get("Remark", [""])[0]
+    if tag != "Passed":
+        reasons = dict.fromkeys(re.sub(r"^loc\(.*\): ", "", reason) for reason in fields.get("Reason", []))
+        return ": ".join([tag.lower(), sentence, *reasons])
+    instruction, shape = fields.get("Instruction", [sentence])[0], fields.get("Shape", [""])[0]
+    product = "MMA" if sentence.startswith("MMA ") else ""
+    ctas = fields.get("NumCTAs", ["1"])[0]
+    together = f"by {ctas} CTAs" if ctas != "1" else ""
+    return " ".join(part for part in (product, instruction, shape, together) if part)

@@ -1,0 +1,15 @@
+"""How long work says where it is. A `Progress` is any function of these four values; `silent` is one."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        """``stage``: compile, verify, race …; ``total`` None where it is not known."""
+        ...
+
+
+def silent(stage: str, done: int, total: int | None, note: str = "") -> None:
+    """Says nothing."""

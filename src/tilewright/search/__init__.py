@@ -1,0 +1,24 @@
+"""What to try: the space of configurations, the templates, and seeds from an analytic model.
+
+`Space` holds the constraints; `template`, `seed` and `advise` are the field's starting points
+(T1 to T9), and `heuristics` asks NVIDIA's matmul model where it is installed.
+"""
+
+from tilewright.search.kinds import KINDS, Advice, Kind, advise, template_for
+from tilewright.search.knobs import CLUSTER_ARCHITECTURES, HINTS
+from tilewright.search.space import Space
+from tilewright.search.templates import Row, seed, template
+
+__all__ = [
+    "CLUSTER_ARCHITECTURES",
+    "HINTS",
+    "KINDS",
+    "Advice",
+    "Kind",
+    "Row",
+    "Space",
+    "advise",
+    "seed",
+    "template",
+    "template_for",
+]

@@ -1,0 +1,36 @@
+"""The child process of `heuristics`: one query of nvMatmulHeuristics, answered as JSON.
+
+A script rather than a module: it imports nothing of Tilewright, and nothing imports it.
+"""
+
+import json
+import sys
+
+
+def main() -> None:
+    import nvMatmulHeuristics as model  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    query = json.loads(sys.argv[1])
+    interface = model.NvMatmulHeuristicsInterfaceEx(
+        backend=model.NvMatmulHeuristicsTarget.CUTLASS3,
+        flags=model.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
+        gpu=model.NvMatmulHeuristicsNvidiaGpu[query["gpu"]],
+    )
+    layout = model.NvMatmulHeuristicsMatmulLayout.NN_ROW_MAJOR
+    problem = interface.makeNvMatmulHeuristicsProblem(query["m"], query["n"], query["k"], layout)
+    found = interface.get(problem, query["count"], precision=query["precision"])
+    print(json.dumps([_plain(each) for each in found]))
+
+
+def _plain(found: "dict[str, object]") -> "dict[str, object]":
+    kernel = found["kernel"]
+    return {
+        "tile": [kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k],  # type: ignore[attr-defined]
+        "cluster": [kernel.cluster_m, kernel.cluster_n],  # type: ignore[attr-defined]
+        "split_k": kernel.split_k,  # type: ignore[attr-defined]
+        "seconds": found["runtime"],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""Optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
+
+The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it
+(cutile-facts 12, version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`.
+Its tiles are CTA tiles of CUTLASS: a seed says where to look and is screened like any candidate.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import MachineError, RequestError, UnknownChoice
+from tilewright.records import Configuration, PredictedTime, Value
+from tilewright.search.knobs import is_power_of_two
+from tilewright.search.space import Space
+from tilewright.search.templates import place
+
+PACKAGE = "nvMatmulHeuristics"
+INSTALL = "pip install 'tilewright[heuristics]'"
+
+QUERY_SECONDS = 30.0
+"""Time budget of the child; a query takes 0.03 to 0.2 s, nearly all of it to start Python."""
+
+PRECISIONS: Mapping[str, str] = {
+    "bfloat16": "TST",
+    "float16": "TST",
+    "float8_e4m3fn": "QST",
+    "float8_e5m2": "RST",
+    "int8": "BII",
+}
+"""Input, accumulator and output type in the package's letters (those of cuBLAS).
+
+float16 is asked as bfloat16: same size, same rate; for 4096³ on an H200 the package predicts 267 µs
+for HSH and 156 µs for TST, and only the latter is near the hardware (0.1.0.27, 2026-11-21).
+"""
+
+GPUS: tuple[tuple[str, str], ...] = (
+    ("H200", "H200_SXM"),
+    ("H100 PCIE", "H100_PCIE"),
+    ("H100 NVL", "H100_NVL"),
+    ("H100", "H100_SXM"),
+    ("H20", "H20_SXM"),
+    ("GB300", "GB300_NVL"),
+    ("GB200", "GB200_NVL"),
+    ("B200", "B200"),
+    ("RTX 5090", "RTX_5090"),
+    ("RTX 5080", "RTX_5080"),
+    ("RTX PRO 6000", "RTX_PRO_6000"),
+    ("RTX 4090", "RTX_4090"),
+    ("RTX 6000 ADA", "RTX_6000_ADA"),
+    ("L40S", "L40S"),
+    ("L40", "L40"),
+    ("L20", "L20"),
+    ("L4", "L4"),
+    ("A100 PCIE", "A100_PCIE_80GB"),
+    ("A100", "A100_SXM_80GB"),
+    ("A30", "A30_PCIE"),
+    ("A40", "A40_PCIE"),
+    ("A10", "A10_PCIE"),
+    ("RTX A6000", "RTX_A6000"),
+    ("RTX 3090", "RTX_3090"),
+)
+"""Words of a marketing name → the package's name; the first whose words all occur."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A tile that the model ranks high."""
+
+    tile: tuple[int, int, int]
+    """M, N, K of the CTA's tile: powers of two."""
+    cluster: tuple[int, int]
+    """CTAs along M and N that share loads by multicast."""
+    predicted: PredictedTime
+
+    def points(self) -> tuple[Configuration, ...]:
+        """The readings of this seed in cuTile, where one grid element is a whole cluster (X-11).
+
+        Alone; with the cluster sharing this tile (256x128 spills alone and is clean so, facts 7.3);
+        and with a tile as large as the cluster's, which gives each CTA the model's own tile.
+        """
+        m, n, k = self.tile
+        along_m, along_n = self.cluster
+        ctas = along_m * along_n
+        readings = [(m, n, 1), (m, n, ctas), (m * along_m, n * along_n, ctas)]
+        points = ({"M": a, "N": b, "K": k, "num_ctas": c} for a, b, c in dict.fromkeys(readings))
+        return tuple(Configuration.of(point) for point in points)
+
+
+def missing() -> str | None:
+    """None where the package is installed, else the reason and the fix in one line."""
+    if importlib.util.find_spec(PACKAGE) is not None:
+        return None
+    return f"nvidia-matmul-heuristics is not installed; {INSTALL}"
+
+
+def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
+    """The ``count`` best tiles that the model knows for C[m, n] = A[m, k] · B[k, n], row-major.
+
+    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Best
+    predicted time first; tiles that are no power of two and split-K (cuTile's matmul has none) are
+    left out, so fewer may come back. Raises `UnknownChoice`, `RequestError` for sizes below 1, and
+    `MachineError` where the package is missing (see `missing`) or fails.
+    """
+    if min(m, n, k, count) < 1:
+        raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
+    if dtype not in PRECISIONS:
+        raise UnknownChoice("dtype", dtype, PRECISIONS)
+    query = {"m": m, "n": n, "k": k, "precision": PRECISIONS[dtype], "gpu": gpu_name(gpu), "count": 8 * count}
+    if reason := missing():
+        raise MachineError(reason)
+    best: dict[object, Seed] = {}
+    for seed in sorted(_seeds(_ask(query), gpu), key=lambda seed: seed.predicted.us):
+        best.setdefault((seed.tile, seed.cluster), seed)
+    return tuple(best.values())[:count]
+
+
+def place_seeds(
+    space: Space, seeds: tuple[Seed, ...], arch: int, dims: Mapping[str, Value]
+) -> tuple[Configuration, ...]:
+    """Each reading of each seed as a configuration of ``space``, as far as it allows them."""
+    return place(space, (point for each in seeds for point in each.points()), arch, dims)
+
+
+def gpu_name(marketing: str) -> str:
+    """``"NVIDIA H100 80GB HBM3"`` → ``"H100_SXM"``. Raises `UnknownChoice` for others."""
+    words = set(re.split(r"[\s_-]+", marketing.upper()))
+    for wanted, name in GPUS:
+        if marketing == name or words >= set(wanted.split()):
+            return name
+    raise UnknownChoice("GPU of nvidia-matmul-heuristics", marketing, (wanted for wanted, _ in GPUS))
+
+
+def _seeds(answers: list[dict[str, Any]], gpu: str) -> Iterator[Seed]:
+    for answer in answers:
+        tile, cluster = tuple(answer["tile"]), tuple(answer["cluster"])
+        usable = all(is_power_of_two(size) for size in (*tile, cluster[0] * cluster[1]))
+        if usable and answer["split_k"] == 1 and answer["seconds"] > 0:
+            why = f"nvMatmulHeuristics for {gpu}, in a cluster of {cluster[0]}x{cluster[1]}"
+            yield Seed(tile, cluster, PredictedTime(answer["seconds"] * 1e6, why))
+
+
+def _ask(query: dict[str, Any]) -> list[dict[str, Any]]:
+    """Run the query in a child process; whatever befalls the child is one `MachineError`."""
+    script = Path(__file__).with_name("_heuristics_query.py")
+    command = [sys.executable, str(script), json.dumps(query)]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=QUERY_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise MachineError(f"nvidia-matmul-heuristics did not answer in {QUERY_SECONDS:g} s") from error
+    if child.returncode != 0:
+        last = (child.stderr.strip().splitlines() or ["no message"])[-1]
+        raise MachineError(f"nvidia-matmul-heuristics failed with code {child.returncode}: {last}")
+    answers: list[dict[str, Any]] = json.loads(child.stdout.splitlines()[-1])
+    return answers

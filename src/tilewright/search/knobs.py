@@ -1,0 +1,171 @@
+"""Knobs: what a value may be, how it is read from text, and what is next to it.
+
+A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler); which of the
+two is declared, never inferred (F-6). By convention a constant whose name is TILE or BLOCK, alone
+or followed by ``_``, ``SIZE``, a digit or one letter (TILE_M, BLOCK_SIZE, TILEK; any case), is a
+tile size and must be a power of two: cuda-tile 1.7.0 raises TypeCheckingError otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from tilewright.errors import SpaceError
+from tilewright.records import Value
+
+HINTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
+    {
+        "occupancy": (None, *range(1, 33)),
+        "num_ctas": (None, 1, 2, 4, 8, 16),
+        "num_worker_warps": (None, 4, 8),
+        "opt_level": (None, 0, 1, 2, 3),
+    }
+)
+"""Compiler hints of cuda-tile 1.7.0 with their values (cutile-facts 2.2); None: the compiler chooses.
+
+``num_worker_warps`` takes 4 and 8 only before CUDA toolkit 13.5.
+"""
+
+CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
+"""Where ``num_ctas`` above 1 is of use (K9). sm_80 to 89 ignore it silently; on sm_120 and 121
+there is no multicast and one kernel of six did not compile (X-10)."""
+
+_TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
+
+_SPELLED = {
+    "occupancy": "1 to 32",
+    "num_ctas": "1, 2, 4, 8, 16",
+    "num_worker_warps": "4, 8",
+    "opt_level": "0 to 3",
+}
+
+
+def is_tile(name: str) -> bool:
+    return _TILE_NAME.match(name) is not None
+
+
+def is_power_of_two(value: Value) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1 and value & (value - 1) == 0
+
+
+def tile_problem(name: str, value: Value) -> str | None:
+    """Why the value cannot be a tile size (K8 pruning 6, Part 7 check 4, X-19), or None."""
+    if not is_tile(name) or is_power_of_two(value):
+        return None
+    return f"{name}={value} is not a power of two of at least 1; cuTile accepts no other tile size"
+
+
+def hint_problem(name: str, value: Value) -> str | None:
+    """Why the value cannot be given to the compiler as this hint, or None."""
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in HINTS[name]):
+        return None
+    return f"{name}={value!r} is not valid; use {_SPELLED[name]}, or None to let the compiler choose"
+
+
+def cluster_problem(num_ctas: Value, arch: int) -> str | None:
+    """Why this ``num_ctas`` makes no sense on ``arch``, or None (K9, X-10)."""
+    if num_ctas in (None, 1) or arch in CLUSTER_ARCHITECTURES:
+        return None
+    if arch < 90:
+        return f"num_ctas={num_ctas}: sm_{arch} has no clusters and ignores it silently"
+    return f"num_ctas={num_ctas}: sm_{arch} has no cluster multicast; use num_ctas=1"
+
+
+def read(name: str, text: str, known: Sequence[Value]) -> Value:
+    """The value that ``text`` spells: one of ``known``, or a new one of the same type."""
+    for value in known:
+        if text == spell(value):
+            return value
+    lowered = text.lower()
+    if any(isinstance(value, bool) for value in known):
+        if lowered in ("true", "1", "false", "0"):
+            return lowered in ("true", "1")
+    elif any(isinstance(value, int) for value in known) and re.fullmatch(r"[+-]?\d+", text):
+        return int(text)
+    elif any(isinstance(value, float) for value in known):
+        try:
+            return float(text)
+        except ValueError:
+            pass
+    examples = ", ".join(map(spell, known))
+    raise SpaceError(f"{name}={text} is not a value of this knob; for example: {examples}")
+
+
+def read_hint(name: str, text: str) -> int | None:
+    if text.lower() in ("auto", "none"):
+        return None
+    value: Value = int(text) if re.fullmatch(r"[+-]?\d+", text) else text
+    if problem := hint_problem(name, value):
+        raise SpaceError(problem)
+    assert isinstance(value, int)
+    return value
+
+
+def spell(value: Value) -> str:
+    """As `records.Configuration` writes it."""
+    return "auto" if value is None else str(value)
+
+
+def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
+    """The values of a constant next to ``value``; none where only one value is known (a fixed knob).
+
+    Booleans flip; powers of two halve and double within [min/2, max·2] of the known values;
+    other knobs step to the adjacent known values.
+    """
+    if len(known) < 2:
+        return ()
+    if isinstance(value, bool):
+        return (not value,)
+    if is_power_of_two(value) and all(is_power_of_two(other) for other in known):
+        return _halve_double(value, known)
+    return _adjacent(value, known)
+
+
+def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
+    """The values of a hint next to ``value``; none where only one value is known (a fixed knob).
+
+    The compiler's choice is next to every value that is known; any value is next to it, to its half
+    and to its double. ``num_worker_warps`` has but two values, so each is next to the others.
+    """
+    if len(known) < 2:
+        return ()
+    if name == "num_worker_warps":
+        return tuple(other for other in HINTS[name] if other != value)
+    numbers = [other for other in known if isinstance(other, int)]
+    if value is None:
+        return tuple(numbers)
+    if name == "opt_level" or not is_power_of_two(value):
+        return (None, *_adjacent(value, numbers))
+    return (None, *(other for other in _halve_double(value, numbers) if other in HINTS[name]))
+
+
+def _halve_double(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
+    assert isinstance(value, int)
+    numbers = [other for other in known if isinstance(other, int)]
+    low, high = min(numbers, default=value) / 2, max(numbers, default=value) * 2
+    return tuple(other for other in (value // 2, value * 2) if other >= 1 and low <= other <= high)
+
+
+def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
+    """The known values just before and after: by size for numbers, else in the order declared."""
+    if all(isinstance(other, (int, float)) for other in (value, *known)):
+        below = [other for other in known if other < value]  # type: ignore[operator]
+        above = [other for other in known if other > value]  # type: ignore[operator]
+        return (*([max(below)] if below else []), *([min(above)] if above else []))  # type: ignore[type-var]
+    if value not in known:
+        return tuple(known)
+    place = list(known).index(value)
+    return tuple(known[other] for other in (place - 1, place + 1) if 0 <= other < len(known))
+
+
+def check_value(where: str, value: object) -> None:
+    """Raise where a value could not stand in a configuration, its text or a table."""
+    if value is not None and not isinstance(value, (bool, int, float, str)):
+        raise SpaceError(f"{where}: {value!r} is a {type(value).__name__}; use int, float, bool or str")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise SpaceError(f"{where}: {value} is not a finite number")
+    if isinstance(value, str) and (value != value.strip() or not value or set(value) & {",", "="}):
+        raise SpaceError(f"{where}: {value!r} must be a word without commas, equals signs and outer spaces")

@@ -1,0 +1,227 @@
+"""What a person writes: one kernel, its tensors, its reference, its launch, its space, its workloads.
+
+A task is plain data plus three functions. Tilewright calls each function *by name*: a
+parameter called ``M`` receives the dimension M of the workload, ``a`` the tensor declared as
+``a``, ``config`` the configuration, ``hardware`` the `hardware.Board`. Tensors are specifications,
+not arrays, so that the same task compiles on a machine without a GPU and can be given larger,
+strided or hostile data on one that has it. `examples/matmul.py` shows every part.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import TaskError, UnknownChoice
+from tilewright.hardware import Board
+from tilewright.records import Configuration, Value, Workload
+from tilewright.search.space import Space
+
+Dims = Mapping[str, Value]
+
+ITEM_BYTES: Mapping[str, int] = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
+    "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1,
+}  # fmt: skip
+"""Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How random input is drawn. ``normal``: mean a, standard deviation b; otherwise low a, high b."""
+
+    kind: str
+    a: float
+    b: float
+
+
+def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
+    return Distribution("normal", mean, std)
+
+
+def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
+    return Distribution("uniform", low, high)
+
+
+def integers(low: int, high: int) -> Distribution:
+    """Whole numbers, low included, high excluded."""
+    return Distribution("integers", low, high)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input. ``shape`` holds dimension names, numbers, or expressions such as ``"D // 2"``."""
+
+    shape: tuple[str | int, ...]
+    dtype: str
+    distribution: Distribution = Distribution("normal", 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output. With ``in_place_of`` the deployed kernel writes over that input; the search gives it
+    a buffer of its own, because a trial must not feed on the output of the trial before it."""
+
+    shape: tuple[str | int, ...]
+    dtype: str
+    in_place_of: str | None = None
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """The stand-in for an array where there is no device: a row-major array that owns its memory."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In elements, row-major."""
+        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kernel to tune, and everything needed to build, verify and time it.
+
+    reference: float64 NumPy arrays of the inputs (and dimensions) → the output, or a tuple of
+        outputs in the order of declaration.
+    launch: tensors, dimensions, ``config``, ``hardware`` → `Launch`.
+    flops: dimensions → the least number of floating-point operations. Bytes need no word: each
+        input read once and each output written once, unless ``bytes_moved`` says otherwise.
+    independent: dimensions along which the outputs do not depend on one another (rows of a
+        product, heads of an attention), so that large outputs can be checked slice by slice.
+    trusted: an implementation in the declared precision, tensors on the device → outputs; its
+        error against the float64 reference sets what a candidate is allowed (trust.md 4).
+    """
+
+    name: str
+    tensors: Mapping[str, Tensor | Output]
+    reference: Callable[..., Any]
+    launch: Callable[..., Launch]
+    space: Space
+    workloads: Mapping[str, Dims]
+    flops: Callable[..., float]
+    bytes_moved: Callable[..., float] | None = None
+    independent: tuple[str, ...] = ()
+    trusted: Callable[..., Any] | None = None
+    edit: tuple[str, ...] = ()
+    file: Path | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        Space.checked(self.space)
+        if not self.inputs:
+            raise TaskError(f"task '{self.name}' declares no input tensor")
+        if not self.outputs:
+            raise TaskError(f"task '{self.name}' declares no output: use tilewright.Output for one tensor")
+        if not self.workloads:
+            raise TaskError(f"task '{self.name}' has no workloads: give at least one, "
+                            'e.g. workloads={"small": {"M": 1024}}')  # fmt: skip
+        for name, spec in self.tensors.items():
+            if spec.dtype not in ITEM_BYTES:
+                raise TaskError(f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}")
+            if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
+                raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
+                                f"inputs: {', '.join(self.inputs)}")  # fmt: skip
+
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        return {name: spec for name, spec in self.tensors.items() if isinstance(spec, Tensor)}
+
+    @property
+    def outputs(self) -> dict[str, Output]:
+        return {name: spec for name, spec in self.tensors.items() if isinstance(spec, Output)}
+
+    def workload(self, name: str) -> Workload:
+        if name not in self.workloads:
+            raise UnknownChoice("workload", name, self.workloads)
+        return Workload(name, dict(self.workloads[name]))
+
+    def selected(self, names: Sequence[str] | None) -> tuple[Workload, ...]:
+        return tuple(self.workload(name) for name in (names or self.workloads))
+
+    def arrays(self, dims: Dims) -> dict[str, ArraySpec]:
+        """The shapes of all tensors under ``dims``, for a machine without a device."""
+        return {
+            name: ArraySpec(name, tuple(_extent(entry, dims, name) for entry in spec.shape), spec.dtype)
+            for name, spec in self.tensors.items()
+        }
+
+    def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
+        """The launch of ``config``: `ArraySpec` or device arrays as ``tensors``, the same code."""
+        offered = {**dims, **tensors, "config": config, "hardware": board}
+        launch = call_by_name(self.launch, offered, f"launch of task '{self.name}'")
+        if not isinstance(launch, Launch):
+            raise TaskError(f"launch of task '{self.name}' returned {type(launch).__name__}; "
+                            "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
+        grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
+        if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
+            raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
+        return replace(launch, grid=grid)
+
+    def work(self, dims: Dims) -> float:
+        """FLOP, the declared minimum."""
+        return float(call_by_name(self.flops, dims, f"flops of task '{self.name}'"))
+
+    def traffic(self, dims: Dims) -> float:
+        """Bytes, the declared minimum."""
+        if self.bytes_moved is not None:
+            return float(call_by_name(self.bytes_moved, dims, f"bytes_moved of task '{self.name}'"))
+        return float(sum(array.nbytes for array in self.arrays(dims).values()))
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype whose arithmetic rate bounds the task: that of the first input."""
+        return next(iter(self.inputs.values())).dtype
+
+
+def _extent(entry: str | int, dims: Dims, tensor: str) -> int:
+    if isinstance(entry, int):
+        return entry
+    try:
+        extent = eval(entry, {"__builtins__": {}}, dict(dims))  # noqa: S307  (the task file is code already)
+    except NameError:
+        raise TaskError(
+            f"tensor '{tensor}': dimension '{entry}' is not in the workload; known: {', '.join(dims)}"
+        ) from None
+    except SyntaxError:
+        raise TaskError(f"tensor '{tensor}': '{entry}' is not a dimension or an expression of them") from None
+    if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
+        raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number")
+    return extent
+
+
+def call_by_name(function: Callable[..., Any], offered: Mapping[str, Any], what: str) -> Any:
+    """Calls ``function`` with those of ``offered`` that its parameters name."""
+    arguments: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            return function(**offered)
+        if name in offered:
+            arguments[name] = offered[name]
+        elif parameter.default is inspect.Parameter.empty:
+            raise TaskError(f"{what} asks for '{name}'; known: {', '.join(offered)}")
+    return function(**arguments)

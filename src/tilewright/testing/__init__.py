@@ -1,0 +1,1 @@
+"""What tests and plug-ins test with: simulated devices, replayed measurements, conformance kits."""

@@ -1,0 +1,115 @@
+"""Clocks without a GPU: one with known true times, one that replays what was recorded.
+
+Both are `tilewright.bench.protocol.Clock` and deterministic by seed, so that a test can ask what
+no real machine can tell: was the winner really within the tie band, and do 20 processes agree?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.bench.protocol import CandidateCrashed, Disturbed, RaceOutcome
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """How a simulated machine disturbs a true time; the defaults are a quiet data-centre GPU."""
+
+    sigma: float = 0.01
+    """Log-normal noise of one sample (relative, one sigma)."""
+    outliers: float = 0.02
+    """Probability that a sample is an outlier …"""
+    outlier_size: float = 0.20
+    """… which takes this much longer."""
+    drift: float = 0.0
+    """Random walk of the clock, common to a round: one sigma of each step (relative)."""
+    disturbed: float = 0.0
+    """Probability that a whole round is disturbed."""
+    first_penalty: float = 0.0
+    """The first of a round takes this much longer: what a random order must average out."""
+    step_us: float = 0.0
+    """Resolution of the timer; 0: continuous."""
+    overhead_us: float = 50.0
+    """Wall time around each timed launch (flush of L2, launch); only for `SimulatedClock.now`."""
+
+
+@dataclass
+class SimulatedClock:
+    """Times candidates whose true times (µs) are known."""
+
+    true_us: Sequence[float]
+    noise: NoiseModel = field(default_factory=NoiseModel)
+    seed: int = 0
+    crash_at: Mapping[int, int] = field(default_factory=dict)
+    """Candidate → the round of the clock (from 0) in which it crashes."""
+    rounds: int = field(default=0, init=False)
+    launches: list[int] = field(default_factory=list, init=False)
+    """How often each candidate ran."""
+    elapsed_us: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+        self._walk = 0.0
+        self.launches = [0] * len(self.true_us)
+
+    def now(self) -> float:
+        """Seconds on the simulated machine's wall clock; pass as ``now`` to the race."""
+        return self.elapsed_us * 1e-6
+
+    def round(self, order: Sequence[int]) -> Sequence[float]:
+        here, self.rounds = self.rounds, self.rounds + 1
+        for index in order:
+            if self.crash_at.get(index, here + 1) <= here:
+                raise CandidateCrashed(index, "CUDA_ERROR_ILLEGAL_ADDRESS (simulated)")
+            self.launches[index] += 1
+        model, size = self.noise, len(order)
+        self._walk += model.drift * self._rng.standard_normal()
+        times = np.array([self.true_us[i] for i in order]) * np.exp(self._walk)
+        times *= np.exp(model.sigma * self._rng.standard_normal(size))
+        times *= np.where(self._rng.random(size) < model.outliers, 1.0 + model.outlier_size, 1.0)
+        times[0] *= 1.0 + model.first_penalty
+        if model.step_us:
+            times = np.maximum(np.round(times / model.step_us), 1.0) * model.step_us
+        self.elapsed_us += float(times.sum()) + size * model.overhead_us
+        if self._rng.random() < model.disturbed:
+            raise Disturbed("thermal throttling (simulated)")
+        measured: list[float] = times.tolist()
+        return measured
+
+
+class ReplayedClock:
+    """Replays recorded rounds, drawn with replacement: the bootstrap of a race.
+
+    ``samples_us[i][r]`` is candidate i's time in recorded round r; nan or a shorter list where it
+    did not run. A round is drawn from those in which all of the order ran, so that pairs stay pairs;
+    where there is none, each candidate's sample is drawn by itself.
+    """
+
+    def __init__(self, samples_us: Sequence[Sequence[float]], seed: int = 0):
+        self._table = np.full((len(samples_us), max(map(len, samples_us), default=0)), np.nan)
+        for row, samples in zip(self._table, samples_us, strict=True):
+            row[: len(samples)] = samples
+        self._rng = np.random.default_rng(seed)
+
+    @classmethod
+    def of(cls, outcome: RaceOutcome, seed: int = 0) -> ReplayedClock:
+        """The clock of a recorded race."""
+        table = np.full((len(outcome.candidates), outcome.rounds), np.nan)
+        for raced in outcome.candidates:
+            table[raced.index, list(raced.rounds)] = raced.samples_us
+        return cls(table.tolist(), seed)
+
+    def round(self, order: Sequence[int]) -> Sequence[float]:
+        picked = self._table[list(order)]
+        ran = np.isfinite(picked)
+        for index, times in zip(order, ran, strict=True):
+            if not times.any():
+                raise CandidateCrashed(index, "nothing was recorded of it")
+        common = np.flatnonzero(ran.all(axis=0))
+        if common.size:
+            replayed: list[float] = picked[:, self._rng.choice(common)].tolist()
+            return replayed
+        return [float(self._rng.choice(row[ok])) for row, ok in zip(picked, ran, strict=True)]

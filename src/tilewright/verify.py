@@ -1,0 +1,178 @@
+"""Is an output right? Pure NumPy; `bench.worker` brings the arrays from the device.
+
+The reference is float64. An error is measured against the reference's own scale, element by element:
+|out − ref| / (|ref| + rms(ref)), so that zeros never pass (trust.md 3). What is allowed is set by a
+trusted implementation in the declared precision on the same data: at most ``FACTOR`` times its error
+(trust.md 4), and never less than the unit roundoff of the output's dtype. Large outputs are compared
+slice by slice along the dimensions that the task declares independent; what was compared is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import TaskError
+from tilewright.task import Dims, Task, call_by_name
+
+Array = npt.NDArray[Any]
+
+FACTOR = 2.0
+"""How many times the trusted implementation's error a candidate may make (trust.md 4)."""
+
+REFERENCE_FLOP = 2e9
+"""Work that one float64 reference may take: about 0.1 s on the host."""
+REFERENCE_ELEMENTS = 1 << 22
+"""Elements that one float64 reference may hold per tensor."""
+
+UNIT_ROUNDOFF: Mapping[str, float] = {
+    "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
+}  # fmt: skip
+"""Largest relative error of rounding to nearest; whole-number dtypes must come out exact."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which indices of each independent dimension a comparison covers; dimensions not named are whole."""
+
+    indices: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        if not self.indices:
+            return "every element"
+        return "slices at " + ", ".join(f"{len(ix)} of {name}" for name, ix in self.indices.items())
+
+
+def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
+    """As much as the reference can afford: first and last index always where two fit, the rest random."""
+    counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
+    whole = dict(counts)
+
+    def too_much() -> bool:
+        reduced = {**dims, **counts}
+        elements = max(math.prod(array.shape) for array in task.arrays(reduced).values())
+        return task.work(reduced) > REFERENCE_FLOP or elements > REFERENCE_ELEMENTS
+
+    while too_much() and any(count > 1 for count in counts.values()):
+        largest = max(counts, key=lambda name: counts[name])
+        counts[largest] = -(-counts[largest] // 2)
+    return Slice({name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
+
+
+def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
+    if count == 1:
+        return (int(rng.integers(extent)),)
+    inner = rng.choice(np.arange(1, extent - 1), size=count - 2, replace=False) if count > 2 else []
+    return tuple(sorted({0, extent - 1, *(int(index) for index in inner)}))
+
+
+def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
+    """Which axes of a tensor a slice cuts, and where. Only bare dimension names can be cut."""
+    return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
+
+
+def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The float64 reference on ``inputs``, checked for shape; ``dims`` are those of the slice."""
+    offered = {**dims, **{name: np.asarray(array, np.float64) for name, array in inputs.items()}}
+    what = f"reference of task '{task.name}'"
+    try:
+        result = call_by_name(task.reference, offered, what)
+    except TaskError:
+        raise
+    except Exception as error:
+        raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(task.outputs):
+        raise TaskError(f"{what} returned {len(results)} arrays for the outputs {', '.join(task.outputs)}")
+    expected = task.arrays(dims)
+    named = {name: np.asarray(array, np.float64) for name, array in zip(task.outputs, results, strict=True)}
+    for name, array in named.items():
+        if array.shape != expected[name].shape:
+            raise TaskError(
+                f"{what} has shape {array.shape} for '{name}'; the task declares {expected[name].shape}"
+            )
+    return named
+
+
+def sliced_dims(dims: Dims, part: Slice) -> dict[str, Any]:
+    return {**dims, **{name: len(indices) for name, indices in part.indices.items()}}
+
+
+def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+    """Why a reference cannot tell right from wrong: its outputs do not vary with the inputs (trust.md 2)."""
+    for name in first:
+        a, b = first[name], second[name]
+        if not np.isfinite(a).all():
+            return f"the reference's output '{name}' is not finite on ordinary inputs"
+        if a.size and a.shape == b.shape and np.array_equal(a, b):
+            return f"the reference's output '{name}' does not depend on the inputs"
+        if a.size > 1 and np.ptp(a) == 0:
+            return f"the reference's output '{name}' is one constant"
+    return None
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far an output is from the reference, and where it is worst."""
+
+    worst: float
+    """Largest |out − ref| / (|ref| + rms(ref)); infinite where the output is not finite."""
+    total: float
+    """‖out − ref‖ / ‖ref‖."""
+    index: tuple[int, ...]
+    got: float
+    wanted: float
+
+
+def error_of(out: Array, ref: Array) -> Error:
+    """``out`` in any dtype against ``ref`` in float64, equal shapes. NaN equals nothing (trust.md 13)."""
+    out = np.asarray(out, np.float64)
+    rms = float(np.sqrt(np.mean(ref * ref))) if ref.size else 0.0
+    difference = np.abs(out - ref)
+    scaled = np.where(np.isfinite(difference), difference, np.inf) / np.maximum(np.abs(ref) + rms, 1e-300)
+    worst = int(scaled.argmax()) if scaled.size else 0
+    index = tuple(int(i) for i in np.unravel_index(worst, ref.shape)) if scaled.size else ()
+    norm = float(np.linalg.norm(ref.ravel()))
+    total = float(np.linalg.norm(difference.ravel())) / norm if norm else float(difference.max(initial=0.0))
+    return Error(
+        worst=float(scaled.flat[worst]) if scaled.size else 0.0,
+        total=total if math.isfinite(total) else math.inf,
+        index=index,
+        got=float(out.flat[worst]) if scaled.size else 0.0,
+        wanted=float(ref.flat[worst]) if scaled.size else 0.0,
+    )
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What an error may be, and where that comes from."""
+
+    worst: float
+    total: float
+    why: str
+
+
+def allowance(dtype: str, trusted: Error | None) -> Allowance:
+    """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs."""
+    floor = UNIT_ROUNDOFF.get(dtype, 0.0)
+    if trusted is None:
+        return Allowance(FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
+    worst, total = max(trusted.worst, floor), max(trusted.total, floor / 2)
+    return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × the trusted implementation's {worst:.2g}")
+
+
+def share(error: Error, allowed: Allowance) -> float:
+    """Error over allowance; above 1 is incorrect."""
+    if error.worst == 0.0:
+        return 0.0
+    return max(_ratio(error.worst, allowed.worst), _ratio(error.total, allowed.total))
+
+
+def _ratio(value: float, limit: float) -> float:
+    return value / limit if limit else math.inf
