@@ -19,6 +19,7 @@ from datetime import date
 from pathlib import Path
 
 from tilewright.bench.gpu import detect
+from tilewright.bench.monitor import driver_version
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.compile import Unit, compile_all, launch_of
@@ -49,7 +50,7 @@ def record(path: Path, rounds: int) -> dict:
         print(f"{task.name}: {len(units)} compiled in {time.perf_counter() - started:.1f} s", flush=True)
         return {
             "task": task.name,
-            "machine": answer(session.ask({"do": "hello"})) | asdict(gpu) | {"driver": driver()},
+            "machine": answer(session.ask({"do": "hello"})) | asdict(gpu) | {"driver": driver_version()},
             "date": str(date.today()),
             "python": platform.python_version(),
             "workloads": [measured(task, session, workload, compiled, rounds) for workload in workloads],
@@ -100,16 +101,6 @@ def answer(given):
 
 def median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
-
-
-def driver() -> str | None:
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:
-        return None
 
 
 def main() -> None:

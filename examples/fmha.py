@@ -62,13 +62,12 @@ def launch(q, k, v, out, B, H, S, D, causal, config):
 
 
 task = tw.Task(
-    name="fmha",
+    name="fmha", reference=reference, trusted=trusted, launch=launch,
     tensors={name: tw.Tensor(SHAPE, "bfloat16") for name in "qkv"} | {"out": tw.Output(SHAPE, "bfloat16")},
-    reference=reference, trusted=trusted, launch=launch,
-    flops=lambda B, H, S, D, causal: 4 * B * H * S * S * D / (2 if causal else 1),
-    independent=("B", "H"),
+    flops=lambda B, H, S, D, causal: 4 * B * H * S * S * D / (2 if causal else 1), independent=("B", "H"),
     space=tw.Space(
-        constants={"TILE_M": (64, 128), "TILE_N": (32, 64, 128)}, hints={"occupancy": (1, 2), "num_worker_warps": (None, 4, 8)},
+        constants={"TILE_M": (64, 128), "TILE_N": (32, 64, 128)},
+        hints={"occupancy": (1, 2), "num_worker_warps": (None, 4, 8)},
         shipped={"TILE_M": 128, "TILE_N": 128, "occupancy": 2, "num_worker_warps": None},
     ),
     workloads={

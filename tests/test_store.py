@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -133,10 +134,11 @@ def test_a_second_save_of_a_workload_replaces_it_in_its_place(store: Store) -> N
 
 
 def test_infinity_nan_numpy_and_broken_text_survive(store: Store) -> None:
-    odd = MeasuredTime(math.inf, (math.nan, np.float64(2.0)), (np.float32(0.5), math.inf))  # type: ignore[arg-type]
+    half: Any = np.float32(0.5)
+    odd = MeasuredTime(math.inf, (math.nan, np.float64(2.0)), (half, math.inf))
     broken = b"ptxas: \xff".decode(errors="surrogateescape")
     rows = (
-        Candidate(tile(1), "raced", "odd", measured=odd, compile_seconds=np.float32(0.5)),  # type: ignore[arg-type]
+        Candidate(tile(1), "raced", "odd", measured=odd, compile_seconds=half),
         Candidate(tile(2), "failed", broken + "\x00é"),
     )
     run = begin(store)
@@ -320,10 +322,10 @@ def line(process: subprocess.Popen[str]) -> str:
 def test_a_kill_in_the_middle_of_a_save_leaves_what_was_before(path: Path, name: str) -> None:
     """The kill comes inside the transaction; of a new workload, and of one that is being replaced."""
     with child(BLOCKED_IN_A_SAVE, path, name) as process:
-        run = line(process)
-        assert line(process) == "inside True"
+        run, inside = line(process), line(process)
         half = Path(f"{path}-wal").stat().st_size
         process.kill()
+    assert inside == "inside True"
     assert half > 500_000, "the half-written pages were in the file"
     with Store(path) as store:
         assert store.resume("key") == (run, {"done": result("done")})
@@ -381,6 +383,23 @@ def test_four_processes_write_at_once(path: Path) -> None:
             expected = [result("done"), *(result(f"w{n}", candidates=8) for n in range(9))]
             assert store.load(run).workloads == tuple(expected)
             assert store.resume("key") is None
+
+
+@pytest.mark.parametrize("lock", ["DEFERRED", "IMMEDIATE", "EXCLUSIVE"])
+def test_a_file_that_another_process_is_creating_is_waited_for(path: Path, lock: str) -> None:
+    """SQLite itself does not wait while it changes a file to WAL: two first runs would collide."""
+    path.parent.mkdir()
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute(f"BEGIN {lock}")
+    other.execute("SELECT * FROM sqlite_master").fetchall()
+    release = threading.Timer(0.2, other.execute, ["COMMIT"])
+    release.start()
+    with Store(path) as store:
+        run = begin(store)
+        release.join()
+        other.close()
+        assert [summary.run for summary in store.runs()] == [run]
+    assert query(path, "PRAGMA journal_mode") == [("wal",)]
 
 
 def test_a_lock_that_stays_is_an_error_with_a_fix(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

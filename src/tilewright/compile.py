@@ -7,14 +7,16 @@ goes wrong with a candidate is that candidate's outcome. No GPU, no driver, no t
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
+from tilewright.errors import TilewrightError
 from tilewright.hardware import Board
-from tilewright.languages import language_of
+from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code import MachineCodeError, read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
@@ -79,11 +81,11 @@ def compile_all(
             on_done(done[index])
 
         for index in _largest_first(units):
-            language, lowered = _lower(task, units[index])
+            lowered = _lower(task, units[index])
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
-                futures.setdefault(pool.submit(language, lowered), []).append(index)
+                futures.setdefault(pool.submit(*lowered), []).append(index)
         for future in as_completed(futures):
             for index in futures[future]:
                 finish(index, *future.result())
@@ -110,7 +112,10 @@ class _Pool:
     def __enter__(self) -> _Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:  # Ctrl-C, a missing compiler: nobody waits for the rest
+            self.compilers.shutdown(wait=False, cancel_futures=True)
+            child.kill_all()
         self.compilers.shutdown(wait=True, cancel_futures=True)
         self.reader.shutdown(wait=True, cancel_futures=True)
 
@@ -148,19 +153,27 @@ class _Pool:
 
 
 def _largest_first(units: list[Unit]) -> list[int]:
-    """Big tiles compile longest; started first, they do not hold up the end."""
+    """Workloads in their order; in each the big tiles, which compile longest, before they hold up the end."""
+    position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
 
-    def area(index: int) -> float:
-        product = 1.0
-        for name, value in units[index].configuration.items():
-            if name.startswith(("TILE", "BLOCK")) and isinstance(value, int):
-                product *= value
-        return -product
+    def key(index: int) -> tuple[int, float]:
+        sizes = [
+            value
+            for name, value in units[index].configuration.items()
+            if name.startswith(("TILE", "BLOCK")) and isinstance(value, int)
+        ]
+        return position[units[index].workload.name], -math.prod(sizes)
 
-    return sorted(range(len(units)), key=area)
+    return sorted(range(len(units)), key=key)
 
 
-def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered | Failed]:
-    launch, hints = launch_of(task, unit)
+def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
+    try:
+        launch, hints = launch_of(task, unit)
+    except TilewrightError:
+        raise
+    except Exception as error:  # the task's own code, for this configuration
+        return Failed("launch", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     language = language_of(launch.kernel)
-    return language, language.lower(launch, hints, unit.configuration, unit.board.arch)
+    lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
+    return lowered if isinstance(lowered, Failed) else (language, lowered)

@@ -11,7 +11,7 @@ from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware import Board, default_board
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Candidate, Configuration, Workload
-from tilewright.screen import candidate_of, screen
+from tilewright.screen import candidate_of, screen_compiled
 from tilewright.task import Task
 
 
@@ -85,8 +85,11 @@ def inspect(
     for board in boards:
         bound = classify(task.work(chosen.dims), task.traffic(chosen.dims), task.compute_dtype, board)
         mine = [one for one in compiled if one.unit.board.arch == board.arch]
-        screened = screen(task, chosen, board, bound, mine)
-        rows += [Inspected(board.arch, board, chosen, bound, candidate_of(one, screened)) for one in mine]
+        screened = screen_compiled(task, chosen, board, bound, mine, task.space.shipped)
+        rows += [
+            Inspected(board.arch, board, chosen, bound, candidate_of(one, screened[one.unit.configuration]))
+            for one in mine
+        ]
     return tuple(rows)
 
 

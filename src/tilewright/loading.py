@@ -21,7 +21,7 @@ def load_task(where: str) -> Task:
     Raises TaskError when the file does not import, or holds no task; when it holds several and none
     is named, the message lists them.
     """
-    file, _, wanted = where.partition(":") if not Path(where).exists() else (where, "", "")
+    file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()
     if not path.is_file():
         raise RequestError(f"no such task file: {file}")
@@ -67,10 +67,12 @@ def _imported(path: Path) -> ModuleType:
     except TilewrightError as error:
         del sys.modules[name]
         raise TaskError(f"{path.name}:{_line_in(error, path)}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
-        line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else _line_in(error, path)
-        raise TaskError(f"{path.name}:{line}: does not import: {type(error).__name__}: {error}") from error
+        here = isinstance(error, SyntaxError) and error.filename == str(path)
+        line = error.lineno if here else _line_in(error, path)  # type: ignore[union-attr]
+        said = next(iter(str(error).splitlines()), "")
+        raise TaskError(f"{path.name}:{line}: does not import: {type(error).__name__}: {said}") from error
     finally:
         sys.path.remove(str(path.parent))
     return module

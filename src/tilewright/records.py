@@ -8,7 +8,7 @@ Times are in microseconds (``us``) unless a name says ``seconds``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Value: TypeAlias = int | float | bool | str | None
@@ -251,6 +251,3 @@ class TuningResult:
     """Identifier of the run in the store."""
     seconds: Mapping[str, float]
     """Wall seconds of each stage."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)

@@ -184,12 +184,12 @@ class Task:
 
     def work(self, dims: Dims) -> float:
         """FLOP, the declared minimum."""
-        return float(call_by_name(self.flops, dims, f"flops of task '{self.name}'"))
+        return _number(self.flops, dims, f"flops of task '{self.name}'")
 
     def traffic(self, dims: Dims) -> float:
         """Bytes, the declared minimum."""
         if self.bytes_moved is not None:
-            return float(call_by_name(self.bytes_moved, dims, f"bytes_moved of task '{self.name}'"))
+            return _number(self.bytes_moved, dims, f"bytes_moved of task '{self.name}'")
         return float(sum(array.nbytes for array in self.arrays(dims).values()))
 
     @property
@@ -209,9 +209,20 @@ def _extent(entry: str | int, dims: Dims, tensor: str) -> int:
         ) from None
     except SyntaxError:
         raise TaskError(f"tensor '{tensor}': '{entry}' is not a dimension or an expression of them") from None
+    except Exception as error:
+        raise TaskError(f"tensor '{tensor}': extent '{entry}': {type(error).__name__}: {error}") from None
     if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
         raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number")
     return extent
+
+
+def _number(function: Callable[..., Any], dims: Dims, what: str) -> float:
+    try:
+        return float(call_by_name(function, dims, what))
+    except TaskError:
+        raise
+    except Exception as error:
+        raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
 def call_by_name(function: Callable[..., Any], offered: Mapping[str, Any], what: str) -> Any:
@@ -220,6 +231,8 @@ def call_by_name(function: Callable[..., Any], offered: Mapping[str, Any], what:
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             return function(**offered)
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            continue
         if name in offered:
             arguments[name] = offered[name]
         elif parameter.default is inspect.Parameter.empty:

@@ -18,12 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import TaskError
-from tilewright.task import Dims, Task, call_by_name
+from tilewright.task import Dims, Distribution, Task, call_by_name
 
 Array = npt.NDArray[Any]
 
 FACTOR = 2.0
 """How many times the trusted implementation's error a candidate may make (trust.md 4)."""
+
+TRUSTED_AT_MOST = 0.1
+"""Of the reference's norm that a trusted implementation may be off. Rounding to two bits of mantissa
+(float8_e5m2) costs 0.06; what is further off is not the same function."""
 
 REFERENCE_FLOP = 2e9
 """Work that one float64 reference may take: about 0.1 s on the host."""
@@ -100,6 +104,30 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
     return named
 
 
+def try_reference(task: Task, dims: Dims) -> None:
+    """The reference on drawn inputs of one slice, for a machine without a device.
+
+    Raises TaskError where it fails, has the wrong shape, or cannot tell right from wrong (trust.md 2).
+    """
+    rng = np.random.default_rng(0)
+    reduced = sliced_dims(dims, pick_slice(task, dims, rng))
+    arrays = task.arrays(reduced)
+    outputs = []
+    for _ in range(2):
+        inputs = {name: draw(spec.distribution, arrays[name].shape, rng) for name, spec in task.inputs.items()}
+        outputs.append(reference_outputs(task, reduced, inputs))
+    if reason := degenerate(*outputs):
+        raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
+
+
+def draw(how: Distribution, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if how.kind == "normal":
+        return rng.normal(how.a, how.b, shape)
+    if how.kind == "uniform":
+        return rng.uniform(how.a, how.b, shape)
+    return rng.integers(int(how.a), int(how.b), shape)
+
+
 def sliced_dims(dims: Dims, part: Slice) -> dict[str, Any]:
     return {**dims, **{name: len(indices) for name, indices in part.indices.items()}}
 
@@ -108,7 +136,7 @@ def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str |
     """Why a reference cannot tell right from wrong: its outputs do not vary with the inputs (trust.md 2)."""
     for name in first:
         a, b = first[name], second[name]
-        if not np.isfinite(a).all():
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
             return f"the reference's output '{name}' is not finite on ordinary inputs"
         if a.size and a.shape == b.shape and np.array_equal(a, b):
             return f"the reference's output '{name}' does not depend on the inputs"
@@ -134,8 +162,10 @@ def error_of(out: Array, ref: Array) -> Error:
     """``out`` in any dtype against ``ref`` in float64, equal shapes. NaN equals nothing (trust.md 13)."""
     out = np.asarray(out, np.float64)
     rms = float(np.sqrt(np.mean(ref * ref))) if ref.size else 0.0
-    difference = np.abs(out - ref)
-    scaled = np.where(np.isfinite(difference), difference, np.inf) / np.maximum(np.abs(ref) + rms, 1e-300)
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(out - ref)
+        scaled = difference / np.maximum(np.abs(ref) + rms, 1e-300)
+    scaled = np.where(np.isfinite(scaled), scaled, np.inf)  # also where the reference is NaN
     worst = int(scaled.argmax()) if scaled.size else 0
     index = tuple(int(i) for i in np.unravel_index(worst, ref.shape)) if scaled.size else ()
     norm = float(np.linalg.norm(ref.ravel()))

@@ -7,9 +7,9 @@ other modules that the worker process runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ GUARD = 0xA5
 POISONS = (0xFF, 0x6B)
 """Two patterns, since recycled memory may happen to hold one: NaN in every float format, and a large
 finite number (trust.md 1)."""
+CHUNK = 1 << 24
+"""Elements that are summed or compared at a time, to bound the memory that this takes."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,17 @@ class Guarded:
     def middle(self) -> torch.Tensor:
         return self.raw[GUARD_BYTES : self.raw.numel() - GUARD_BYTES]
 
+    @property
+    def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :]
+
     def intact(self) -> bool:
         """Whether nobody wrote outside (trust.md 9)."""
-        ends = (self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :])
-        return all(bool((end == GUARD).all()) for end in ends)
+        return all(bool((end == GUARD).all()) for end in self.ends)
+
+    def mend(self) -> None:
+        for end in self.ends:
+            end.fill_(GUARD)
 
 
 def guarded(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Guarded:
@@ -73,6 +82,9 @@ class Buffers:
             _fill(self.all[name].tensor, spec.distribution, generator)
 
     def poison(self, byte: int) -> None:
+        """Also mends the guards: one candidate's trespass is not the next one's."""
+        for one in self.all.values():
+            one.mend()
         for name in self.task.outputs:
             self.all[name].middle.fill_(byte)
 
@@ -108,19 +120,38 @@ def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -
 
 
 def _checksum(data: torch.Tensor) -> int:
-    words = data[: data.numel() // 8 * 8].view(torch.int64)
-    odd = data[data.numel() // 8 * 8 :].to(torch.int64)
-    weights = torch.arange(1, odd.numel() + 1, device=data.device)
-    mixed = (words ^ (words >> 17)) * 0x9E3779B97F4A7C1  # a position-free sum of mixed words, wrapping
-    return int(mixed.sum()) ^ int((odd * weights).sum())
+    """Of the bytes and their places: equal values in another order are another sum."""
+    words, odd = data[: data.numel() // 8 * 8].view(torch.int64), data[data.numel() // 8 * 8 :]
+    total = int((odd.to(torch.int64) * torch.arange(1, odd.numel() + 1, device=data.device)).sum())
+    for start in range(0, words.numel(), CHUNK):
+        part = words[start : start + CHUNK]
+        mixed = part ^ (
+            torch.arange(start + 1, start + 1 + part.numel(), device=data.device) * 0x9E3779B97F4A7C1
+        )
+        for shift in (29, 32):  # wrapping products, as in splitmix64
+            mixed = (mixed ^ (mixed >> shift)) * 0x3F58476D1CE4E5B9
+        total += int(mixed.sum())
+    return total
 
 
-def whole_difference(out: Any, other: Any) -> tuple[float, bool]:
-    """Largest |a − b| / (|b| + rms(b)) over every element, on the device, and whether ``out`` is finite."""
-    worst, finite = 0.0, True
-    wide_rms = float(other.to(torch.float32).square().mean().sqrt())
-    for a, b in zip(out.reshape(-1).split(1 << 26), other.reshape(-1).split(1 << 26), strict=True):
-        a, b = a.to(torch.float32), b.to(torch.float32)
+EXACT = (torch.float64, torch.int32, torch.uint32, torch.int64, torch.uint64)
+"""What float32 cannot hold."""
+
+
+def whole_difference(out: torch.Tensor, other: torch.Tensor) -> tuple[float, bool]:
+    """Largest |a − b| / (|b| + rms(b)) over every element, on the device, and whether ``out`` is finite.
+
+    Infinite where ``other`` is not finite: what cannot be compared did not agree (trust.md 13).
+    """
+    wide = torch.float64 if out.dtype in EXACT else torch.float32
+    outs, others = out.reshape(-1).split(CHUNK), other.reshape(-1).split(CHUNK)
+    squares = sum(float(b.to(torch.float64).square().sum()) for b in others)  # float32 ends at 1.8e19 squared
+    rms, worst, finite = math.sqrt(squares / max(other.numel(), 1)), 0.0, True
+    for a, b in zip(outs, others, strict=True):
+        if a.numel() == 0:
+            continue
+        a, b = a.to(wide), b.to(wide)
         finite = finite and bool(torch.isfinite(a).all())
-        worst = max(worst, float(((a - b).abs() / (b.abs() + max(wide_rms, 1e-30))).max()))
+        largest = float(((a - b).abs() / (b.abs() + max(rms, 1e-30))).max())
+        worst = max(worst, math.inf if math.isnan(largest) else largest)
     return worst, finite

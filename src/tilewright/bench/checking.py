@@ -101,6 +101,11 @@ class Examiner:
             error = None
             if trusted is not None:
                 error = verify.error_of(self.buffers.slice_of(name, trusted[name], part), wanted[name])
+                if not error.total <= verify.TRUSTED_AT_MOST:
+                    raise TaskError(
+                        f"trusted of task '{self.task.name}': '{name}' is {error.total:.2g} of its norm from the "
+                        "float64 reference; one of the two is wrong, and candidates would be allowed as much"
+                    )
             allowed[name] = verify.allowance(spec.dtype, error)
         return Draw(seed, poison, part, wanted, allowed, trusted)
 
@@ -114,7 +119,21 @@ class Examiner:
         except (TypeError, ValueError, RuntimeError) as error:
             raise TaskError(f"{what} failed: {next(iter(str(error).splitlines()), '')}") from error
         results = result if isinstance(result, tuple) else (result,)
-        return dict(zip(self.task.outputs, results, strict=True))
+        if not all(isinstance(one, torch.Tensor) for one in results):
+            raise TaskError(
+                f"{what} returned {', '.join(type(one).__name__ for one in results)}, not tensors"
+            )
+        if len(results) != len(self.task.outputs):
+            raise TaskError(
+                f"{what} returned {len(results)} tensors for the outputs {', '.join(self.task.outputs)}"
+            )
+        named = dict(zip(self.task.outputs, results, strict=True))
+        for name, one in named.items():
+            if one.shape != (wanted := self.buffers.all[name].tensor.shape):
+                raise TaskError(
+                    f"{what} has shape {tuple(one.shape)} for '{name}'; the task declares {tuple(wanted)}"
+                )
+        return named
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
         """The share of the allowed error; raises `Wrong`."""
@@ -124,10 +143,10 @@ class Examiner:
         self._run(runner)
         if outside := self.buffers.out_of_bounds():
             raise Wrong(f"wrote outside the buffer of {', '.join(outside)} ({self._case(draw)})")
-        if not in_place:
-            changed = [name for name, value in self.buffers.checksums().items() if value != before[name]]
-            if changed:
-                raise Wrong(f"changed its input {', '.join(changed)} ({self._case(draw)})")
+        written = {output.in_place_of for output in self.task.outputs.values()} if in_place else set()
+        after = self.buffers.checksums()
+        if changed := [name for name in before if name not in written and after[name] != before[name]]:
+            raise Wrong(f"changed its input {', '.join(changed)} ({self._case(draw)})")
         share = self._compared(draw, tensors)
         self._compare_whole(draw, tensors)
         return share
@@ -154,18 +173,19 @@ class Examiner:
 
     def _compare_whole(self, draw: Draw, tensors: Tensors) -> None:
         """Every element, on the device: against the trusted output, or the first correct candidate's."""
-        others = draw.trusted if draw.trusted is not None else self._agreed.get(draw.seed)
-        if others is None:
-            self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
-            others = self._agreed[draw.seed]
+        others = draw.trusted if draw.trusted is not None else self._agreed.get(draw.seed, tensors)
+        whose = "the trusted implementation" if draw.trusted is not None else "the first correct candidate"
         for name in self.task.outputs:
             difference, finite = whole_difference(tensors[name], others[name])
             limit = (1 + 1 / verify.FACTOR) * draw.allowed[name].worst + 1e-12
             if not finite:
                 raise Wrong(f"'{name}' is not finite everywhere, or not written ({self._case(draw)})")
             if difference > 2 * limit:
-                whose = "the trusted implementation" if draw.trusted is not None else "the first correct candidate"
-                raise Wrong(f"'{name}' is {difference:.3g} from {whose}'s outside the slices ({self._case(draw)})")
+                raise Wrong(
+                    f"'{name}' is {difference:.3g} from {whose}'s outside the slices ({self._case(draw)})"
+                )
+        if others is tensors:
+            self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
 
     def _case(self, draw: Draw) -> str:
         dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())

@@ -23,10 +23,20 @@ Runner = Callable[[Any], None]
 
 
 class GpuClock:
-    """Times runners. ``runners`` may hold one kernel twice: that is the A/A check."""
+    """Times runners. ``runners`` may hold one kernel twice: that is the A/A check.
 
-    def __init__(self, runners: Sequence[Runner], policy: Policy, monitor: Monitor) -> None:
+    ``announce`` is told each index before its first launch, so that a hang has a name.
+    """
+
+    def __init__(
+        self,
+        runners: Sequence[Runner],
+        policy: Policy,
+        monitor: Monitor,
+        announce: Callable[[int], None] = lambda index: None,
+    ) -> None:
         self.runners, self.policy, self.monitor = list(runners), policy, monitor
+        self._announce = announce
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
         self._stream = torch.cuda.Stream()
@@ -59,6 +69,7 @@ class GpuClock:
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def _captured(self, index: int) -> torch.cuda.CUDAGraph:
+        self._announce(index)
         with torch.cuda.stream(self._stream):
             self._run(index)  # loads the module outside the capture
         self._stream.synchronize()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, Queue
-from typing import Any
 
 from tilewright.bench.channel import Message, receive, send
 from tilewright.errors import MachineError, NoGpu, TaskError
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""
+WORKER = (sys.executable, "-m", "tilewright.bench.worker")
 SILENCE_SECONDS = 30.0
 """A kernel that has not ended in this time counts as hung."""
 
@@ -31,19 +31,21 @@ class Lost:
 class Session:
     """One worker process at a time; the next request after a loss starts another."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, command: Sequence[str] = WORKER) -> None:
         self.task = task
-        self.restarts = 0
+        self.command = tuple(command)
+        self.losses = 0
+        """How many worker processes were lost; what they had prepared is gone with them."""
         self._process: subprocess.Popen[str] | None = None
         self._messages: Queue[Message | None] = Queue()
+        self._stderr: list[str] = []
         self._ready = False
         self.start()
 
     def start(self) -> None:
         """Starts the process and returns at once; it imports torch while the parent compiles."""
-        command = [sys.executable, "-m", "tilewright.bench.worker"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
@@ -73,7 +75,7 @@ class Session:
             if message is None:
                 return self._lost(self._last_words(), at)
             if "at" in message:
-                at = int(message["at"])
+                at = message["at"]
             elif "progress" in message:
                 on_progress(message["progress"])
             elif "failed" in message:
@@ -98,7 +100,6 @@ class Session:
 
     def _ensure_started(self) -> None:
         if self._process is None:
-            self.restarts += 1
             self.start()
         if self._ready:
             return
@@ -120,6 +121,7 @@ class Session:
 
     def _lost(self, reason: str, at: int | None = None) -> Lost:
         self.close()
+        self.losses += 1
         return Lost(reason, at)
 
     def _last_words(self) -> str:

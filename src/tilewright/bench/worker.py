@@ -75,10 +75,13 @@ class Worker:
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
         base = request["shipped"] if request["shipped"] is not None else 0
         runners = [self._runner(config, tensors) for config in (*configs, configs[base])]
-        with GpuClock(runners, policy, monitor) as gpu_clock:
-            clock: protocol.Clock = gpu_clock
-            if request.get("careful"):
-                clock = Announcing(clock, lambda index: send(self.out, {"at": index}))
+
+        def announce(index: int) -> None:
+            send(self.out, {"at": index if index < len(configs) else base})
+
+        with GpuClock(runners, policy, monitor, announce) as gpu_clock:
+            clock: protocol.Clock = Announcing(gpu_clock, announce) if request.get("careful") else gpu_clock
+            send(self.out, {"at": None})  # from here on a round holds them all
             for _ in range(policy.warmup_rounds):
                 clock.round(range(len(runners)))
             noise = protocol.aa_check(clock, base, len(configs), AA_ROUNDS, rng, tie_band=policy.tie_band)

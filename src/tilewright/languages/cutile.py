@@ -10,17 +10,18 @@ from __future__ import annotations
 import io
 import os
 import re
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import cuda.tile as ct
 from cuda.tile import compilation
 
+from tilewright.languages import child
 from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered
 from tilewright.languages.toolchain import Tool, find_tileiras
@@ -75,13 +76,12 @@ class CuTile:
             command += [f"-O{lowered.opt_level}", "--lineinfo"]
             command += ["--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}"]
             started = time.perf_counter()
-            try:
-                done = subprocess.run(command, env=tool.environment(), capture_output=True, timeout=seconds)
-            except subprocess.TimeoutExpired:
-                return Failed("compile", f"tileiras took longer than its budget of {seconds:g} s")
+            done = child.run(command, tool.environment(), seconds)
             elapsed = time.perf_counter() - started
+            if done is None:
+                return Failed("compile", f"tileiras took longer than its budget of {seconds:g} s")
             if done.returncode != 0 or not cubin.exists():
-                return Failed("compile", compiler_message(done.returncode, done.stderr.decode(errors="replace")))
+                return Failed("compile", compiler_message(done.returncode, done.stderr))
             text = notes.read_text(errors="replace") if notes.exists() else ""
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
             return replace(
@@ -94,8 +94,15 @@ class CuTile:
         return private.store([one for one in built if one.cache_key])
 
     def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
-        kernel = launch.kernel.replace_hints(**hints)
+        kernel = hinted(launch.kernel, tuple(sorted(hints.items())))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
+
+
+@cache
+def hinted(kernel: Any, hints: tuple[tuple[str, int], ...]) -> Any:
+    """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache
+    and would run the front end again (requirements A-47)."""
+    return kernel.replace_hints(**dict(hints))
 
 
 def signature_of(kernel: Any, args: Sequence[Any]) -> Any:

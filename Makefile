@@ -1,0 +1,64 @@
+# make demo       set up, then tune a real kernel: measured where a GPU is, predicted elsewhere
+# make test       set up, then run the tests that need no GPU
+# make test-gpu   the tests that need one
+# make check      lint, format, types, import direction, documents
+#
+# Setup goes into the active virtual environment, or else into .venv. To use an interpreter as it is
+# and install nothing: make test-gpu TILEWRIGHT_PYTHON=python3
+
+.PHONY: setup demo check test test-gpu
+.DELETE_ON_ERROR:
+
+# One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
+# a machine without a GPU. Tilewright works without torch; some of its tests do not.
+TORCH := 2.13.0
+SOURCES := src tests examples bench
+
+ifdef TILEWRIGHT_PYTHON
+PY := $(TILEWRIGHT_PYTHON)
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+setup: ;
+else
+VENV := $(or $(VIRTUAL_ENV),$(CURDIR)/.venv)
+PY := $(VENV)/bin/python
+# Named after this checkout: the environment may be shared, the editable install is not.
+STAMP := $(VENV)/.tilewright$(subst /,-,$(CURDIR))
+setup: $(STAMP)
+endif
+
+demo: setup
+	$(PY) -m tilewright tune examples/matmul.py --workload 4096
+
+check: setup
+	$(PY) -m ruff check $(SOURCES)
+	$(PY) -m ruff format --check $(SOURCES)
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/test_house.py tests/test_docs.py
+
+test: setup
+	$(PY) -m pytest -n 2
+
+test-gpu: setup
+	$(PY) -m pytest -m gpu
+
+ifndef TILEWRIGHT_PYTHON
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+$(STAMP): pyproject.toml | $(PY)
+	@if $(PY) -c 'import torch' 2>/dev/null; then exit; \
+	elif nvidia-smi -L >/dev/null 2>&1; then $(PIP) torch==$(TORCH); \
+	else $(PIP) torch==$(TORCH)+cpu 2>/dev/null || \
+		$(PIP) --retries 1 --timeout 15 --index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)+cpu 2>/dev/null; \
+	fi || echo "note: found no torch $(TORCH) to install; going on without, the tests that need it are skipped"
+	$(PIP) --editable '.[dev,heuristics,gpu]'
+	@touch $@
+
+# Some systems ship Python without ensurepip; their pip can still fill an environment.
+$(CURDIR)/.venv/bin/python:
+	@for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10 none; do \
+		$$python -c 'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' 2>/dev/null && break; \
+	done; \
+	if [ $$python = none ]; then echo 'no Python from 3.10 to 3.14 on PATH: install one' >&2; exit 1; fi; \
+	$$python -m venv $(VENV) >/dev/null || \
+		{ $$python -m venv --clear --without-pip $(VENV) && $$python -m pip --python $@ install --quiet pip; }
+endif

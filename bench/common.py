@@ -1,0 +1,91 @@
+"""What the benchmarks share: fresh caches, the record of where a number was made, one GPU session."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tilewright.bench.gpu import detect
+from tilewright.bench.protocol import Policy
+from tilewright.bench.session import Lost, Session
+from tilewright.compile import Unit, compile_all
+from tilewright.hardware import board_for_gpu
+from tilewright.records import Configuration, Workload
+from tilewright.task import Task
+from tilewright.tuning import machine_of, remember, target_of
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@contextmanager
+def empty_cache() -> Iterator[str]:
+    """A cuTile disk cache that holds nothing; set it before cuda.tile is imported."""
+    with tempfile.TemporaryDirectory(prefix="cutile-cache-") as directory:
+        before = os.environ.get("CUDA_TILE_CACHE_DIR")
+        os.environ["CUDA_TILE_CACHE_DIR"] = directory
+        try:
+            yield directory
+        finally:
+            if before is None:
+                del os.environ["CUDA_TILE_CACHE_DIR"]
+            else:
+                os.environ["CUDA_TILE_CACHE_DIR"] = before
+
+
+def need_gpu() -> Any:
+    gpu = detect()
+    if gpu is None:
+        sys.exit("this benchmark needs a GPU")
+    return board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+
+
+def made_here() -> dict[str, Any]:
+    """Machine, driver, versions, date and command: what a recorded number needs."""
+    machine = machine_of(target_of(None, detect()))
+    return {
+        "machine": {**asdict(machine), "versions": dict(machine.versions)},
+        "date": str(date.today()),
+        "command": "python " + " ".join(sys.argv),
+    }
+
+
+def build(task: Task, workload: Workload, configs: Sequence[Configuration]) -> None:
+    """Compiles ``configs`` and puts the cubins where the worker's launches find them."""
+    board = need_gpu()
+    remember(task, compile_all(task, [Unit(workload, config, board) for config in configs]))
+
+
+def answer(given: Any) -> dict[str, Any]:
+    if isinstance(given, Lost):
+        sys.exit(f"the worker was lost: {given.reason}")
+    result: dict[str, Any] = given
+    return result
+
+
+def retime(
+    session: Session, workload: Workload, configs: Sequence[Configuration], rounds: int, seed: int = 11
+) -> tuple[list[list[float]], list[float] | None]:
+    """Interleaved samples in µs of each configuration, and of the trusted implementation if there is one."""
+    answer(session.ask({"do": "prepare", "workload": workload.name, "seed": seed}, silence=180))
+    request = {"do": "measure", "configs": [dict(c) for c in configs], "rounds": rounds, "policy": Policy().to_json()}
+    result = answer(session.ask(request, silence=180))
+    return result["samples_us"], result["trusted_us"]
+
+
+def paired_ratio(a: Sequence[float], b: Sequence[float]) -> float:
+    """Median over the rounds of a / b: drift common to a round cancels."""
+    return statistics.median(x / y for x, y in zip(a, b, strict=True))
+
+
+def write(path: str | None, record: dict[str, Any]) -> None:
+    if path:
+        Path(path).write_text(json.dumps(record, indent=1) + "\n")

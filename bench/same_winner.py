@@ -1,0 +1,73 @@
+"""Does the race pick the same winner in every process? 20 fresh processes on a short and a long kernel.
+
+    python bench/same_winner.py [--out FILE.json] [--processes 20]
+
+The candidates are compiled once. Each process verifies and races them anew, on inputs of its own.
+Then every configuration that ever won is timed interleaved: the true regret of each winner.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections import Counter
+
+from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, write
+
+from tilewright.bench.protocol import Policy
+from tilewright.bench.session import Session
+from tilewright.loading import load_task, where_is
+from tilewright.measuring import Measuring
+from tilewright.progress import silent
+from tilewright.tuning import RACED, tune
+
+CASES = (("rms_norm", "odd"), ("fmha", "causal"))
+ROUNDS = 300
+
+
+def repeated(name: str, workload_name: str, processes: int) -> dict:
+    task = load_task(str(EXAMPLES / f"{name}.py"))
+    workload = task.workload(workload_name)
+    first = tune(task, workloads=[workload_name]).workloads[0]
+    field = [c for c in first.candidates if c.status in ("raced",)]
+    build(task, workload, [c.configuration for c in field])
+    wins: list = []
+    rounds: list[int] = []
+    nearby = Session(where_is(task))
+    for number in range(processes):
+        session, nearby = nearby, Session(where_is(task))  # the next process imports torch meanwhile
+        with session:
+            policy = Policy(seed=number)
+            candidates = {c.configuration: c for c in field}
+            result = Measuring(task, session, policy, 1000 + number, silent).run(
+                workload, first.bound, candidates, list(candidates)
+            )
+        assert result.best is not None and result.race is not None, result.reason
+        wins.append(result.best.configuration)
+        rounds.append(result.race["rounds"])
+    with nearby:
+        winners = list(dict.fromkeys([*wins, *(c.configuration for c in sorted(field, key=lambda c: c.measured.us)[:3])]))
+        samples, _ = retime(nearby, workload, winners, ROUNDS)
+    fastest = min(samples, key=statistics.median)
+    regret = {str(config): paired_ratio(mine, fastest) - 1 for config, mine in zip(winners, samples, strict=True)}
+    counts = Counter(str(config) for config in wins)
+    worst = max(regret[one] for one in counts)
+    us = statistics.median(fastest)
+    print(f"{name} {workload_name} ({us:.1f} us): {dict(counts)} in {processes} processes; largest true regret of a "
+          f"winner {worst:.2%}; rounds {statistics.median(rounds):g} (most {max(rounds)})", flush=True)  # fmt: skip
+    return {"task": name, "workload": workload_name, "us": us, "wins": dict(counts), "regret": regret,
+            "worst_regret": worst, "rounds": rounds, "raced": len(field), "top": RACED}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out")
+    parser.add_argument("--processes", type=int, default=20)
+    given = parser.parse_args()
+    need_gpu()
+    rows = [repeated(name, workload, given.processes) for name, workload in CASES]
+    write(given.out, {**made_here(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

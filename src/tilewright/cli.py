@@ -1,0 +1,364 @@
+"""The command line: thin adapters over `inspecting`, `tuning` and `doctor`.
+
+Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and
+nothing else. Exit codes: 0 done, 2 the request is wrong, 3 this machine cannot do it, 130 interrupted.
+A mistake of the person who asks is one line that starts with ``error:``, also when it is in the task
+file; a traceback means a mistake of ours. What a command needs is imported when it runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tilewright import __version__, terminal
+from tilewright.errors import RequestError, TilewrightError
+
+if TYPE_CHECKING:
+    from tilewright.records import TuningResult
+    from tilewright.store import Store
+    from tilewright.task import Task
+
+INTERRUPTED = 130
+RESUME = "interrupted; what was finished is stored, run the same command to resume"
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of the file system that a person can mend."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+"""Any wrong option or argument. Where typer keeps it depends on typer's version."""
+
+app = typer.Typer(
+    name="tilewright",
+    help="Make GPU tile kernels fast, and prove it.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DEFAULT_BUDGET = 10.0
+DEFAULT_TOP = 10
+DEFAULT_TIE_BAND = 0.01
+"""As `compile.BUDGET_SECONDS`, `tuning.RACED` and `rules.Policy` have them; `--help` imports none of them."""
+
+Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help="A task file, and which of its tasks.")]
+Archs = Annotated[
+    str | None, typer.Option("--arch", metavar="A,B", help="Architectures.  [default: the GPU's, else sm_90]")
+]
+Arch = Annotated[
+    str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")
+]
+Config = Annotated[
+    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
+]
+OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
+]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
+Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
+Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
+L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
+How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
+TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
+StorePath = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")
+]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+@app.callback(invoke_without_command=True)
+def _tilewright(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        print(f"tilewright {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+# inspect ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def inspect(
+    where: Where,
+    arch: Archs = None,
+    config: Config = None,
+    workload: OneWorkload = None,
+    jobs: Jobs = None,
+    budget: Budget = DEFAULT_BUDGET,
+    as_json: AsJson = False,
+) -> None:
+    """What the machine code of each configuration says. Needs no GPU.
+
+    Registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline.
+
+    Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
+    """
+    from tilewright import inspecting, tables
+
+    with _task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+        archs = _architectures(arch)
+        task = _loaded(where)
+        chosen = task.space.parse(config) if config is not None else None
+        if chosen is not None:
+            _say_what_is_not_allowed(task, archs, chosen, workload)
+        rows = inspecting.inspect(
+            task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
+        )
+    if as_json:
+        _print_json([row.to_json() for row in rows])
+    else:
+        terminal.stdout().print(tables.inspected(rows))
+
+
+def _architectures(text: str | None) -> tuple[str, ...]:
+    """The named ones, each once; without a name the GPU's, else the default, which is said."""
+    from tilewright.hardware import ARCHITECTURES, architecture
+
+    if text is None:
+        return (_default_architecture(),)
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise RequestError(f"--arch names no architecture; known: {', '.join(ARCHITECTURES)}")
+    return tuple(architecture(name).name for name in names)
+
+
+def _default_architecture() -> str:
+    from tilewright.bench.gpu import detect
+    from tilewright.hardware import ARCHITECTURES
+    from tilewright.tuning import DEFAULT_ARCH
+
+    gpu = detect()
+    if gpu is not None and gpu.arch in ARCHITECTURES:
+        return gpu.arch
+    found = f"no compiler for this machine's GPU ({gpu.arch})" if gpu else "no GPU here"
+    terminal.note(f"{found}: using {DEFAULT_ARCH}; choose with --arch")
+    return DEFAULT_ARCH
+
+
+def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, workload: str | None) -> None:
+    """What the space would not try is still compiled when asked for by name: that is how one sees why."""
+    dims = task.selected([workload] if workload else None)[0].dims
+    for arch in archs:
+        if problem := task.space.allows(config, int(arch.removeprefix("sm_")), dims):
+            terminal.note(f"outside the space on {arch}: {problem}")
+
+
+# tune ---------------------------------------------------------------------------------------------
+
+
+@app.command()
+def tune(
+    where: Where,
+    arch: Arch = None,
+    workload: Workloads = None,
+    budget: Budget = DEFAULT_BUDGET,
+    jobs: Jobs = None,
+    top: Top = DEFAULT_TOP,
+    l2: L2 = "cold",
+    launch: How = "graph",
+    tie_band: TieBand = DEFAULT_TIE_BAND,
+    seed: Seed = None,
+    fresh: Fresh = False,
+    store: StorePath = None,
+    no_store: NoStore = False,
+    as_json: AsJson = False,
+) -> None:
+    """The best configuration for each workload, with its evidence.
+
+    With a GPU the survivors are verified and raced; without one they are predicted, not measured.
+
+    Example: `tilewright tune examples/fmha.py --workload causal --top 8`
+    """
+    from tilewright import tuning
+    from tilewright.bench.gpu import detect
+    from tilewright.bench.rules import Policy
+
+    policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
+    target = tuning.target_of(arch, detect())
+    if target.note:
+        terminal.note(target.note)
+    kept = _kept(store, no_store)
+    speaks = _task_speaks_to_stderr(as_json)
+    with _resumable(not no_store), speaks, kept as results, terminal.progress(quiet=as_json) as progress:
+        result = tuning.tune(
+            _loaded(where), arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs,
+            seconds=budget, seed=seed, store=results, fresh=fresh, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        _print_json(tuning.to_json(result))
+        if not result.measured:
+            terminal.note("predicted, not measured")
+    else:
+        _print_tuned(result, target.note, results)
+
+
+def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
+    from tilewright import tables
+
+    console, machine = terminal.stdout(), result.machine
+    console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
+    console.print(tables.tuned(result))
+    if results is not None:
+        console.print(f"stored as run {result.run} in {results.path}")
+    console.print(f"{result.seconds['total']:.1f} s in all")
+    if not result.measured:
+        console.print(note or "no GPU here")
+        console.print("predicted, not measured")
+
+
+def _kept(store: Path | None, no_store: bool) -> Any:
+    from tilewright.store import Store
+
+    if no_store and store is not None:
+        raise RequestError("--store and --no-store exclude each other; give one of them")
+    return nullcontext(None) if no_store else Store(store)
+
+
+@contextmanager
+def _resumable(stored: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(RESUME if stored else "interrupted") from None
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what is left of the work."""
+
+
+# doctor -------------------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor(as_json: AsJson = False) -> None:
+    """What works on this machine, and how to fix what does not.
+
+    Exit code 0 where everything works that inspecting and predicting need; a GPU is not among it.
+
+    Example: `tilewright doctor`
+    """
+    from tilewright import doctor as examination
+    from tilewright import tables
+
+    checks = examination.examine()
+    if as_json:
+        _print_json(examination.to_json(checks))
+    else:
+        console = terminal.stdout()
+        console.print(tables.checks(checks))
+        console.print(f"\n{examination.verdict(checks)}")
+    if not examination.healthy(checks):
+        raise typer.Exit(3)
+
+
+# What the commands share --------------------------------------------------------------------------
+
+
+def _loaded(where: str) -> Task:
+    from tilewright.loading import load_task
+
+    return load_task(where)
+
+
+@contextmanager
+def _task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
+    """A task file may print; with ``--json`` stdout is not the place for it."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
+
+
+def _print_json(value: Any) -> None:
+    from tilewright.codec import to_json
+
+    print(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+# From outcome to exit code ------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit code."""
+    try:
+        code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
+        sys.stdout.flush()
+        return _failed("interrupted", INTERRUPTED, prefix="") if code == INTERRUPTED else code
+    except (Interrupted, KeyboardInterrupt) as interruption:
+        return _failed(str(interruption) or "interrupted", INTERRUPTED, prefix="")
+    except TilewrightError as error:
+        return _failed(str(error), error.exit_code)
+    except UsageError as error:
+        return _failed(_usage(error), 2)
+    except BrokenPipeError:
+        _give_up_stdout()
+        return 0  # who reads has seen enough
+    except (Exception, SystemExit) as error:
+        return _unforeseen(error)
+
+
+def _usage(error: Exception) -> str:
+    """typer's own words, and where the choices stand."""
+    said = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    return f"{said.rstrip('.')}; see tilewright --help"
+
+
+def _unforeseen(error: Exception | SystemExit) -> int:
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        return _unwritable(error)
+    if place := _place_in_task(error):
+        return _failed(f"{place}: {type(error).__name__}: {error}", 2)
+    if isinstance(error, SystemExit):  # typer's, where stdout went away
+        return 0
+    traceback.print_exception(error)
+    return _failed("this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more", 1)
+
+
+def _unwritable(error: OSError) -> int:
+    if error.filename is None:  # it may be stdout that is full
+        _give_up_stdout()
+    file = f" ({error.filename})" if error.filename else ""
+    fix = "free some space" if error.errno in DISK_FULL else "choose a place that you can write"
+    return _failed(f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places", 3)
+
+
+def _place_in_task(error: BaseException) -> str | None:
+    """``ops.py:12`` where the exception came out of the task's own code, otherwise None."""
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_of_task(frame)]
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    return f"{Path(frame.f_code.co_filename).name}:{line}"
+
+
+def _is_of_task(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_")
+
+
+def _failed(text: str, code: int, prefix: str = "error: ") -> int:
+    line = " ".join(text.split())
+    print(f"{prefix}{line}", file=sys.stderr, flush=True)
+    return code
+
+
+def _give_up_stdout() -> None:
+    """What is still in its buffer cannot be written; without this Python would say so at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,413 @@
+"""What works on this machine, and how to fix what does not.
+
+    examine() → one `Check` for each thing that Tilewright uses
+
+Every check stands alone: one that breaks is a finding, never the end of the examination. ``required``
+are those without which nothing can be inspected or predicted; the others limit what can be measured.
+The compiler is judged by what it does: a small kernel really is compiled, and its machine code read.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from tilewright.bench.gpu import Gpu, detect
+
+PYTHON = (3, 10)
+DRIVER = 580
+"""Oldest driver branch that runs what tileiras 13 compiles; it brings CUDA 13.0."""
+CUDA_OF_DRIVER = (13, 0)
+PROBE_ARCH = "sm_90"
+PROBE_SECONDS = 60.0
+FREE_BYTES = 512 << 20
+"""A run of some hundred configurations leaves less than 100 MB of cubins and results."""
+
+INSTALL = "pip install 'cuda-tile[tileiras]'"
+OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML")
+"""Checks that may break without keeping anyone from inspecting and predicting."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. ``ok`` is None where the thing is not needed here."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    fix: str = ""
+    required: bool = True
+    """Without it nothing can be inspected or predicted."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(
+    environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect
+) -> tuple[Check, ...]:
+    """All checks, in the order in which they are worth fixing."""
+    gpu = find_gpu()
+    examinations: tuple[tuple[str, Callable[[], Check]], ...] = (
+        ("Python", python),
+        ("cuda-tile", cuda_tile),
+        ("tileiras", tileiras),
+        ("CUDA toolkit", lambda: cuda_home(environ)),
+        ("nvdisasm", nvdisasm),
+        (f"compiling for {PROBE_ARCH}", compiling),
+        ("tileirdisasm", tileirdisasm),
+        ("results", results_store),
+        ("cuTile's cache", cutile_cache),
+        ("free disk", free_disk),
+        ("GPU", lambda: gpu_found(gpu, environ)),
+        ("driver", lambda: driver(gpu, driver_version())),
+        ("torch", lambda: torch(gpu)),
+        ("NVML", lambda: nvml(gpu)),
+    )
+    return tuple(_guarded(name, check) for name, check in examinations)
+
+
+def healthy(checks: Sequence[Check]) -> bool:
+    """Whether everything works that inspecting and predicting need."""
+    return all(check.ok is not False for check in checks if check.required)
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    """What this machine can do, in one line."""
+    if not healthy(checks):
+        broken = ", ".join(check.name for check in checks if check.required and check.ok is False)
+        return f"not ready: {broken}"
+    measures = [check for check in checks if check.name in ("GPU", "driver", "torch")]
+    missing = ", ".join(check.name for check in measures if check.ok is False)
+    if missing:
+        return f"inspect and predict work here; measuring does not yet: {missing}"
+    if any(check.ok is None for check in measures):
+        return "inspect and predict work here; there is no GPU to measure on"
+    return "everything works here: inspect, predict and measure"
+
+
+def to_json(checks: Sequence[Check]) -> dict[str, Any]:
+    """What `doctor --json` prints; scripts rely on these names."""
+    measures = all(check.ok for check in checks if check.name in ("GPU", "driver", "torch"))
+    return {
+        "ok": healthy(checks),
+        "measures": healthy(checks) and measures,
+        "verdict": verdict(checks),
+        "checks": [check.to_json() for check in checks],
+    }
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
+    try:
+        return check()
+    except Exception as error:  # whatever is wrong with this machine is a finding
+        said = f"{type(error).__name__}: {_first_line(str(error))}"
+        return Check(name, False, said, required=name not in OPTIONAL)
+
+
+# The compiler -------------------------------------------------------------------------------------
+
+
+def python() -> Check:
+    detail = f"{platform.python_version()} ({sys.executable})"
+    ok = sys.version_info[:2] >= PYTHON
+    return Check("Python", ok, detail, "" if ok else f"use Python {PYTHON[0]}.{PYTHON[1]} or newer")
+
+
+def cuda_tile() -> Check:
+    version = _version("cuda-tile")
+    if version is None:
+        return Check("cuda-tile", False, "not installed", INSTALL)
+    from tilewright.languages import cutile_private
+
+    if cutile_private.is_known():
+        return Check("cuda-tile", True, version)
+    known = ", ".join(f"{prefix}x" for prefix in cutile_private.KNOWN)
+    detail = f"{version}; its cache is known for {known} only, so a launch compiles once more"
+    return Check("cuda-tile", False, detail, f"pip install 'cuda-tile=={known[:-1]}*'", required=False)
+
+
+def tileiras() -> Check:
+    from tilewright.errors import CompilerMissing
+    from tilewright.languages.toolchain import find_tileiras
+
+    try:
+        tool = find_tileiras()
+    except CompilerMissing as error:
+        return Check("tileiras", False, str(error), INSTALL)
+    version, source = _release_in(tool.version_text), "pip" if tool.from_pip else "system"
+    mismatch = pip_mismatch()
+    fix = INSTALL if mismatch else ""
+    return Check("tileiras", True, f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}", fix)
+
+
+def pip_mismatch() -> str:
+    """The three packages of the pip compiler where they do not belong together, otherwise nothing."""
+    from tilewright.languages.toolchain import PIP_PACKAGES, major_minor
+
+    versions = {name: _version(name) for name in PIP_PACKAGES}
+    found = {text and major_minor(text) for text in versions.values()}
+    if len(found) == 1:  # all of one version, or none installed
+        return ""
+    listed = ", ".join(f"{name} {text or 'not installed'}" for name, text in versions.items())
+    return f"the pip compiler is not used, its packages must share major.minor: {listed}"
+
+
+def cuda_home(environ: Mapping[str, str]) -> Check:
+    """A toolkit of another version than the compiler's makes a system tileiras return 5 (measured.md 7)."""
+    from tilewright.languages.toolchain import find_tileiras
+
+    named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
+    if not named:
+        return Check("CUDA toolkit", None, "CUDA_HOME and CUDA_PATH are not set; none is needed")
+    tool = find_tileiras()
+    versions = {name: toolkit_version(Path(place)) for name, place in named.items()}
+    said = ", ".join(f"{name}={place} ({_toolkit_text(versions[name])})" for name, place in named.items())
+    others = [name for name, version in versions.items() if version != tool.version]
+    if not others:
+        return Check("CUDA toolkit", True, said)
+    if tool.from_pip:
+        return Check("CUDA toolkit", True, f"{said}; harmless: it is hidden from the pip compiler")
+    said += f"; the system tileiras {_release_in(tool.version_text)} fails with another toolkit"
+    return Check("CUDA toolkit", False, said, f"unset {' '.join(others)}, or {INSTALL}")
+
+
+def toolkit_version(home: Path) -> tuple[int, int] | None:
+    """Major and minor of the CUDA toolkit in ``home``; None where there is none."""
+    try:
+        text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        text = _output([str(home / "bin" / "nvcc"), "--version"])
+    found = re.search(r"\bV?(\d+)\.(\d+)\.\d+", text)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _toolkit_text(version: tuple[int, int] | None) -> str:
+    return f"CUDA {version[0]}.{version[1]}" if version else "no CUDA toolkit is there"
+
+
+def nvdisasm() -> Check:
+    from tilewright.errors import CompilerMissing
+    from tilewright.machine_code import find_nvdisasm
+
+    try:
+        path = find_nvdisasm()
+    except CompilerMissing as error:
+        return Check("nvdisasm", False, str(error).partition(";")[0], "pip install nvidia-cuda-nvdisasm")
+    return Check("nvdisasm", True, f"{_release(path)} ({path})")
+
+
+def compiling() -> Check:
+    """A kernel from its source to what its machine code says."""
+    name, started = f"compiling for {PROBE_ARCH}", time.perf_counter()
+    said = compile_probe()
+    seconds = time.perf_counter() - started
+    if isinstance(said, str):
+        return Check(name, False, said, "unset CUDA_HOME" if "CUDA_HOME" in said else INSTALL)
+    return Check(name, True, f"{seconds:.1f} s in all, {said[0]} registers")
+
+
+def compile_probe() -> tuple[int] | str:
+    """The registers of a small kernel, or what went wrong."""
+    import cuda.tile as ct
+
+    from tilewright import machine_code
+    from tilewright.languages.cutile import CuTile
+    from tilewright.records import Configuration, Failed
+    from tilewright.task import ArraySpec, Launch
+
+    @ct.kernel
+    def twice(x, y):  # type: ignore[no-untyped-def]
+        block = ct.bid(0)
+        ct.store(y, (block,), ct.load(x, (block,), (256,)) * 2)
+
+    language = CuTile()
+    launch = Launch(twice, (4,), (ArraySpec("x", (1024,), "float32"), ArraySpec("y", (1024,), "float32")))
+    lowered = language.lower(launch, {}, Configuration.of({}), PROBE_ARCH)
+    if isinstance(lowered, Failed):
+        return lowered.reason
+    built = language.assemble(lowered, PROBE_SECONDS)
+    return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
+
+
+def tileirdisasm() -> Check:
+    from tilewright.languages.toolchain import find_tileiras
+
+    path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
+    if path is None:
+        detail = "not beside tileiras: Tile IR cannot be shown as text"
+        return Check("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)", required=False)
+    return Check("tileirdisasm", True, f"{_release(Path(path))} ({path})", required=False)
+
+
+# Where things are kept ----------------------------------------------------------------------------
+
+
+def results_store() -> Check:
+    from tilewright.errors import StorageError
+    from tilewright.store import Store, default_path
+
+    path, fix = default_path().absolute(), "set TILEWRIGHT_HOME to a directory that you can write"
+    if problem := not_writable(path.parent):
+        return Check("results", False, problem, fix)
+    try:
+        with Store(path) as store:
+            stored = len(store.runs()) if path.exists() else 0
+    except StorageError as error:
+        return Check("results", False, str(error))
+    return Check("results", True, f"{path} ({stored} runs)")
+
+
+def cutile_cache() -> Check:
+    from tilewright.languages.cutile_private import cache_directory
+
+    directory = cache_directory()
+    if directory is None:
+        return Check("cuTile's cache", None, "switched off: launches compile again", required=False)
+    if problem := not_writable(Path(directory)):
+        fix = "set CUDA_TILE_CACHE_DIR to a directory that you can write"
+        return Check("cuTile's cache", False, problem, fix, required=False)
+    return Check("cuTile's cache", True, directory, required=False)
+
+
+def free_disk() -> Check:
+    """Where the compiler's files and the results go."""
+    from tilewright.store import default_path
+
+    places = {_existing(Path(tempfile.gettempdir())), _existing(default_path().absolute().parent)}
+    free = {place: shutil.disk_usage(place).free for place in sorted(places)}
+    said = ", ".join(f"{place} {bytes_ / 2**30:.1f} GiB" for place, bytes_ in free.items())
+    ok = min(free.values()) >= FREE_BYTES
+    return Check("free disk", ok, said, "" if ok else f"free at least {FREE_BYTES >> 20} MiB, or set TMPDIR")
+
+
+def not_writable(directory: Path) -> str | None:
+    """Why nothing can be written into ``directory``, which need not exist yet; None where it can."""
+    place = _existing(directory)
+    try:
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(b"\0" * 4096)
+    except OSError as error:
+        return f"{place} cannot be written: {error.strerror}"
+    return None
+
+
+def _existing(directory: Path) -> Path:
+    return next(place for place in (directory, *directory.parents) if place.exists())
+
+
+# The GPU ------------------------------------------------------------------------------------------
+
+
+def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Check:
+    from tilewright.hardware import ARCHITECTURES
+
+    if gpu is None:
+        hidden = environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"; CUDA_VISIBLE_DEVICES={hidden}" if hidden is not None else ""
+        there = "a driver, but no visible GPU" if ctypes.util.find_library("cuda") else "none, and no driver"
+        return Check("GPU", None, f"{there}{why}: times are predicted, not measured", required=False)
+    detail = f"{gpu.name}, {gpu.arch}, {gpu.sms} SMs, {gpu.memory_bytes / 2**30:.0f} GiB"
+    if gpu.arch in ARCHITECTURES:
+        return Check("GPU", True, detail, required=False)
+    detail += "; tileiras does not compile for it"
+    return Check("GPU", False, detail, "use a GPU of sm_80 or newer", required=False)
+
+
+def driver(gpu: Gpu | None, version: str | None) -> Check:
+    """r580 or newer, by its own number where that is known, else by the CUDA it supports."""
+    if gpu is None:
+        return Check("driver", None, "not needed without a GPU", required=False)
+    if version:
+        ok = int(version.split(".")[0]) >= DRIVER
+    else:
+        ok = tuple(int(part) for part in gpu.cuda_driver.split(".")) >= CUDA_OF_DRIVER
+    detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
+    return Check("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer", required=False)
+
+
+def driver_version() -> str | None:
+    """As the kernel module tells it, e.g. ``580.95.05``; None where it does not."""
+    try:
+        found = re.search(r"\b(\d{3}\.\d+(?:\.\d+)?)\b", Path("/proc/driver/nvidia/version").read_text())
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def torch(gpu: Gpu | None) -> Check:
+    """Measuring takes its device memory from torch; importing it takes seconds, so its files are read."""
+    version, fix = _version("torch"), "pip install torch"
+    if gpu is None:
+        return Check("torch", None, f"{version or 'not installed'}; not needed without a GPU", required=False)
+    if version is None:
+        return Check("torch", False, "not installed: measuring needs it", fix, required=False)
+    cuda = torch_cuda()
+    if cuda is None:
+        fix += ", a build with CUDA (https://pytorch.org/get-started)"
+        return Check("torch", False, f"{version} is built without CUDA", fix, required=False)
+    return Check("torch", True, f"{version}, CUDA {cuda}", required=False)
+
+
+def torch_cuda() -> str | None:
+    """The CUDA version that the installed torch is built for; None for a build without."""
+    spec = util.find_spec("torch")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        found = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)
+        return found[1] if found else None
+    return None
+
+
+def nvml(gpu: Gpu | None) -> Check:
+    if gpu is None:
+        return Check("NVML", None, "not needed without a GPU", required=False)
+    from tilewright.bench.monitor import Monitor
+
+    problem = Monitor().unavailable
+    if problem is None:
+        return Check("NVML", True, "clocks, throttling and other processes are recorded", required=False)
+    detail = f"{problem}; throttling and other load go unnoticed"
+    return Check("NVML", False, detail, "pip install nvidia-ml-py", required=False)
+
+
+# What they share ----------------------------------------------------------------------------------
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _release(tool: Path) -> str:
+    return _release_in(_output([str(tool), "--version"]))
+
+
+def _release_in(text: str) -> str:
+    found = re.search(r"\bV?(\d+\.\d+\.\d+)\b", text)
+    return found[1] if found else "version unknown"
+
+
+def _output(command: Sequence[str]) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

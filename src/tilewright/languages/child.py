@@ -1,0 +1,60 @@
+"""Compilers as child processes: a time budget each, in a process group of their own, none left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_running: set[subprocess.Popen[bytes]] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Finished:
+    returncode: int
+    """Negative: killed by that signal."""
+    stderr: str
+
+
+def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finished | None:
+    """Runs a compiler for at most ``seconds`` of wall time; None when it took longer and was killed.
+
+    A group of its own, because a compiler starts others (tileiras starts ptxas) that must go with it.
+    """
+    process = subprocess.Popen(
+        command, env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    with _lock:
+        _running.add(process)
+    try:
+        _, stderr = process.communicate(timeout=seconds)
+        return Finished(process.returncode, stderr.decode(errors="replace"))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        _kill(process)
+        with _lock:
+            _running.discard(process)
+
+
+def kill_all() -> None:
+    """Ends every compiler that runs now: after Ctrl-C nobody waits for them."""
+    with _lock:
+        processes = list(_running)
+    for process in processes:
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+    if process.stderr is not None:
+        process.stderr.close()

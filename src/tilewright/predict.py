@@ -1,0 +1,287 @@
+"""How long will a compiled kernel take? Predicted from its machine code, without running it.
+
+    predict(code, grid, work, board)      a `PredictedTime` whose ``why`` names the terms
+
+A roofline with what the machine code adds to it. Five times pass side by side and are joined as the
+root of their squares, because each hides the others in part; spilling and the launch come on top.
+
+    memory     the work's bytes at the achievable bandwidth
+    products   the work's FLOP at the achievable rate of the tensor path that the code has, longer where
+               few warpgroups share an SM, where the tensor instructions are small, where the last wave is thin
+    overhead   the other instructions around the products, for each element that the CTAs write
+    issue      every instruction of every warp once: what many small CTAs are bound by
+    latency    waves × the life of one CTA: what few CTAs an SM, or little staged memory, are bound by
+    spill      local loads and stores as traffic: the caches do not hold what a whole SM spills
+
+Trip counts are not in the machine code; they are inferred from the work: FLOP over those of the static
+tensor instructions, or bytes over those of one pass (loads and stores by width; TMA: shared memory).
+
+The coefficients were fitted by hand and by descent on bench/recorded/h200-2026-11-21.json.gz (21 cases on one
+H200), rounded. What they are worth elsewhere is an order, not a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.boards import Board
+from tilewright.hardware import KIB, SUB_PARTITIONS, WARP, architecture, attainable_ctas
+from tilewright.records import MachineCode, PredictedTime, TensorPath
+
+WARPGROUP = 4 * WARP
+"""Threads that issue one HGMMA together."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a workload asks for at the least: FLOP, bytes to and from memory, dtype of the products."""
+
+    flops: float
+    bytes: float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The fitted numbers: H200, 2026-11-21, 692 timed configurations of 5 kernels."""
+
+    launch_us: float = 5.0
+    """Launch, ramp and drain of a grid under cold L2: what the smallest kernels take beyond their bytes."""
+    start_us: float = 0.7
+    """From the start of a CTA to its first data."""
+    turn_us: float = 2.0
+    """One turn of a CTA's shared memory in a TMA pipeline: filled, worked on, stored."""
+    clocks_per_instruction: float = 9.5
+    """Clocks from one instruction of a warp to its next, averaged over straight code with its loads."""
+    looped_share: float = 0.35
+    """Share of the static instructions (and spills) that the inner loop repeats."""
+    alone: float = 0.5
+    """Added to the time of the products where a single warpgroup an SM must hide its own latency."""
+    shared_tile: float = 0.5
+    """What the warpgroups of a CTA count together where they exchange values of a tile among each other."""
+    small_products: float = 20.0
+    """Added to the time of the products × tensor instructions over others: the smaller the tile of an HGMMA,
+    the fewer other instructions stand beside each."""
+    overhead: float = 8.0
+    """Time of the other instructions over that of the products × instructions for each element written."""
+
+
+FITTED = Coefficients()
+
+MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
+"""(the architecture's path, the code's path) → share of the rate that the older instruction reaches. Hopper:
+62 % (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture"); Blackwell: assumed."""
+
+CUDA_CORE_SHARE = 0.8
+"""Assumed share of the float32 peak that code without tensor instructions reaches."""
+
+_FLOPS_PER_WARP: Mapping[TensorPath, float] = {
+    "DMMA": 2 * 8 * 8 * 4, "HMMA": 2 * 16 * 8 * 16, "IMMA": 2 * 16 * 8 * 32, "QMMA": 2 * 16 * 8 * 32,
+    "OMMA": 2 * 16 * 8 * 64, "HGMMA": 2 * 64 * 128 * 16 / 4, "QGMMA": 2 * 64 * 128 * 32 / 4,
+    "IGMMA": 2 * 64 * 128 * 32 / 4,
+}  # fmt: skip
+"""FLOP of one tensor instruction, by warp. Those of warpgroups come in many widths: 128 columns stand for all."""
+_UTCMMA_FLOPS = 2 * 128 * 256 * 16
+"""FLOP of one UTCMMA, which one thread issues for the CTA; likewise one size for all."""
+_WARPGROUP_PATHS = ("HGMMA", "QGMMA", "IGMMA")
+_LOADS, _STORES = ("LDG", "LDGSTS", "LD"), ("STG", "ST")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the launch lies on the board."""
+
+    ctas: int
+    resident: int
+    """CTAs on one SM at a time; 1 where not even one fits (the screen then says so)."""
+    waves: int
+    busy: float
+    """CTAs over the places in all waves, at most 1: the last wave may be thin."""
+    threads: int
+    """Threads per CTA; a warpgroup where the code leaves it to the launch."""
+
+
+def predict(
+    code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED
+) -> PredictedTime:
+    """The time of one launch of ``code`` over ``grid`` on ``board``, with cold L2.
+
+    grid: blocks as the tile language counts them; each is a cluster of ``code.cluster`` CTAs.
+    """
+    shape = shape_of(code, grid, board)
+    terms = _side_by_side(code, shape, work, board, by)
+    spill_bytes = _spilled_bytes(code, shape, work, by)
+    spill_us = spill_bytes / _bytes_per_us(board)
+    together = math.sqrt(sum(us**2 for us, _ in terms))
+    told = [text for us, text in sorted(terms, reverse=True) if us >= 0.3 * together]
+    if spill_bytes:
+        told.append(f"+ {_us(spill_us)} spill ({_size(spill_bytes)})")
+    told.append(f"+ {_us(by.launch_us)} launch")
+    return PredictedTime(together + spill_us + by.launch_us, "; ".join(told))
+
+
+def spill_us(
+    code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED
+) -> float:
+    """The part of the predicted time that spilling takes, in microseconds."""
+    return _spilled_bytes(code, shape_of(code, grid, board), work, by) / _bytes_per_us(board)
+
+
+def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
+    """CTAs, residency and waves of ``code`` over ``grid``."""
+    threads = code.threads or WARPGROUP
+    fits = attainable_ctas(
+        architecture(board.arch), registers=code.registers, threads=threads, shared_bytes=code.shared_bytes
+    ).ctas
+    ctas = math.prod(grid) * max(code.cluster, 1)
+    resident = max(1, min(fits, math.ceil(ctas / board.sms)))
+    places = board.sms * resident
+    waves = math.ceil(ctas / places)
+    return Shape(ctas, resident, waves, ctas / (waves * places), threads)
+
+
+Term = tuple[float, str]
+"""Microseconds, and the same in words."""
+
+
+def _side_by_side(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
+    memory = work.bytes / _bytes_per_us(board)
+    warps = math.ceil(shape.threads / WARP)
+    issue = shape.ctas * warps * code.instructions / (board.sms * SUB_PARTITIONS * board.boost_clock_mhz)
+    return [
+        (memory, f"{_us(memory)} memory at {board.achievable_bandwidth() / 1e3:.2g} TB/s"),
+        (issue, f"{_us(issue)} issue of {code.instructions} instructions by {shape.ctas * warps} warps"),
+        _latency(code, shape, work, board, by),
+        *_products(code, shape, work, board, by),
+    ]
+
+
+def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> Term:
+    if code.tensor_path != "none":
+        life, of = by.start_us, "life"
+    elif _uses_tma(code):
+        turns = _passes(code, shape, work)
+        life, of = by.start_us + turns * by.turn_us, f"{turns:.2g} turns of {code.shared_bytes // KIB} KiB"
+    else:
+        clocks = _executed(code, shape, work, by) * code.instructions * by.clocks_per_instruction
+        life, of = by.start_us + clocks / board.boost_clock_mhz, "life"
+    us = shape.waves * life
+    waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
+    return us, f"{_us(us)} latency ({waves} of {_us(life)} {of}, {shape.resident} CTAs an SM)"
+
+
+def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
+    if code.tensor_path == "none":
+        us = work.flops / (CUDA_CORE_SHARE * board.fp32_tflops * 1e6)
+        return [(us, f"{_us(us)} arithmetic on the CUDA cores")]
+    rate = _tensor_tflops(code, work, board)
+    ideal = work.flops / (rate * 1e6) / shape.busy
+    others = max(1, code.instructions - code.local_loads - code.local_stores)
+    groups = _warpgroups(code, shape, by)
+    longer = 1 + by.alone / groups
+    if code.tensor_path in _WARPGROUP_PATHS:  # only these come in tiles of the compiler's choice
+        longer += by.small_products * code.tensor_instructions / others
+    products, overhead = ideal * longer, ideal * by.overhead * others / _written(code, shape)
+    at = f"{code.tensor_path} at {rate:.0f} TFLOP/s ×{longer / shape.busy:.2f} ({groups:g} warpgroups an SM)"
+    return [(products, f"{_us(products)} {at}"), (overhead, f"{_us(overhead)} instructions around the products")]
+
+
+def _tensor_tflops(code: MachineCode, work: Work, board: Board) -> float:
+    dtype = "tfloat32" if work.dtype == "float32" else work.dtype
+    expected = architecture(board.arch).tensor_path
+    return board.achievable_tflops(dtype) * MMA_SYNC_SHARE.get((expected, code.tensor_path), 1.0)
+
+
+def _warpgroups(code: MachineCode, shape: Shape, by: Coefficients) -> float:
+    """Warpgroups of an SM that work on products independently of each other."""
+    return shape.resident * (by.shared_tile if _exchanges(code) else _consumers(code, shape) / WARPGROUP)
+
+
+def _written(code: MachineCode, shape: Shape) -> float:
+    """Elements (of two bytes) that the CTAs of one SM write in one pass over the code."""
+    if _exchanges(code):  # the warpgroups write one tile together, and stage more than outputs
+        return max(1.0, _width(code, "STSM") * WARPGROUP / 2 * shape.resident)
+    if _stores_by_tma(code):
+        width = _width(code, "STSM", "STS")
+    else:
+        width = _width(code, *_STORES)
+    return max(width, 8) * _consumers(code, shape) / 2 * shape.resident
+
+
+def _consumers(code: MachineCode, shape: Shape) -> int:
+    """Threads that multiply: tileiras keeps one warpgroup of a CTA for the copies on Hopper."""
+    copying = WARPGROUP if code.tensor_path in _WARPGROUP_PATHS and shape.threads > WARPGROUP else 0
+    return shape.threads - copying
+
+
+def _exchanges(code: MachineCode) -> bool:
+    """Whether warps read back from shared memory what others wrote, in code that else leaves it to TMA."""
+    return _stores_by_tma(code) and _width(code, "LDS") > 0
+
+
+# Trips --------------------------------------------------------------------------------------------
+
+
+def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
+    """How often each CTA goes through its code, as the work tells. May be below 1 for TMA."""
+    if code.tensor_path == "UTCMMA":
+        return work.flops / (shape.ctas * code.tensor_instructions * _UTCMMA_FLOPS)
+    if code.tensor_path != "none":
+        warps = _consumers(code, shape) / WARP
+        return work.flops / (shape.ctas * code.tensor_instructions * _FLOPS_PER_WARP[code.tensor_path] * warps)
+    if _uses_tma(code):
+        return work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
+    moved = _width(code, *_LOADS, *_STORES) * shape.threads
+    return work.bytes / (shape.ctas * moved) if moved else 1.0
+
+
+def _executed(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
+    """How often an instruction of a CTA runs on the average: once, and those of the loop again."""
+    return 1 + by.looped_share * max(0.0, _passes(code, shape, work) - 1)
+
+
+def _spilled_bytes(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
+    local = code.local_loads + code.local_stores
+    if not local:
+        return 0.0
+    return local * 4 * shape.threads * shape.ctas * _executed(code, shape, work, by)
+
+
+# Copies -------------------------------------------------------------------------------------------
+
+
+def _width(code: MachineCode, *kinds: str) -> int:
+    """Bytes for each thread, in one pass, of the copies of ``kinds`` (``LDG`` counts ``LDG.128`` and all)."""
+    return sum(bits * count // 8 for kind, bits, count in _by_width(code.copies) if kind in kinds)
+
+
+def _by_width(copies: Mapping[str, int]) -> Iterable[tuple[str, int, int]]:
+    for name, count in copies.items():
+        kind, _, bits = name.partition(".")
+        if bits.isdigit():
+            yield kind, int(bits), count
+
+
+def _uses_tma(code: MachineCode) -> bool:
+    return any(kind.startswith(("UTMALDG", "UBLKCP")) for kind in code.copies)
+
+
+def _stores_by_tma(code: MachineCode) -> bool:
+    return any(kind.startswith("UTMASTG") for kind in code.copies)
+
+
+# Words --------------------------------------------------------------------------------------------
+
+
+def _bytes_per_us(board: Board) -> float:
+    return board.achievable_bandwidth() * 1e3
+
+
+def _us(us: float) -> str:
+    return f"{us:,.0f} µs" if us >= 10 else f"{us:.2g} µs"
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

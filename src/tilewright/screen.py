@@ -1,0 +1,274 @@
+"""Which candidates are worth a GPU's time? Decided from their machine code, before anything runs.
+
+    screen(rows, work, board, bound)      the pure core: a verdict with its reason for each row
+    screen_compiled(task, …, compiled)    the same for what `compile.compile_all` returns
+    ranking(screened)                     who races, in which order
+    candidate_of(compiled, screened)      the row of the result
+
+Identical machine code under the same grid is timed once (X-09: many hints change nothing). The other rules
+compare a candidate with the best predicted one, so that they never drop everything: where all spill, spilling
+is no verdict (a 4000×4097×2000 product on an H200: 32 of 40 spill, and so does the fastest).
+
+The thresholds are checked on bench/recorded/ (tests/test_screen_recorded.py): no winner is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from tilewright.boards import Board
+from tilewright.compile import Compiled, launch_of
+from tilewright.hardware import Occupancy, architecture, attainable_ctas
+from tilewright.predict import WARPGROUP, Work, predict, spill_us
+from tilewright.records import (
+    Bound,
+    Built,
+    Candidate,
+    Configuration,
+    Failed,
+    MachineCode,
+    PredictedTime,
+    Screened,
+    TensorPath,
+    Workload,
+)
+from tilewright.task import Task
+
+SLOWER = 2.0
+"""Predicted at more than this many times the shortest: out. On the recorded cases the fastest candidate is
+predicted at up to 1.34 times the shortest prediction."""
+SPILL_SHARE = 0.10
+"""Spilling under this share of the predicted time is no verdict: spills before and after the loop cost little."""
+SPILLS_SLOWER = 1.5
+"""`SLOWER` for candidates that spill more than that. The model is surest about these: they are 2 to 100 times
+slower than it takes to be seen."""
+KEEP = 8
+"""Distinct codes that remain at least, where that many can be launched."""
+
+Verdict: TypeAlias = Literal["race", "last", "out"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One compiled candidate. ``grid`` in blocks of the tile language, each a cluster."""
+
+    configuration: Configuration
+    grid: tuple[int, ...]
+    code: MachineCode
+    occupancy: int | None = None
+    """CTAs an SM that the configuration asks for by a hint; None where it leaves them to the compiler."""
+
+
+def screen(
+    rows: Sequence[Row], work: Work, board: Board, bound: Bound, *, shipped: Configuration | None = None
+) -> tuple[Screened, ...]:
+    """A verdict for each of ``rows``, in their order.
+
+    ``shipped`` is the baseline: it stands for its duplicates, and is "last" at worst.
+    """
+    groups = _groups(rows, work, board)
+    best = min((one for one in groups if one.fits.ctas), key=_by_time, default=None)
+    strongest = max((_strength(one.row.code.tensor_path) for one in groups if one.fits.ctas), default=0)
+    judged = [_judged(one, best, strongest, bound) for one in groups]
+    kept = _enough_kept(_baseline_kept(judged, shipped))
+    return _spread(rows, kept)
+
+
+def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
+    """Who races: "race" before "last", then by predicted time. Failed, duplicate and "out" are not in it."""
+    racing = [
+        (one.verdict != "race", one.predicted.us, str(config), config)
+        for config, one in screened.items()
+        if isinstance(one, Screened) and one.duplicate_of is None and one.verdict != "out"
+    ]
+    return tuple(config for *_, config in sorted(racing, key=lambda entry: entry[:3]))
+
+
+# One verdict for each distinct code ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Rows with the same machine code and grid, which therefore behave alike."""
+
+    members: tuple[Row, ...]
+    row: Row
+    """The one that stands for them; the first, until the shipped one is known to be among them."""
+    predicted: PredictedTime
+    spill_us: float
+    fits: Occupancy
+    verdict: Verdict = "race"
+    reason: str = ""
+
+    def judged(self, verdict: Verdict, reason: str) -> _Group:
+        return replace(self, verdict=verdict, reason=reason)
+
+
+def _groups(rows: Sequence[Row], work: Work, board: Board) -> list[_Group]:
+    members: dict[tuple[str, tuple[int, ...]], list[Row]] = {}
+    for row in rows:
+        members.setdefault((row.code.code_hash, row.grid), []).append(row)
+    return [_group(tuple(same), work, board) for same in members.values()]
+
+
+def _group(same: tuple[Row, ...], work: Work, board: Board) -> _Group:
+    code, grid = same[0].code, same[0].grid
+    fits = attainable_ctas(
+        architecture(board.arch),
+        registers=code.registers,
+        threads=code.threads or WARPGROUP,
+        shared_bytes=code.shared_bytes,
+    )
+    return _Group(same, same[0], predict(code, grid, work, board), spill_us(code, grid, work, board), fits)
+
+
+def _judged(one: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:
+    if best is None or not one.fits.ctas:
+        return one.judged("out", f"cannot be launched: {one.fits.why}")
+    times = one.predicted.us / best.predicted.us
+    if one is best:
+        return one.judged("race", f"predicted {_us(one)}, the shortest")
+    behind = f"predicted {times:.2f}× the shortest ({_us(best)})"
+    for rule in (_lost_tensor_path(one, times, strongest, bound), _spills(one, times), _unattained(one)):
+        if rule is not None:
+            verdict, reason = rule
+            return one.judged(verdict, f"{reason}; {behind}")
+    if times > SLOWER:
+        return one.judged("out", f"{behind}, over {SLOWER:g}×")
+    return one.judged("race", behind)
+
+
+_Rule: TypeAlias = tuple[Verdict, str] | None
+
+
+def _lost_tensor_path(one: _Group, times: float, strongest: int, bound: Bound) -> _Rule:
+    """A product on slower instructions than the others use, where products matter (K9, X-09)."""
+    path = one.row.code.tensor_path
+    if bound.kind == "memory" or _strength(path) >= strongest:
+        return None
+    lost = "no tensor instructions" if path == "none" else f"only {path}"
+    verdict: Verdict = "out" if path == "none" or times > SLOWER else "last"
+    return verdict, f"{lost}, where others use a faster tensor path"
+
+
+def _spills(one: _Group, times: float) -> _Rule:
+    code, share = one.row.code, one.spill_us / one.predicted.us
+    if share < SPILL_SHARE:
+        return None
+    told = (
+        f"spills: {code.local_stores} local stores and {code.local_loads} loads, {code.stack_bytes:,} B of stack, "
+        f"{share:.0%} of its predicted time"
+    )
+    return ("out" if times > SPILLS_SLOWER else "last"), told
+
+
+def _unattained(one: _Group) -> _Rule:
+    """An occupancy hint that the code cannot meet: the grid was sized for it in vain."""
+    asked = min(row.occupancy or 1 for row in one.members)
+    if asked <= one.fits.ctas:
+        return None
+    return "last", f"occupancy={asked} asked, {one.fits.ctas} fits: {one.fits.why}"
+
+
+def _strength(path: TensorPath) -> int:
+    """none < one warp's instructions < a warpgroup's < the tensor memory's."""
+    if path == "none":
+        return 0
+    return 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
+
+
+def _by_time(one: _Group) -> tuple[float, str, tuple[int, ...]]:
+    return one.predicted.us, one.row.code.code_hash, one.row.grid
+
+
+# Never everything ---------------------------------------------------------------------------------
+
+
+def _baseline_kept(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
+    """The shipped configuration stands for its group, which is then "last" at worst."""
+    kept = []
+    for one in groups:
+        mine = next((row for row in one.members if row.configuration == shipped), None)
+        if mine is not None:
+            one = replace(one, row=mine)
+            if one.verdict == "out":
+                one = one.judged("last", f"{one.reason}; kept as the baseline, because it is shipped today")
+        kept.append(one)
+    return kept
+
+
+def _enough_kept(groups: Sequence[_Group]) -> list[_Group]:
+    """At least `KEEP` codes stay, if so many can be launched: the model may be wrong about all the others."""
+    staying = sum(one.verdict != "out" for one in groups)
+    dropped = sorted((one for one in groups if one.verdict == "out" and one.fits.ctas), key=_by_time)
+    saved = {id(one) for one in dropped[: max(0, KEEP - staying)]}
+    reason = f"kept, because fewer than {KEEP} others remain"
+    return [one.judged("last", f"{one.reason}; {reason}") if id(one) in saved else one for one in groups]
+
+
+def _spread(rows: Sequence[Row], groups: Sequence[_Group]) -> tuple[Screened, ...]:
+    by_row = {id(row): one for one in groups for row in one.members}
+    return tuple(_screened(row, by_row[id(row)]) for row in rows)
+
+
+def _screened(row: Row, one: _Group) -> Screened:
+    if row is one.row:
+        return Screened(row.code, one.predicted, one.verdict, one.reason)
+    stands = one.row.configuration
+    return Screened(row.code, one.predicted, one.verdict, f"same machine code as {stands}", stands)
+
+
+def _us(one: _Group) -> str:
+    return f"{one.predicted.us:,.1f} µs" if one.predicted.us < 100 else f"{one.predicted.us:,.0f} µs"
+
+
+# What the compiler returns ------------------------------------------------------------------------
+
+
+def screen_compiled(
+    task: Task,
+    workload: Workload,
+    board: Board,
+    bound: Bound,
+    compiled: Sequence[Compiled],
+    shipped: Configuration | None = None,
+) -> dict[Configuration, Screened | Failed]:
+    """Configuration → verdict, or the failure of those that did not compile. All of one workload and board."""
+    work = Work(task.work(workload.dims), task.traffic(workload.dims), task.compute_dtype)
+    outcomes: dict[Configuration, Screened | Failed] = {}
+    rows = []
+    for one in compiled:
+        failure = _failure(one)
+        if failure is None:
+            rows.append(_row(task, one))
+        else:
+            outcomes[one.unit.configuration] = failure
+    for row, verdict in zip(rows, screen(rows, work, board, bound, shipped=shipped), strict=True):
+        outcomes[row.configuration] = verdict
+    return outcomes
+
+
+def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
+    """The row of the result as it stands before the race."""
+    config = compiled.unit.configuration
+    seconds = compiled.built.seconds if isinstance(compiled.built, Built) else None
+    if isinstance(screened, Failed):
+        return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)
+    if screened.duplicate_of is not None:
+        return Candidate(config, "duplicate", screened.reason, screened.code, seconds, screened.predicted)
+    status: Literal["screened", "predicted"] = "screened" if screened.verdict == "out" else "predicted"
+    return Candidate(config, status, screened.reason, screened.code, seconds, screened.predicted)
+
+
+def _failure(one: Compiled) -> Failed | None:
+    if isinstance(one.built, Failed):
+        return one.built
+    return one.code if isinstance(one.code, Failed) else None
+
+
+def _row(task: Task, one: Compiled) -> Row:
+    assert isinstance(one.code, MachineCode)
+    launch, hints = launch_of(task, one.unit)
+    return Row(one.unit.configuration, launch.grid, one.code, hints.get("occupancy"))

@@ -1,0 +1,89 @@
+"""Where the command line writes: results to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from tilewright.progress import Progress, silent
+
+WIDTH_OF_FILES = 180
+"""Columns of a table that goes into a file or a pipe."""
+
+NARROWEST = 120
+"""On a narrower terminal the terminal breaks the lines of a table: ugly, but nothing is left out."""
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+def stdout() -> Console:
+    columns = shutil.get_terminal_size().columns
+    width = max(columns, NARROWEST) if sys.stdout.isatty() else WIDTH_OF_FILES
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def stderr() -> Console:
+    return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
+
+
+def note(text: str) -> None:
+    """One line beside the result; stdout stays for the result alone."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Progress]:
+    """Bars on a terminal, a line now and then elsewhere, nothing where ``quiet``."""
+    if quiet:
+        yield silent
+    elif sys.stderr.isatty():
+        with _bars() as bars:
+            yield _Bars(bars)
+    else:
+        yield _Lines()
+
+
+def _bars() -> Bars:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
+    )
+    return Bars(*columns, console=stderr(), transient=True)
+
+
+class _Bars:
+    """One bar a stage. May be called from several threads."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._stages: dict[str, TaskID] = {}
+
+    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage not in self._stages:
+            self._stages[stage] = self._bars.add_task(stage, total=total, note=note)
+        self._bars.update(self._stages[stage], completed=done, total=total, note=note)
+
+
+class _Lines:
+    """The first line after some seconds, then at that distance: short work says nothing."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        now = time.monotonic()
+        if now - self._last < SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        of = f" of {total}" if total is not None else ""
+        print(f"{stage} {done}{of} {note}".rstrip(), file=sys.stderr, flush=True)

@@ -1,0 +1,313 @@
+"""The tuning path, from a task to the best configuration of each workload with its evidence.
+
+    space → compile → screen → verify → race → result
+
+The compiler runs in this thread's pool; a second thread talks to the GPU's worker process, so that
+one workload is verified and raced while the next compiles. Without a GPU, or for another
+architecture than the GPU's, the path ends after the screen: predicted, not measured.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+from tilewright import verify
+from tilewright.bench.gpu import Gpu, detect
+from tilewright.bench.monitor import driver_version
+from tilewright.bench.rules import Policy
+from tilewright.bench.session import Session
+from tilewright.classify import classify
+from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, launch_of
+from tilewright.hardware import Board, board_for_gpu, default_board
+from tilewright.languages import language_of
+from tilewright.loading import where_is
+from tilewright.measuring import Measuring
+from tilewright.progress import Progress, silent
+from tilewright.records import (
+    Bound,
+    Built,
+    Candidate,
+    Checked,
+    Configuration,
+    Machine,
+    TuningResult,
+    Workload,
+    WorkloadResult,
+)
+from tilewright.screen import candidate_of, ranking, screen_compiled
+from tilewright.store import Store, key_of
+from tilewright.task import Task
+
+DEFAULT_ARCH = "sm_90"
+"""What is compiled for where there is no GPU and none is named."""
+
+RACED = 10
+"""How many of the best predicted are verified and raced, besides the one shipped today."""
+
+UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is tuned for: the board, and whether it is the one in this machine."""
+
+    board: Board
+    gpu: Gpu | None
+    note: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.gpu is not None
+
+
+def target_of(arch: str | None, gpu: Gpu | None) -> Target:
+    """The board to tune for: that of ``arch``, else this machine's, else the default's, with a note."""
+    if gpu is not None and arch in (None, gpu.arch):
+        return Target(board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch), gpu)
+    board = default_board(arch or DEFAULT_ARCH)
+    if gpu is not None:
+        return Target(board, None, f"this machine's GPU is {gpu.arch}; {arch} is predicted, not measured")
+    if arch is None:
+        return Target(board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch")
+    return Target(board, None)
+
+
+def tune(
+    task: Task,
+    *,
+    arch: str | None = None,
+    workloads: Sequence[str] | None = None,
+    policy: Policy | None = None,
+    top: int = RACED,
+    jobs: int | None = None,
+    seconds: float = BUDGET_SECONDS,
+    seed: int | None = None,
+    store: Store | None = None,
+    fresh: bool = False,
+    progress: Progress = silent,
+) -> TuningResult:
+    """The best configuration for each workload.
+
+    workloads: names; all of the task's where none are given.
+    top: how many of the best predicted are verified and raced.
+    seconds: wall time that one candidate's compiler may take.
+    seed: of the inputs that are verified and timed; drawn where none is given, and recorded.
+    store: where the result is kept; an interrupted run with the same key goes on where it stopped,
+        unless ``fresh``.
+    """
+    target, policy = target_of(arch, detect()), policy or Policy()
+    chosen = task.selected(workloads)
+    number = int(target.board.arch.removeprefix("sm_"))
+    started = time.perf_counter()
+    machine = machine_of(target)
+    stage_seconds: dict[str, float] = {}
+    with ExitStack() as stack:
+        session = stack.enter_context(Session(where_is(task))) if target.measured else None
+        run, finished = _begin(store, task, target, policy, chosen, machine, top, fresh)
+        open_ = [workload for workload in chosen if workload.name not in finished]
+        units = [Unit(w, c, target.board) for w in open_ for c in task.space.configurations(number, w.dims)]
+        later = stack.enter_context(_OneThread())
+        measuring = Measuring(task, session, policy, seed if seed is not None else secrets.randbits(31), progress)
+        if session is None:
+            early = later.submit(_try_reference, task, open_)
+        else:  # inputs and references of the first workload, while its candidates compile
+            early = later.submit(lambda: [measuring.prepare(workload) for workload in open_[:1]])
+        pending: dict[str, Future[WorkloadResult]] = {}
+        collected: dict[str, list[Compiled]] = {workload.name: [] for workload in open_}
+        expected = {name: sum(unit.workload.name == name for unit in units) for name in collected}
+        count = 0
+
+        def on_done(one: Compiled) -> None:
+            nonlocal count
+            count += 1
+            progress("compile", count, len(units), f"{one.unit.workload.name} {one.unit.configuration}")
+            mine = collected[one.unit.workload.name]
+            mine.append(one)
+            if len(mine) == expected[one.unit.workload.name]:
+                job = _Job(task, one.unit.workload, target.board, measuring, top)
+                pending[one.unit.workload.name] = later.submit(job.result, mine, number)
+
+        compile_all(task, units, jobs=jobs, seconds=seconds, on_done=on_done)
+        stage_seconds["compile"] = time.perf_counter() - started
+        early.result()
+        for workload in open_:
+            finished[workload.name] = pending[workload.name].result()
+            if store is not None:
+                store.save(run, finished[workload.name])
+    stage_seconds |= measuring.seconds | {"total": time.perf_counter() - started}
+    if store is not None:
+        store.finish(run, stage_seconds)
+    results = tuple(finished[workload.name] for workload in chosen)
+    return TuningResult(task.name, machine, target.measured, results, run, stage_seconds)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One workload, from its compiled candidates to its result."""
+
+    task: Task
+    workload: Workload
+    board: Board
+    measuring: Measuring
+    top: int
+
+    def result(self, compiled: list[Compiled], arch: int) -> WorkloadResult:
+        task, dims = self.task, self.workload.dims
+        order = {config: place for place, config in enumerate(task.space.configurations(arch, dims))}
+        compiled = sorted(compiled, key=lambda one: order[one.unit.configuration])
+        bound = classify(task.work(dims), task.traffic(dims), task.compute_dtype, self.board)
+        screened = screen_compiled(task, self.workload, self.board, bound, compiled, task.space.shipped)
+        candidates = {one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in compiled}
+        ranked = ranking(screened)
+        if self.measuring.session is None:
+            return self._predicted(bound, candidates, ranked)
+        chosen = _field(ranked, task.space.shipped, screened, self.top)
+        for place, config in enumerate(ranked, 1):
+            if config not in chosen and candidates[config].status == "predicted":
+                reason = f"predicted {place}. of {len(ranked)}; the first {self.top} were raced"
+                candidates[config] = replace(candidates[config], status="screened", reason=reason)
+        remember(task, [one for one in compiled if one.unit.configuration in chosen])
+        return self.measuring.run(self.workload, bound, candidates, chosen)
+
+    def _predicted(
+        self, bound: Bound, candidates: dict[Configuration, Candidate], ranked: Sequence[Configuration]
+    ) -> WorkloadResult:
+        checked = {config: replace(one, checked=UNVERIFIED) for config, one in candidates.items()}
+        best = checked[ranked[0]] if ranked else None
+        reason = "the shortest predicted time; predicted, not measured" if best else "no candidate compiled"
+        return WorkloadResult(
+            self.workload, bound, best, (), tuple(checked.values()), self.task.space.shipped, reason
+        )
+
+
+def _field(
+    ranked: Sequence[Configuration], shipped: Configuration, screened: Mapping[Configuration, Any], top: int
+) -> list[Configuration]:
+    """Who races: the best predicted, and the one shipped today (or the one that stands for its code)."""
+    chosen = list(ranked[:top])
+    stand_in = getattr(screened.get(shipped), "duplicate_of", None) or shipped
+    if stand_in in ranked and stand_in not in chosen:
+        chosen.append(stand_in)
+    return chosen
+
+
+def remember(task: Task, compiled: Sequence[Compiled]) -> int:
+    """Puts the cubins where the launch will find them, so that the worker compiles nothing."""
+    built = [one.built for one in compiled if isinstance(one.built, Built)]
+    if not built:
+        return 0
+    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
+
+
+class _OneThread(ThreadPoolExecutor):
+    """The thread that talks to the GPU. Leaving early drops what has not begun."""
+
+    def __init__(self) -> None:
+        super().__init__(1, "gpu")
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.shutdown(wait=kind is None, cancel_futures=True)
+
+
+def _try_reference(task: Task, workloads: Sequence[Workload]) -> None:
+    """The reference once, on the cheapest workload: a wrong shape is said before anything is predicted."""
+    if workloads:
+        cheapest = min(workloads, key=lambda workload: task.work(workload.dims))
+        verify.try_reference(task, cheapest.dims)
+
+
+def _begin(
+    store: Store | None, task: Task, target: Target, policy: Policy, chosen: Sequence[Workload],
+    machine: Machine, top: int, fresh: bool,
+) -> tuple[str, dict[str, WorkloadResult]]:  # fmt: skip
+    """The run's name, and what an interrupted run of the same key already has."""
+    if store is None:
+        return "", {}
+    key = key_of(
+        {
+            "task": task.file.read_text() if task.file else task.name,
+            "name": task.name,
+            "board": target.board.name,
+            "policy": policy.to_json(),
+            "workloads": [workload.name for workload in chosen],
+            "top": top,
+            "versions": dict(machine.versions),
+        }
+    )
+    interrupted = None if fresh else store.resume(key)
+    return interrupted or (store.begin(task.name, key, machine, target.measured), {})
+
+
+def machine_of(target: Target) -> Machine:
+    return Machine(
+        arch=target.board.arch,
+        gpu=target.gpu.name if target.gpu else None,
+        driver=driver_version() if target.gpu else None,
+        host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        versions={name: _version(name) for name in ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")},
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def to_json(result: TuningResult) -> dict[str, Any]:
+    """What `tune --json` prints; scripts rely on these names."""
+    return {
+        "task": result.task,
+        "run": result.run,
+        "machine": {**vars(result.machine), "versions": dict(result.machine.versions)},
+        "measured": result.measured,
+        "note": None if result.measured else "predicted, not measured",
+        "seconds": dict(result.seconds),
+        "workloads": [_workload_json(one) for one in result.workloads],
+    }
+
+
+def _workload_json(result: WorkloadResult) -> dict[str, Any]:
+    sol = result.bound.speed_of_light_us
+    return {
+        "workload": result.workload.name,
+        "dims": dict(result.workload.dims),
+        "bound": {**vars(result.bound)},
+        "best": _candidate_json(result.best, sol) if result.best else None,
+        "reason": result.reason,
+        "tied": [dict(config) for config in result.tied],
+        "shipped": dict(result.shipped),
+        "candidates": [_candidate_json(one, sol) for one in result.candidates],
+        "race": dict(result.race) if result.race else None,
+    }
+
+
+def _candidate_json(one: Candidate, speed_of_light_us: float) -> dict[str, Any]:
+    measured, code = one.measured, one.code
+    return {
+        "config": dict(one.configuration),
+        "status": one.status,
+        "reason": one.reason,
+        "predicted_us": one.predicted.us if one.predicted else None,
+        "measured_us": measured.us if measured else None,
+        "interval_us": list(measured.interval_us) if measured else None,
+        "speed_of_light": speed_of_light_us / measured.us if measured else None,
+        "verdict": one.checked.verdict if one.checked else "unverified",
+        "verdict_reason": one.checked.reason if one.checked else None,
+        "registers": code.registers if code else None,
+        "local_stores": code.local_stores if code else None,
+        "shared_bytes": code.shared_bytes if code else None,
+        "tensor_path": code.tensor_path if code else None,
+        "code_hash": code.code_hash if code else None,
+        "compile_seconds": one.compile_seconds,
+    }

@@ -1,0 +1,241 @@
+"""Talking to the worker process: it may hang, crash, or write half a line; the parent goes on (trust.md 29, 34)."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tilewright.bench import session as session_module
+from tilewright.bench.session import Lost, Session
+from tilewright.errors import MachineError, NoGpu, TaskError
+
+START = """\
+import json, os, signal, sys, time
+def say(**message):
+    print(json.dumps(message), flush=True)
+task = json.loads(sys.stdin.readline())["task"]
+"""
+READY = "say(started=True)\n"
+REQUESTS = "for line in sys.stdin:\n    request = json.loads(line)\n"
+ECHO = START + READY + REQUESTS + "    say(done={'pid': os.getpid(), 'task': task, **request})\n"
+
+Make = Callable[[str], Session]
+
+
+@pytest.fixture
+def worker() -> Iterator[Make]:
+    """Sessions whose child runs the given lines instead of the GPU worker."""
+    made: list[Session] = []
+
+    def make(script: str) -> Session:
+        made.append(Session("ops.py:task", [sys.executable, "-u", "-c", script]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def answering(lines: str) -> str:
+    """A worker that starts well and then does ``lines`` for each request."""
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    return START + READY + REQUESTS + body
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def pid_of(session: Session) -> int:
+    assert session._process is not None
+    return session._process.pid
+
+
+def test_a_request_is_answered(worker: Make) -> None:
+    session = worker(ECHO)
+    first, second = session.ask({"do": "this"}), session.ask({"do": "that"})
+    assert isinstance(first, dict) and isinstance(second, dict)
+    assert (first["do"], second["do"], first["task"]) == ("this", "that", "ops.py:task")
+    assert first["pid"] == second["pid"], "one process serves both"
+    assert session.losses == 0
+
+
+def test_starting_does_not_wait_for_the_process(worker: Make) -> None:
+    started = time.monotonic()
+    session = worker("import time; time.sleep(0.5)\n" + ECHO)
+    assert time.monotonic() - started < 0.4
+    assert isinstance(session.ask({}), dict)
+
+
+def test_closing_ends_the_process(worker: Make) -> None:
+    with worker(ECHO) as session:
+        session.ask({})
+        pid = pid_of(session)
+    assert not alive(pid)
+    session.close()
+
+
+def test_progress_comes_through_before_the_answer(worker: Make) -> None:
+    seen: list[Any] = []
+    session = worker(answering("for n in range(3): say(progress={'rounds': n})\nsay(done={})"))
+    assert session.ask({}, on_progress=seen.append) == {}
+    assert seen == [{"rounds": 0}, {"rounds": 1}, {"rounds": 2}]
+
+
+def test_progress_counts_as_a_sign_of_life(worker: Make) -> None:
+    """Silence is what ends a worker, not the length of the work."""
+    session = worker(answering("for n in range(6): say(progress={'n': n}); time.sleep(0.15)\nsay(done={})"))
+    assert session.ask({}, silence=0.6) == {}
+
+
+def test_a_hang_is_lost_and_the_process_killed(worker: Make) -> None:
+    session = worker(answering("say(at=4)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"))
+    pid, started = pid_of(session), time.monotonic()
+    assert session.ask({}, silence=0.4) == Lost("no answer for 0.4 s: a kernel hangs", at=4)
+    assert time.monotonic() - started < 5
+    assert not alive(pid)
+    assert session.losses == 1
+
+
+def test_a_crash_is_lost_with_its_last_words_and_the_signal(worker: Make) -> None:
+    session = worker(
+        answering(
+            "say(at=2)\nprint('first', file=sys.stderr)\nprint('CUDA error: illegal address', file=sys.stderr)\n"
+            "os.kill(os.getpid(), signal.SIGSEGV)"
+        )
+    )
+    answer = session.ask({})
+    assert answer == Lost("CUDA error: illegal address (killed by signal 11)", at=2)
+
+
+def test_an_exit_without_a_word_is_lost_with_its_code(worker: Make) -> None:
+    """trust.md 29: no answer is a failure, whatever the exit code."""
+    for code in (0, 7):
+        assert worker(answering(f"os._exit({code})")).ask({}) == Lost(f"no message (exit code {code})")
+
+
+def test_half_a_line_is_lost(worker: Make) -> None:
+    session = worker(answering("sys.stdout.write('{\"done\": {\"ratio\"'); sys.stdout.flush(); os._exit(0)"))
+    assert isinstance(session.ask({}, silence=5), Lost)
+
+
+@pytest.mark.parametrize("text", ["what a print leaves", "[1, 2]", "3", "{}", '{"done"'])
+def test_a_line_that_is_no_message_is_lost_at_once(worker: Make, text: str) -> None:
+    """The process lives on and says nothing more: the parent need not wait for the silence to end."""
+    session = worker(answering(f"print({text!r}, flush=True)\ntime.sleep(60)"))
+    pid, started = pid_of(session), time.monotonic()
+    answer = session.ask({}, silence=20)
+    assert isinstance(answer, Lost)
+    assert time.monotonic() - started < 5
+    assert not alive(pid)
+
+
+def test_what_is_wrong_with_the_task_is_raised(worker: Make) -> None:
+    session = worker(answering("say(error='task x: the reference is one constant', kind='TaskError')"))
+    with pytest.raises(TaskError, match="the reference is one constant"):
+        session.ask({})
+    assert session.losses == 0
+
+
+def test_a_task_that_does_not_load_is_raised_on_the_first_request(worker: Make) -> None:
+    session = worker(START + "say(error='ops.py:3: does not import', kind='TaskError')\n")
+    with pytest.raises(TaskError, match="ops.py:3"):
+        session.ask({})
+
+
+def test_a_failure_that_the_process_survived_keeps_it(worker: Make) -> None:
+    session = worker(answering("say(failed='out of GPU memory', dead=False)"))
+    pid = pid_of(session)
+    assert session.ask({}) == Lost("out of GPU memory")
+    assert session.ask({}) == Lost("out of GPU memory")
+    assert session.losses == 0, "its buffers are still there"
+    assert pid_of(session) == pid and alive(pid)
+
+
+def test_a_failure_that_broke_the_context_ends_the_process(worker: Make) -> None:
+    session = worker(answering("say(at=1)\nsay(failed='illegal memory access', dead=True)"))
+    pid = pid_of(session)
+    assert session.ask({}) == Lost("illegal memory access", at=1)
+    assert not alive(pid)
+    assert session.losses == 1
+
+
+def test_after_a_loss_the_next_request_starts_another(worker: Make) -> None:
+    dies_once = answering("if request.get('die'): os._exit(1)\nsay(done={'pid': os.getpid(), 'task': task})")
+    session = worker(dies_once)
+    before = session.ask({})
+    for losses in (1, 2):
+        assert isinstance(session.ask({"die": True}), Lost)
+        assert session.losses == losses
+        after = session.ask({})
+        assert isinstance(before, dict) and isinstance(after, dict)
+        assert after["pid"] != before["pid"] and after["task"] == "ops.py:task"
+        before = after
+
+
+def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: Make) -> None:
+    session = worker(
+        answering("if request['n'] == 0: say(progress={}); time.sleep(60)\nsay(done={'n': request['n']})")
+    )
+    assert isinstance(session.ask({"n": 0}, silence=0.3), Lost)
+    assert session.ask({"n": 1}) == {"n": 1}
+
+
+def test_a_process_that_died_between_requests_is_lost(worker: Make) -> None:
+    session = worker(ECHO)
+    session.ask({})
+    assert session._process is not None
+    session._process.kill()
+    session._process.wait()
+    assert isinstance(session.ask({}), Lost)
+    assert session.losses == 1
+    assert isinstance(session.ask({}), dict)
+
+
+def test_a_worker_without_torch_says_what_to_install(worker: Make) -> None:
+    with pytest.raises(NoGpu, match="pip install torch") as caught:
+        worker("raise ModuleNotFoundError(\"No module named 'torch'\")").ask({})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_cannot_start_says_its_last_words(worker: Make) -> None:
+    with pytest.raises(MachineError, match="did not start: RuntimeError: no driver .exit code 1.") as caught:
+        worker("raise RuntimeError('no driver')").ask({})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "START_SECONDS", 0.3)
+    session = worker("import time; time.sleep(60)")
+    pid = pid_of(session)
+    with pytest.raises(MachineError, match="did not start within 0.3 s"):
+        session.ask({})
+    assert not alive(pid)
+
+
+def test_a_flood_of_errors_does_not_block_the_worker(worker: Make) -> None:
+    """stderr is read all the time: a full pipe would hang the worker, and a hang is blamed on a kernel."""
+    session = worker(answering("sys.stderr.write('x' * 79 + chr(10)) if 0 else None\n"
+                               "for n in range(5000): print('x' * 79, file=sys.stderr)\nsay(done={})"))  # fmt: skip
+    assert session.ask({}, silence=10) == {}
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
+def test_a_closed_session_leaves_no_open_files(worker: Make) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    session = worker(ECHO)
+    session.ask({})
+    session.close()
+    deadline = time.monotonic() + 5
+    while len(os.listdir("/proc/self/fd")) > len(before) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)

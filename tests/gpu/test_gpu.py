@@ -1,0 +1,201 @@
+"""What only a GPU can show: signatures, the cache, verdicts on real kernels, races, hangs, crashes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.bench.gpu import detect
+from tilewright.bench.protocol import Policy
+from tilewright.bench.session import Lost, Session
+from tilewright.loading import load_task, where_is
+from tilewright.records import Configuration
+from tilewright.store import Store
+from tilewright.tuning import to_json, tune
+
+HERE = Path(__file__).parent
+EXPLOITS = HERE / "exploit_tasks.py"
+EXAMPLES = HERE.parent.parent / "examples"
+
+SHAPES = [(4096, 4096), (4095, 4097), (1, 128), (128, 1), (1, 1), (16, 8), (8, 24), (1000, 3001), (3, 5, 7), (2, 8, 16, 64)]
+DTYPES = ("bfloat16", "float32", "float8_e4m3fn", "int32", "float16", "int8")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_specifications_give_the_signature_of_real_tensors(dtype: str) -> None:
+    """A cubin built from specifications is the one a launch asks for (cutile-facts 5.3)."""
+    import torch
+
+    from tilewright.languages.cutile import signature_of
+    from tilewright.task import ArraySpec
+
+    kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
+    for shape in SHAPES:
+        spec = ArraySpec("x", shape, dtype)
+        real = torch.empty(shape, dtype=getattr(torch, dtype), device="cuda")
+        args = [spec, spec, spec, 1, 512, True]
+        tensors = [real, torch.empty_like(real), torch.empty_like(real), 1, 512, True]
+        assert signature_of(kernel, args).symbol == signature_of(kernel, tensors).symbol
+
+
+COUNTING = """
+import sys
+starts = []
+def watch(event, args):
+    if event == "subprocess.Popen" and "tileiras" in str(args[0]) + str(args[1][0]):
+        command = [str(part) for part in args[1]]
+        if "--version" not in command and not any("probe" in part for part in command):
+            starts.append(command)
+sys.addaudithook(watch)
+import torch
+from tilewright.compile import Unit, compile_all, hints_of
+from tilewright.hardware import board_for_gpu
+from tilewright.bench.gpu import detect
+from tilewright.bench.buffers import Buffers
+from tilewright.languages import language_of
+from tilewright.loading import load_task
+from tilewright.tuning import remember
+counts = {}
+gpu = detect()
+board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+for name in sys.argv[1:]:
+    task = load_task(name)
+    for workload in task.selected(None):
+        buffers = Buffers(task, workload.dims, "cuda")
+        buffers.draw(0)
+        configs = task.space.configurations(90, workload.dims)[:3]
+        compiled = compile_all(task, [Unit(workload, config, board) for config in configs])
+        assert remember(task, compiled) == len(configs), "not every cubin could be put into the cache"
+        before = len(starts)
+        for config in configs:
+            launch = task.launched(config, workload.dims, buffers.tensors(), board)
+            language_of(launch.kernel).runner(launch, hints_of(task, config))(torch.cuda.current_stream().cuda_stream)
+        torch.cuda.synchronize()
+        counts[task.name + "/" + workload.name] = (before, len(starts) - before)
+        del buffers
+import json
+print(json.dumps(counts))
+"""
+
+
+def test_the_launch_after_compiling_compiles_nothing(tmp_path: Path) -> None:
+    """Counts the starts of tileiras, in every example and workload: shapes of 1 and odd strides too."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, *map(str, sorted(EXAMPLES.glob("*.py")))],
+        capture_output=True, text=True, timeout=300,
+        env={**__import__("os").environ, "CUDA_TILE_CACHE_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert max(before for before, _ in counts.values()) > 0
+    assert {name: after for name, (_, after) in counts.items() if after} == {}
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> dict[str, dict]:
+    task = load_task(f"{EXPLOITS}:silent")
+    found = {}
+    with Session(where_is(task)) as session:
+        assert not isinstance(session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost)
+        for config in task.space.configurations(90, {"N": 65536}):
+            answer = session.ask({"do": "check", "config": dict(config)})
+            assert not isinstance(answer, Lost), answer
+            found[str(config["KERNEL"])] = answer["checked"]
+    return found
+
+
+def test_a_correct_kernel_passes(verdicts: dict[str, dict]) -> None:
+    assert verdicts["double"]["verdict"] == "correct", verdicts["double"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "word"),
+    [("nothing", "'y'"), ("zeros", "allowed error"), ("identity", "allowed error"), ("coarse", "allowed error"),
+     ("half", "'y'"), ("overrun", "outside the buffer"), ("spoil", "changed its input")],
+)  # fmt: skip
+def test_a_cheating_kernel_is_rejected(verdicts: dict[str, dict], kernel: str, word: str) -> None:
+    """trust.md 1, 2, 3, 4, 9, 10: a no-op after a correct run, zeros, a copy, lower precision, half the
+    work, a write outside, a spoilt input."""
+    assert verdicts[kernel]["verdict"] == "incorrect"
+    assert word in verdicts[kernel]["reason"]
+
+
+def test_a_crash_and_a_hang_are_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """trust.md 14, 29: the worker dies twice; the run ends with both named and the good one raced."""
+    monkeypatch.setattr("tilewright.bench.session.SILENCE_SECONDS", 5.0)
+    task = load_task(f"{EXPLOITS}:deadly")
+    result = tune(task, policy=Policy(max_rounds=60), seed=3).workloads[0]
+    status = {str(c.configuration["KERNEL"]): (c.status, c.reason) for c in result.candidates}
+    assert status["double"][0] == "raced"
+    assert status["crash"][0] == "failed"
+    assert "illegal memory access" in status["crash"][1] or "CUDA" in status["crash"][1]
+    assert status["hang"][0] == "failed"
+    assert "hangs" in status["hang"][1]
+    assert result.best is not None and result.best.configuration["KERNEL"] == "double"
+
+
+def test_tune_end_to_end(tmp_path: Path) -> None:
+    """rms_norm on a small workload: measured, verified, stored, and read back."""
+    task = load_task(str(EXAMPLES / "rms_norm.py"))
+    with Store(tmp_path / "results.db") as store:
+        result = tune(task, workloads=["odd"], policy=Policy(max_rounds=120), store=store)
+        again = store.load(result.run)
+    one = result.workloads[0]
+    assert result.measured
+    assert one.best is not None and one.best.checked is not None and one.best.measured is not None
+    assert one.best.checked.verdict == "correct"
+    assert one.best.configuration in one.tied
+    assert one.race is not None and one.race["noise"]["rounds"] > 0
+    assert one.race["policy"]["l2"] == "cold" and one.race["policy"]["launch"] == "graph"
+    raced = [c for c in one.candidates if c.status == "raced"]
+    assert all(c.measured is not None and len(c.measured.samples_us) >= 6 for c in raced)
+    assert one.best.measured.us > one.bound.speed_of_light_us
+    assert again.workloads[0].best == one.best
+    json.dumps(to_json(result), allow_nan=False)
+
+
+@pytest.mark.parametrize(("l2", "launch"), [("cold", "eager"), ("warm", "graph"), ("warm", "eager")])
+def test_every_policy_of_the_clock(l2: str, launch: str) -> None:
+    """trust.md 18, 19: a small kernel is faster on warm L2, and the policy is in the record."""
+    task = load_task(str(EXAMPLES / "rms_norm.py"))
+    policy = Policy(l2=l2, launch=launch, max_rounds=40, min_rounds=16)  # type: ignore[arg-type]
+    one = tune(task, workloads=["odd"], policy=policy, top=2).workloads[0]
+    assert one.best is not None and one.best.measured is not None and one.race is not None
+    assert (one.race["policy"]["l2"], one.race["policy"]["launch"]) == (l2, launch)
+    if l2 == "warm" and launch == "graph":
+        cold = tune(task, workloads=["odd"], policy=Policy(max_rounds=40), top=2).workloads[0].best
+        assert cold is not None and cold.measured is not None
+        assert one.best.measured.us < cold.measured.us
+
+
+def test_another_architecture_is_predicted_only() -> None:
+    gpu = detect()
+    assert gpu is not None
+    result = tune(load_task(str(EXAMPLES / "swiglu.py")), arch="sm_80" if gpu.arch != "sm_80" else "sm_90",
+                  workloads=["odd"])  # fmt: skip
+    assert not result.measured
+    assert all(c.measured is None for c in result.workloads[0].candidates)
+
+
+def test_in_place_is_checked_as_deployed() -> None:
+    """trust.md 10: rope runs on a scratch output in the search, and once over its input."""
+    task = load_task(str(EXAMPLES / "rope.py"))
+    with Session(where_is(task)) as session:
+        session.ask({"do": "prepare", "workload": "decode", "seed": 5}, silence=120)
+        answer = session.ask({"do": "check", "config": dict(task.space.shipped)})
+    assert not isinstance(answer, Lost)
+    assert answer["checked"]["verdict"] == "correct", answer
+    assert "in place, as deployed" in answer["checked"]["cases"]
+
+
+def test_an_unknown_configuration_is_this_candidates_failure() -> None:
+    task = load_task(str(EXAMPLES / "swiglu.py"))
+    with Session(where_is(task)) as session:
+        session.ask({"do": "prepare", "workload": "odd", "seed": 5}, silence=120)
+        answer = session.ask({"do": "check", "config": dict(Configuration.of({"TILE_M": 3, "TILE_N": 512}))})
+        assert isinstance(answer, Lost)
+        assert session.losses == 0, "the worker itself survives a front-end error"

@@ -1,0 +1,179 @@
+"""The documents hold: code blocks run, commands parse, files exist, links lead somewhere.
+
+A Python block is executed; one marked ``python task`` is written to a file, loaded and compiled.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+
+from tilewright import cli, hardware
+from tilewright.compile import Unit, compile_all
+from tilewright.loading import load_task
+from tilewright.records import MachineCode
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+MADE_LATER = {".tilewright/", "results.db"}
+"""Paths that a command makes."""
+
+BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\((?P<target>[^)\s]+)\)")
+SPAN = re.compile(r"`(?P<text>[^`\n]+)`")
+PATH = re.compile(r"[\w.\-]+(/[\w.\-]+)*(\.(py|md|toml|db)|/)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    document: Path
+    line: int
+    language: str
+    word: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.document.name}:{self.line}"
+
+
+def blocks(*languages: str) -> list[Block]:
+    found = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        for match in BLOCK.finditer(text):
+            language, _, word = match["info"].partition(" ")
+            if language in languages:
+                line = text[: match.start()].count("\n") + 1
+                found.append(Block(document, line, language, word, match["text"]))
+    return found
+
+
+def prose(document: Path) -> str:
+    return BLOCK.sub("", document.read_text())
+
+
+# Python -----------------------------------------------------------------------------------------------
+
+
+def executed(block: Block, file: Path) -> None:
+    exec(compile(block.text, str(block), "exec"), {"__name__": "document"})
+
+
+def loaded_and_compiled(block: Block, file: Path) -> None:
+    """On a machine without a GPU: the task loads and its shipped configuration gives a cubin."""
+    file.write_text(block.text)
+    task = load_task(str(file))
+    board = hardware.default_board("sm_90")
+    units = [Unit(workload, task.space.shipped, board) for workload in task.selected(None)]
+    for compiled in compile_all(task, units, seconds=60):
+        assert isinstance(compiled.code, MachineCode), compiled.code
+
+
+HOW: dict[str, Callable[[Block, Path], None]] = {"": executed, "task": loaded_and_compiled}
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_blocks_hold(block: Block, tmp_path: Path) -> None:
+    HOW[block.word](block, tmp_path / "shown.py")
+
+
+def test_every_block_says_its_language() -> None:
+    for document in DOCUMENTS:
+        assert {match["info"].split(" ")[0] for match in BLOCK.finditer(document.read_text())} <= {
+            "python", "console", "text",
+        }, document  # fmt: skip
+
+
+# Commands ---------------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Each shown command line, with its place."""
+    for block in blocks("console"):
+        for line in block.text.splitlines():
+            if line.startswith("$ "):
+                yield str(block), line.removeprefix("$ ")
+    for document in DOCUMENTS:
+        for match in SPAN.finditer(prose(document)):
+            if match["text"].startswith(("tilewright ", "make ")):
+                yield document.name, match["text"]
+
+
+def test_commands_parse() -> None:
+    group = typer.main.get_command(cli.app)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    seen = set()
+    for place, command in commands():
+        program, *words = shlex.split(command, comments=True)
+        if program == "make":
+            assert set(words) <= set(targets), (place, command)
+            continue
+        assert program == "tilewright", (place, command)
+        verb, *arguments = words
+        assert verb in group.commands, (place, command)  # type: ignore[attr-defined]
+        if arguments:  # a bare verb in a sentence names the command
+            group.commands[verb].make_context(verb, list(arguments))  # type: ignore[attr-defined]
+        seen.add(verb)
+    assert seen == set(group.commands), "the README shows every command"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("verb", sorted(typer.main.get_command(cli.app).commands))  # type: ignore[attr-defined]
+def test_every_command_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([verb, "--help"]) == 0
+    assert "--json" in capsys.readouterr().out
+
+
+def test_the_options_that_are_named_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    group = typer.main.get_command(cli.app)
+    known = {option for command in group.commands.values() for p in command.params for option in p.opts}  # type: ignore[attr-defined]
+    for document in DOCUMENTS:
+        for match in SPAN.finditer(prose(document)):
+            if match["text"].startswith("--"):
+                assert match["text"].split()[0] in known | {"--help"}, (document.name, match["text"])
+
+
+# Files and links --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_that_are_named_exist(document: Path) -> None:
+    roots = (ROOT, ROOT / "src" / "tilewright", document.parent)
+    named = [match["text"] for match in SPAN.finditer(prose(document)) if PATH.fullmatch(match["text"])]
+    shown = [word for block in blocks("console") for word in block.text.split() if PATH.fullmatch(word)]
+    for name in {*named, *shown} - MADE_LATER:
+        assert any((root / name).exists() for root in roots), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for match in LINK.finditer(prose(document)):
+        target, _, anchor = match["target"].partition("#")
+        if target.startswith("https://"):
+            continue
+        file = (document.parent / target).resolve() if target else document
+        assert file.exists(), match["target"]
+        assert ROOT in file.parents, match["target"]
+        if anchor:
+            assert anchor in headings(file), match["target"]
+
+
+def headings(document: Path) -> set[str]:
+    """Anchors as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)$", prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_is_short() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 150
+    assert "make demo" in readme
+    assert "make test" in readme

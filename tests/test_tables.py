@@ -1,0 +1,173 @@
+"""The tables, on a console of known width: what a person reads of a record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console, RenderableType
+
+from tilewright import tables
+from tilewright.doctor import Check
+from tilewright.hardware import default_board
+from tilewright.inspecting import Inspected
+from tilewright.records import (
+    Bound,
+    Candidate,
+    Configuration,
+    Machine,
+    MachineCode,
+    MeasuredTime,
+    PredictedTime,
+    TuningResult,
+    Workload,
+    WorkloadResult,
+)
+
+CODE = MachineCode(
+    symbol="k", sm=90, registers=168, stack_bytes=1808, shared_bytes=98304, threads=256, cluster=1,
+    local_loads=606, local_stores=658, tensor_path="HGMMA", tensor_instructions=8, copies={},
+    instructions=900, code_hash="0" * 64,
+)  # fmt: skip
+BOUND = Bound(
+    "memory", why="12 FLOP/B is under the ridge at 206", intensity=12, ridge=206, speed_of_light_us=50
+)
+FAST = Configuration.of({"TILE_M": 128, "GROUP": 8, "occupancy": None})
+SLOW = Configuration.of({"TILE_M": 64, "GROUP": 8, "occupancy": 2})
+BROKEN = Configuration.of({"TILE_M": 256, "GROUP": 8, "occupancy": None})
+
+
+def candidate(config: Configuration, predicted: float | None, measured: float | None = None) -> Candidate:
+    return Candidate(
+        config,
+        "raced" if measured else "predicted" if predicted else "failed",
+        "leader" if measured else "[bold]compile[/bold]: out of shared memory",
+        CODE if predicted else None,
+        0.5,
+        PredictedTime(predicted, "roofline") if predicted else None,
+        MeasuredTime(measured, (measured - 0.1, measured + 0.3), (measured,)) if measured else None,
+    )
+
+
+def result(*candidates: Candidate, measured: bool = True) -> WorkloadResult:
+    race = {"noise": {"why": "two copies of one kernel differ by +0.02%", "biased": False}}
+    return WorkloadResult(
+        Workload("4096", {"M": 4096}), BOUND, candidates[0], (FAST, SLOW) if measured else (), candidates,
+        SLOW, "the leader; nothing else is proven to tie with it", race if measured else None,
+    )  # fmt: skip
+
+
+def shown(renderable: RenderableType, width: int = 160) -> str:
+    console = Console(width=width, record=True, quiet=False, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(renderable)
+    return console.export_text()
+
+
+def line_with(text: str, word: str) -> str:
+    return next(line for line in text.splitlines() if word in line)
+
+
+def test_predicted_and_measured_times_have_columns_of_their_own() -> None:
+    text = shown(
+        tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True)
+    )
+    header = line_with(text, "configuration")
+    assert "predicted µs" in header and "measured µs" in header
+    row = line_with(text, "TILE_M=128")
+    assert row.index("60.00") < row.index("62.50") < row.index("0.2") < row.index("80.0%")
+    assert "658/606" in row and "168" in row
+
+
+def test_rows_stand_by_measured_then_predicted_time_and_what_failed_is_last() -> None:
+    rows = [candidate(BROKEN, None), candidate(SLOW, 55.0), candidate(FAST, 60.0, 62.5)]
+    assert [one.configuration for one in tables.by_time(rows)] == [FAST, SLOW, BROKEN]
+
+
+def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:
+    text = shown(
+        tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True)
+    )
+    assert f"best: {FAST}  measured 62.50 ± 0.2 µs, 80.0% of the speed of light" in text
+    assert "why: the leader" in text
+    assert "shipped today: 70.00 µs measured, 1.12× the best" in text
+    assert str(SLOW) in text.partition("tied with it (1)")[2]
+    assert "A/A noise: two copies" in text
+    assert "bound: memory, speed of light 50.00 µs; 12 FLOP/B" in text
+
+
+def test_without_a_measurement_there_is_no_measured_column() -> None:
+    one = result(candidate(FAST, 60.0), candidate(BROKEN, None), measured=False)
+    text = shown(tables.workload_result(one, False))
+    assert "measured" not in line_with(text, "configuration")
+    assert "speed of light (predicted)" in line_with(text, "configuration") or "(predicted)" in text
+    assert f"best: {FAST}  predicted 60.00 µs" in text
+    assert "A/A" not in text
+
+
+def test_knobs_that_do_not_vary_are_said_once() -> None:
+    text = shown(
+        tables.workload_result(result(candidate(FAST, 60.0), candidate(SLOW, 55.0), measured=False), False)
+    )
+    assert text.count("GROUP=8") == 2  # once for all rows, once in the best
+    assert "the same in all: GROUP=8" in text
+
+
+def test_text_of_a_record_is_not_markup() -> None:
+    one = result(candidate(FAST, 60.0), candidate(BROKEN, None), measured=False)
+    assert "[bold]compile[/bold]" in shown(tables.workload_result(one, False))
+
+
+def test_nothing_worked() -> None:
+    lost = replace(result(candidate(BROKEN, None), measured=False), best=None, reason="no candidate compiled")
+    text = shown(tables.workload_result(lost, False))
+    assert "best: none; no candidate compiled" in text
+
+
+def test_a_narrow_terminal_loses_no_configuration() -> None:
+    one = result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0))
+    text = shown(tables.workload_result(one, True), width=100)
+    assert "TILE_M=128" in text and "occupancy=auto" in text
+
+
+def test_every_workload_has_its_table() -> None:
+    machine = Machine("sm_90", None, None, "here", {})
+    one = result(candidate(FAST, 60.0), measured=False)
+    other = replace(one, workload=Workload("odd", {"M": 1000}))
+    text = shown(tables.tuned(TuningResult("matmul", machine, False, (one, other), "run", {"total": 1.0})))
+    assert "workload 4096" in text and "workload odd" in text
+
+
+def test_inspected_has_one_table_for_each_architecture() -> None:
+    workload = Workload("4096", {"M": 4096})
+    rows = [
+        Inspected(arch, default_board(arch), workload, BOUND, one)
+        for arch in ("sm_90", "sm_100")
+        for one in (candidate(BROKEN, None), candidate(FAST, 60.0))
+    ]
+    text = shown(tables.inspected(rows))
+    assert "sm_90 (H200), workload 4096" in text and "sm_100 (B200), workload 4096" in text
+    row = line_with(text, "TILE_M=128")
+    for cell in ("168", "658/606", "1808", "96", "HGMMA", "256", "60.00"):
+        assert cell in row
+    assert text.index("TILE_M=128") < text.index("TILE_M=256")
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [(0.01234, "0.0123"), (1.23456, "1.235"), (62.5, "62.50"), (984.2, "984.2"), (3129.4, "3,129"),
+     (0.0, "0.000"), (float("inf"), "–")],
+)  # fmt: skip
+def test_microseconds_have_four_digits(us: float, text: str) -> None:
+    assert tables.microseconds(us) == text
+
+
+def test_checks_show_the_fix_below_the_finding() -> None:
+    found = [
+        Check("Python", True, "3.11"),
+        Check("nvdisasm", False, "not installed", "pip install nvidia-cuda-nvdisasm"),
+        Check("NVML", False, "not installed", required=False),
+        Check("GPU", None, "none"),
+    ]
+    text = shown(tables.checks(found))
+    assert [line[0] for line in text.splitlines() if line[0] != " "] == ["✓", "✗", "!", "–"]
+    assert "fix: pip install nvidia-cuda-nvdisasm" in text
