@@ -17,11 +17,12 @@ from typing import Any
 from tilewright.bench.gpu import detect
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
+from tilewright.candidates import remember
 from tilewright.compile import Unit, compile_all
 from tilewright.hardware import board_for_gpu
 from tilewright.records import Configuration, Workload
 from tilewright.task import Task
-from tilewright.tuning import machine_of, remember, target_of
+from tilewright.tuning import machine_of, target_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -76,7 +77,12 @@ def retime(
 ) -> tuple[list[list[float]], list[float] | None]:
     """Interleaved samples in µs of each configuration, and of the trusted implementation if there is one."""
     answer(session.ask({"do": "prepare", "workload": workload.name, "seed": seed}, silence=180))
-    request = {"do": "measure", "configs": [dict(c) for c in configs], "rounds": rounds, "policy": Policy().to_json()}
+    request = {
+        "do": "measure",
+        "configs": [dict(c) for c in configs],
+        "rounds": rounds,
+        "policy": Policy().to_json(),
+    }
     result = answer(session.ask(request, silence=180))
     return result["samples_us"], result["trusted_us"]
 

@@ -1,6 +1,6 @@
 """Compiling 24 matmul configurations: one compiler at a time against one a core. No GPU.
 
-    python bench/compile_in_parallel.py [--out FILE.json] [--arch sm_90] [--repeat 3]
+python bench/compile_in_parallel.py [--out FILE.json] [--arch sm_90] [--repeat 3]
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ COUNT = 24
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--repeat", type=int, default=3)
@@ -38,7 +40,10 @@ def main() -> None:
             compile_all(task, units, jobs=jobs, seconds=60)
             times.append(time.perf_counter() - started)
         ratios.append(times[1] / times[0])
-        print(f"{COUNT} configurations: serial {times[0]:.1f} s, {cores} at a time {times[1]:.1f} s: {ratios[-1]:.2f}", flush=True)
+        print(
+            f"{COUNT} configurations: serial {times[0]:.1f} s, {cores} at a time {times[1]:.1f} s: {ratios[-1]:.2f}",
+            flush=True,
+        )
     print(f"median ratio {statistics.median(ratios):.2f}")
     write(given.out, {**made_here(), "cores": cores, "ratios": ratios, "median": statistics.median(ratios)})
 

@@ -1,11 +1,10 @@
-"""Wall time of `tilewright.tune` against `cuda.tile.tune.exhaustive_search` on the same spaces.
+"""Time to tune: `tilewright tune` against `cuda.tile.tune.exhaustive_search` on the same spaces.
 
     python bench/time_to_tune.py [--out FILE.json]
 
-Each side runs in a process of its own with an empty cuTile cache. The exhaustive search is timed
-from the call on, its process has imported torch and made its tensors before; Tilewright is timed
-from the call on too, and that contains starting the worker process and importing torch in it. Then
-both winners are re-timed interleaved.
+Each side is one process from its start to its answer, with an empty cuTile cache: Python, torch,
+CUDA and the inputs included on both sides. What the exhaustive search takes from the call to the
+result is given too. Then both winners are re-timed interleaved.
 """
 
 from __future__ import annotations
@@ -55,54 +54,67 @@ def exhaustive(name: str, workload_name: str) -> dict:
         quiet=True,
     )
     seconds = time.perf_counter() - started
-    return {"seconds": seconds, "best": dict(result.best.config), "us": result.best.mean_us, "space": len(space),
+    return {"search_seconds": seconds, "best": dict(result.best.config), "us": result.best.mean_us, "space": len(space),
             "failures": len(result.failures)}  # fmt: skip
 
 
-def ours(name: str, workload_name: str) -> dict:
-    from tilewright.tuning import tune
-
-    task = load_task(str(EXAMPLES / f"{name}.py"))
-    started = time.perf_counter()
-    result = tune(task, workloads=[workload_name])
-    seconds = time.perf_counter() - started
-    best = result.workloads[0].best
-    assert best is not None and best.measured is not None, result.workloads[0].reason
-    return {"seconds": seconds, "best": dict(best.configuration), "us": best.measured.us,
-            "stages": dict(result.seconds), "why": result.workloads[0].reason}  # fmt: skip
-
-
-def in_fresh_process(side: str, name: str, workload: str) -> dict:
+def in_fresh_process(command: list[str]) -> tuple[float, str]:
+    """Wall seconds of a process with an empty cache, and what it printed."""
     with empty_cache():
-        done = subprocess.run(
-            [sys.executable, __file__, "--side", side, name, workload], stdout=subprocess.PIPE, text=True, timeout=400
-        )
+        started = time.perf_counter()
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=400)
+        seconds = time.perf_counter() - started
     if done.returncode:
-        sys.exit(f"{side} {name} failed")
-    return json.loads(done.stdout.splitlines()[-1])
+        sys.exit(f"{' '.join(command)} failed")
+    return seconds, done.stdout
+
+
+def ours(name: str, workload: str) -> dict:
+    where = str(EXAMPLES / f"{name}.py")
+    command = [
+        sys.executable,
+        "-m",
+        "tilewright",
+        "tune",
+        where,
+        "--workload",
+        workload,
+        "--json",
+        "--no-store",
+    ]
+    seconds, text = in_fresh_process(command)
+    result = json.loads(text)
+    best = result["workloads"][0]["best"]
+    return {"seconds": seconds, "best": best["config"], "us": best["measured_us"], "stages": result["seconds"],
+            "why": result["workloads"][0]["reason"]}  # fmt: skip
+
+
+def theirs(name: str, workload: str) -> dict:
+    seconds, text = in_fresh_process([sys.executable, __file__, "--exhaustive", name, workload])
+    return json.loads(text.splitlines()[-1]) | {"seconds": seconds}
 
 
 def compared(name: str, workload_name: str) -> dict:
-    mine = in_fresh_process("ours", name, workload_name)
-    theirs = in_fresh_process("exhaustive", name, workload_name)
+    their, mine = theirs(name, workload_name), ours(name, workload_name)
     task = load_task(str(EXAMPLES / f"{name}.py"))
     workload = task.workload(workload_name)
-    winners = [Configuration.of(one["best"]) for one in (mine, theirs)]
+    winners = [Configuration.of(one["best"]) for one in (mine, their)]
     build(task, workload, winners)
     with Session(where_is(task)) as session:
         samples, _ = retime(session, workload, winners, ROUNDS)
-    return {"task": name, "workload": workload_name, "ours": mine, "exhaustive": theirs,
-            "ratio": theirs["seconds"] / mine["seconds"], "winner_over_winner": paired_ratio(*samples)}  # fmt: skip
+    return {"task": name, "workload": workload_name, "ours": mine, "exhaustive": their,
+            "ratio": their["seconds"] / mine["seconds"], "winner_over_winner": paired_ratio(*samples)}  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out")
-    parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--exhaustive", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.side:
-        side, name, workload = given.side
-        print(json.dumps((ours if side == "ours" else exhaustive)(name, workload)))
+    if given.exhaustive:
+        print(json.dumps(exhaustive(*given.exhaustive)))
         return
     need_gpu()
     rows = []
@@ -111,8 +123,9 @@ def main() -> None:
         rows.append(row)
         print(
             f"{name} {workload} ({row['exhaustive']['space']} configurations): exhaustive "
-            f"{row['exhaustive']['seconds']:.1f} s, tilewright {row['ours']['seconds']:.1f} s, {row['ratio']:.1f}x; "
-            f"our winner takes {row['winner_over_winner']:.3f} of theirs; {row['ours']['stages']}",
+            f"{row['exhaustive']['seconds']:.1f} s (search {row['exhaustive']['search_seconds']:.1f} s), tilewright "
+            f"{row['ours']['seconds']:.1f} s, {row['ratio']:.1f}x; our winner takes {row['winner_over_winner']:.3f} of "
+            f"theirs; stages {row['ours']['stages']}",
             flush=True,
         )
     mean = math.prod(row["ratio"] for row in rows) ** (1 / len(rows))

@@ -1,7 +1,8 @@
 """The command line: thin adapters over `inspecting`, `tuning` and `doctor`.
 
 Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and
-nothing else. Exit codes: 0 done, 2 the request is wrong, 3 this machine cannot do it, 130 interrupted.
+nothing else. Exit codes: 0 done, 1 the answer is no (a workload for which no configuration works), 2 the
+request is wrong, 3 this machine cannot do it, 130 interrupted.
 A mistake of the person who asks is one line that starts with ``error:``, also when it is in the task
 file; a traceback means a mistake of ours. What a command needs is imported when it runs.
 """
@@ -114,10 +115,12 @@ def inspect(
     Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
     """
     from tilewright import inspecting, tables
+    from tilewright.languages import keep_torch_out
 
     with _task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         archs = _architectures(arch)
         task = _loaded(where)
+        keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         if chosen is not None:
             _say_what_is_not_allowed(task, archs, chosen, workload)
@@ -189,9 +192,14 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
+    from tilewright.bench.session import early_session
+
+    session = early_session(arch)  # before all else: its process imports torch meanwhile
+
     from tilewright import tuning
     from tilewright.bench.gpu import detect
     from tilewright.bench.rules import Policy
+    from tilewright.languages import keep_torch_out
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = tuning.target_of(arch, detect())
@@ -200,16 +208,21 @@ def tune(
     kept = _kept(store, no_store)
     speaks = _task_speaks_to_stderr(as_json)
     with _resumable(not no_store), speaks, kept as results, terminal.progress(quiet=as_json) as progress:
-        result = tuning.tune(
-            _loaded(where), arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs,
-            seconds=budget, seed=seed, store=results, fresh=fresh, progress=progress,
-        )  # fmt: skip
+        with session or nullcontext():
+            task = _loaded(where)
+            keep_torch_out()
+            result = tuning.tune(
+                task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
+                seed=seed, store=results, fresh=fresh, session=session, progress=progress,
+            )  # fmt: skip
     if as_json:
         _print_json(tuning.to_json(result))
         if not result.measured:
             terminal.note("predicted, not measured")
     else:
         _print_tuned(result, target.note, results)
+    if any(one.best is None for one in result.workloads):
+        raise typer.Exit(1)
 
 
 def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
@@ -302,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
         return _failed("interrupted", INTERRUPTED, prefix="") if code == INTERRUPTED else code
-    except (Interrupted, KeyboardInterrupt) as interruption:
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as interruption:
         return _failed(str(interruption) or "interrupted", INTERRUPTED, prefix="")
     except TilewrightError as error:
         return _failed(str(error), error.exit_code)

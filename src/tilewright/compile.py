@@ -96,16 +96,16 @@ Outcome = tuple[Built | Failed, MachineCode | Failed]
 
 
 class _Pool:
-    """Threads that each wait for one compiler, and one thread that reads what they built.
+    """Threads that each wait for one compiler, and a few that read what they built.
 
-    Starting nvdisasm costs 0.35 s of processor time whatever it reads, so the reader takes all cubins
-    that are waiting in one run. Equal bytecode is compiled once.
+    Starting nvdisasm costs 0.35 s or more of processor time whatever it reads, so a reader takes all
+    cubins that are waiting in one run. Equal bytecode is compiled once.
     """
 
     def __init__(self, jobs: int, seconds: float) -> None:
         self.seconds = seconds
         self.compilers = ThreadPoolExecutor(jobs, "tileiras")
-        self.reader = ThreadPoolExecutor(1, "nvdisasm")
+        self.readers = ThreadPoolExecutor(max(1, jobs // 4), "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
         self.seen: dict[tuple[str, int, bytes], Future[Outcome]] = {}
 
@@ -117,7 +117,7 @@ class _Pool:
             self.compilers.shutdown(wait=False, cancel_futures=True)
             child.kill_all()
         self.compilers.shutdown(wait=True, cancel_futures=True)
-        self.reader.shutdown(wait=True, cancel_futures=True)
+        self.readers.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, language: Language, lowered: Lowered) -> Future[Outcome]:
         if lowered.identity not in self.seen:
@@ -133,14 +133,17 @@ class _Pool:
                 outcome.set_result((built, built))
             else:
                 self.unread.put((built, outcome))
-                self.reader.submit(self._read_waiting)
+                self.readers.submit(self._read_waiting)
         except BaseException as error:  # a missing compiler, a full disk: the caller's to raise
             outcome.set_exception(error)
 
     def _read_waiting(self) -> None:
         waiting: list[tuple[Built, Future[Outcome]]] = []
-        while not self.unread.empty():
-            waiting.append(self.unread.get())
+        try:
+            while True:
+                waiting.append(self.unread.get_nowait())
+        except queue.Empty:
+            pass
         try:
             codes = read_all([built.cubin for built, _ in waiting])
         except BaseException as error:

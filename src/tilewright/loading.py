@@ -47,9 +47,13 @@ def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:
                 return task
         raise UnknownChoice(f"task in {file}", wanted, names)
     if not found:
-        raise TaskError(f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)")
+        raise TaskError(
+            f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)"
+        )
     if len(names) > 1:
-        raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}")
+        raise TaskError(
+            f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}"
+        )
     return next(iter(found.values()))
 
 
@@ -79,5 +83,7 @@ def _imported(path: Path) -> ModuleType:
 
 
 def _line_in(error: BaseException, path: Path) -> int | str:
-    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    frames = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
     return next((line for line in reversed(frames) if line), "?")

@@ -45,18 +45,19 @@ def cost_of(code: MachineCode | None) -> tuple[int, ...]:
 class Measuring:
     """The GPU's part of a tuning run. ``session`` is None where there is no GPU."""
 
-    def __init__(self, task: Task, session: Session | None, policy: Policy, seed: int, progress: Progress) -> None:
+    def __init__(
+        self, task: Task, session: Session | None, policy: Policy, seed: int, progress: Progress
+    ) -> None:
         self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._ready: tuple[str, int] | None = None
+        self._verdicts: dict[tuple[str, Configuration], Checked | Lost] = {}
 
     def run(
         self, workload: Workload, bound: Bound, candidates: Candidates, chosen: Sequence[Configuration]
     ) -> WorkloadResult:
         """Verifies and races ``chosen``; the candidates come back with what became of them."""
-        with self._timed("verify"):
-            self.prepare(workload)
-            self._verify(workload, candidates, chosen)
+        self._verify(workload, candidates, chosen)
         correct = [config for config in chosen if _is_correct(candidates[config])]
         with self._timed("race"):
             outcome = self._race(workload, candidates, correct)
@@ -77,18 +78,32 @@ class Measuring:
             raise MachineError(f"workload {workload.name} could not be prepared on the GPU: {answer.reason}")
         self._ready = (workload.name, self._losses())
 
+    def has_verdict(self, workload: Workload, config: Configuration) -> bool:
+        return (workload.name, config) in self._verdicts
+
+    def verdict(self, workload: Workload, config: Configuration) -> Checked | Lost:
+        """Runs a configuration against the references, once; `Lost` when it crashed or hung."""
+        if not self.has_verdict(workload, config):
+            with self._timed("verify"):
+                self.prepare(workload)
+                answer = self._ask({"do": "check", "config": dict(config)})
+            if not isinstance(answer, Lost):
+                answer["checked"]["cases"] = tuple(answer["checked"]["cases"])
+            found = answer if isinstance(answer, Lost) else Checked(**answer["checked"])
+            self._verdicts[workload.name, config] = found
+        return self._verdicts[workload.name, config]
+
     def _verify(self, workload: Workload, candidates: Candidates, chosen: Sequence[Configuration]) -> None:
         for place, config in enumerate(chosen, 1):
             self.progress("verify", place, len(chosen), f"{workload.name} {config}")
-            answer = self._ask({"do": "check", "config": dict(config)})
-            if isinstance(answer, Lost):
-                candidates[config] = failed(candidates[config], "verify", answer.reason)
-                self.prepare(workload)
-                continue
-            checked = Checked(**{**answer["checked"], "cases": tuple(answer["checked"]["cases"])})
-            status = candidates[config].status if checked.verdict == "correct" else "wrong"
-            reason = candidates[config].reason if checked.verdict == "correct" else checked.reason
-            candidates[config] = replace(candidates[config], checked=checked, status=status, reason=reason)
+            verdict, one = self.verdict(workload, config), candidates[config]
+            if isinstance(verdict, Lost):
+                candidates[config] = failed(one, "verify", verdict.reason)
+            elif verdict.verdict == "correct":
+                candidates[config] = replace(one, checked=verdict)
+            else:
+                candidates[config] = replace(one, checked=verdict, status="wrong", reason=verdict.reason)
+        self.prepare(workload)  # the last one may have taken the worker with it
 
     def _race(
         self, workload: Workload, candidates: Candidates, correct: list[Configuration]
@@ -96,7 +111,9 @@ class Measuring:
         """Races until one race went through; each one that hangs, crashes or ends wrong leaves the field."""
         careful = False
         while correct:
-            answer = self._ask(self._race_request(candidates, correct, careful), on_progress=self._on_progress(workload))
+            answer = self._ask(
+                self._race_request(candidates, correct, careful), on_progress=self._on_progress(workload)
+            )
             if isinstance(answer, Lost):
                 if answer.at is None and careful:
                     raise MachineError(f"the race of workload {workload.name} fails: {answer.reason}")
@@ -107,7 +124,9 @@ class Measuring:
                 self.prepare(workload)
             elif answer["after_timing"] is not None:
                 config = correct.pop(answer["race"]["winner"])
-                candidates[config] = replace(candidates[config], status="wrong", reason=answer["after_timing"])
+                candidates[config] = replace(
+                    candidates[config], status="wrong", reason=answer["after_timing"]
+                )
             else:
                 return correct, answer
         return None
@@ -130,13 +149,20 @@ class Measuring:
         for place, config in enumerate(correct):
             code = candidates[config].code
             if config == shipped.configuration or (
-                shipped.status == "duplicate" and code is not None and code.code_hash == shipped.code.code_hash
+                shipped.status == "duplicate"
+                and code is not None
+                and code.code_hash == shipped.code.code_hash
             ):
                 return place
         return None
 
     def _result(
-        self, workload: Workload, bound: Bound, candidates: Candidates, raced: list[Configuration], answer: Message
+        self,
+        workload: Workload,
+        bound: Bound,
+        candidates: Candidates,
+        raced: list[Configuration],
+        answer: Message,
     ) -> WorkloadResult:
         race = answer["race"]
         for config, row in zip(raced, race["candidates"], strict=True):
@@ -144,10 +170,15 @@ class Measuring:
                 candidates[config] = failed(candidates[config], "race", row["reason"])
                 continue
             candidates[config] = replace(
-                candidates[config], status="raced", reason=row["reason"], measured=measured_of(row["samples_us"])
+                candidates[config],
+                status="raced",
+                reason=row["reason"],
+                measured=measured_of(row["samples_us"]),
             )
         winner = race["winner"]
-        tied = tuple(c for c, row in zip(raced, race["candidates"], strict=True) if row["state"] in ("leader", "tied"))
+        tied = tuple(
+            c for c, row in zip(raced, race["candidates"], strict=True) if row["state"] in ("leader", "tied")
+        )
         record = {name: race[name] for name in KEPT} | {"monitor": answer["monitor"], "seed": self.seed}
         return WorkloadResult(
             workload=workload,

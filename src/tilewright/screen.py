@@ -9,7 +9,8 @@ Identical machine code under the same grid is timed once (X-09: many hints chang
 compare a candidate with the best predicted one, so that they never drop everything: where all spill, spilling
 is no verdict (a 4000×4097×2000 product on an H200: 32 of 40 spill, and so does the fastest).
 
-The thresholds are checked on bench/recorded/ (tests/test_screen_recorded.py): no winner is dropped.
+The thresholds were chosen and are checked on bench/recorded/ (tests/test_screen_recorded.py): no winner there
+is dropped.
 """
 
 from __future__ import annotations
@@ -37,13 +38,12 @@ from tilewright.records import (
 from tilewright.task import Task
 
 SLOWER = 2.0
-"""Predicted at more than this many times the shortest: out. On the recorded cases the fastest candidate is
-predicted at up to 1.34 times the shortest prediction."""
+"""Predicted at more than this many times the shortest: out. The fastest of each recorded case is predicted at up
+to 1.3 times the shortest prediction, and at up to 1.7 times where its task was left out of the fit."""
 SPILL_SHARE = 0.10
 """Spilling under this share of the predicted time is no verdict: spills before and after the loop cost little."""
 SPILLS_SLOWER = 1.5
-"""`SLOWER` for candidates that spill more than that. The model is surest about these: they are 2 to 100 times
-slower than it takes to be seen."""
+"""`SLOWER` for candidates that spill more than that: two things speak against them."""
 KEEP = 8
 """Distinct codes that remain at least, where that many can be launched."""
 

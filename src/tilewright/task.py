@@ -142,7 +142,9 @@ class Task:
                             'e.g. workloads={"small": {"M": 1024}}')  # fmt: skip
         for name, spec in self.tensors.items():
             if spec.dtype not in ITEM_BYTES:
-                raise TaskError(f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}")
+                raise TaskError(
+                    f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}"
+                )
             if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
                 raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
                                 f"inputs: {', '.join(self.inputs)}")  # fmt: skip
@@ -179,7 +181,9 @@ class Task:
                             "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
         grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
         if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
-            raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
+            raise TaskError(
+                f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers"
+            )
         return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:

@@ -9,14 +9,15 @@ architecture than the GPU's, the path ends after the screen: predicted, not meas
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
@@ -25,35 +26,24 @@ from tilewright.bench.gpu import Gpu, detect
 from tilewright.bench.monitor import driver_version
 from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
-from tilewright.classify import classify
-from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all, launch_of
+from tilewright.candidates import Arrivals, WorkloadTuner
+from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware import Board, board_for_gpu, default_board
-from tilewright.languages import language_of
 from tilewright.loading import where_is
 from tilewright.measuring import Measuring
 from tilewright.progress import Progress, silent
-from tilewright.records import (
-    Bound,
-    Built,
-    Candidate,
-    Checked,
-    Configuration,
-    Machine,
-    TuningResult,
-    Workload,
-    WorkloadResult,
-)
-from tilewright.screen import candidate_of, ranking, screen_compiled
+from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
 from tilewright.task import Task
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where there is no GPU and none is named."""
 
+VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")
+"""The packages whose versions belong to a result."""
+
 RACED = 10
 """How many of the best predicted are verified and raced, besides the one shipped today."""
-
-UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,9 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     if gpu is not None:
         return Target(board, None, f"this machine's GPU is {gpu.arch}; {arch} is predicted, not measured")
     if arch is None:
-        return Target(board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch")
+        return Target(
+            board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch"
+        )
     return Target(board, None)
 
 
@@ -93,6 +85,7 @@ def tune(
     seed: int | None = None,
     store: Store | None = None,
     fresh: bool = False,
+    session: Session | None = None,
     progress: Progress = silent,
 ) -> TuningResult:
     """The best configuration for each workload.
@@ -103,6 +96,7 @@ def tune(
     seed: of the inputs that are verified and timed; drawn where none is given, and recorded.
     store: where the result is kept; an interrupted run with the same key goes on where it stopped,
         unless ``fresh``.
+    session: a worker process that is starting already (`session.early_session`); tuning ends it.
     """
     target, policy = target_of(arch, detect()), policy or Policy()
     chosen = task.selected(workloads)
@@ -111,34 +105,38 @@ def tune(
     machine = machine_of(target)
     stage_seconds: dict[str, float] = {}
     with ExitStack() as stack:
-        session = stack.enter_context(Session(where_is(task))) if target.measured else None
+        session = _opened(stack, session, task) if target.measured else None
         run, finished = _begin(store, task, target, policy, chosen, machine, top, fresh)
         open_ = [workload for workload in chosen if workload.name not in finished]
         units = [Unit(w, c, target.board) for w in open_ for c in task.space.configurations(number, w.dims)]
         later = stack.enter_context(_OneThread())
-        measuring = Measuring(task, session, policy, seed if seed is not None else secrets.randbits(31), progress)
-        if session is None:
-            early = later.submit(_try_reference, task, open_)
-        else:  # inputs and references of the first workload, while its candidates compile
-            early = later.submit(lambda: [measuring.prepare(workload) for workload in open_[:1]])
-        pending: dict[str, Future[WorkloadResult]] = {}
-        collected: dict[str, list[Compiled]] = {workload.name: [] for workload in open_}
-        expected = {name: sum(unit.workload.name == name for unit in units) for name in collected}
-        count = 0
+        measuring = Measuring(
+            task, session, policy, seed if seed is not None else secrets.randbits(31), progress
+        )
+        arrivals = {w.name: Arrivals(sum(unit.workload == w for unit in units)) for w in open_}
+        for one in arrivals.values():
+            stack.callback(one.stop)  # before the thread is waited for
+        first = [later.submit(_try_reference, task, open_)] if session is None else []
+        pending = {
+            w.name: later.submit(
+                WorkloadTuner(task, w, target.board, measuring, top).result, arrivals[w.name]
+            )
+            for w in open_
+        }
+
+        counter = itertools.count(1)
 
         def on_done(one: Compiled) -> None:
-            nonlocal count
-            count += 1
-            progress("compile", count, len(units), f"{one.unit.workload.name} {one.unit.configuration}")
-            mine = collected[one.unit.workload.name]
-            mine.append(one)
-            if len(mine) == expected[one.unit.workload.name]:
-                job = _Job(task, one.unit.workload, target.board, measuring, top)
-                pending[one.unit.workload.name] = later.submit(job.result, mine, number)
+            arrivals[one.unit.workload.name].add(one)
+            _raise_failures((*first, *pending.values()))
+            progress(
+                "compile", next(counter), len(units), f"{one.unit.workload.name} {one.unit.configuration}"
+            )
 
-        compile_all(task, units, jobs=jobs, seconds=seconds, on_done=on_done)
+        compile_all(task, units, jobs=jobs or _jobs(target), seconds=seconds, on_done=on_done)
         stage_seconds["compile"] = time.perf_counter() - started
-        early.result()
+        for job in first:
+            job.result()
         for workload in open_:
             finished[workload.name] = pending[workload.name].result()
             if store is not None:
@@ -150,64 +148,6 @@ def tune(
     return TuningResult(task.name, machine, target.measured, results, run, stage_seconds)
 
 
-@dataclass(frozen=True)
-class _Job:
-    """One workload, from its compiled candidates to its result."""
-
-    task: Task
-    workload: Workload
-    board: Board
-    measuring: Measuring
-    top: int
-
-    def result(self, compiled: list[Compiled], arch: int) -> WorkloadResult:
-        task, dims = self.task, self.workload.dims
-        order = {config: place for place, config in enumerate(task.space.configurations(arch, dims))}
-        compiled = sorted(compiled, key=lambda one: order[one.unit.configuration])
-        bound = classify(task.work(dims), task.traffic(dims), task.compute_dtype, self.board)
-        screened = screen_compiled(task, self.workload, self.board, bound, compiled, task.space.shipped)
-        candidates = {one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in compiled}
-        ranked = ranking(screened)
-        if self.measuring.session is None:
-            return self._predicted(bound, candidates, ranked)
-        chosen = _field(ranked, task.space.shipped, screened, self.top)
-        for place, config in enumerate(ranked, 1):
-            if config not in chosen and candidates[config].status == "predicted":
-                reason = f"predicted {place}. of {len(ranked)}; the first {self.top} were raced"
-                candidates[config] = replace(candidates[config], status="screened", reason=reason)
-        remember(task, [one for one in compiled if one.unit.configuration in chosen])
-        return self.measuring.run(self.workload, bound, candidates, chosen)
-
-    def _predicted(
-        self, bound: Bound, candidates: dict[Configuration, Candidate], ranked: Sequence[Configuration]
-    ) -> WorkloadResult:
-        checked = {config: replace(one, checked=UNVERIFIED) for config, one in candidates.items()}
-        best = checked[ranked[0]] if ranked else None
-        reason = "the shortest predicted time; predicted, not measured" if best else "no candidate compiled"
-        return WorkloadResult(
-            self.workload, bound, best, (), tuple(checked.values()), self.task.space.shipped, reason
-        )
-
-
-def _field(
-    ranked: Sequence[Configuration], shipped: Configuration, screened: Mapping[Configuration, Any], top: int
-) -> list[Configuration]:
-    """Who races: the best predicted, and the one shipped today (or the one that stands for its code)."""
-    chosen = list(ranked[:top])
-    stand_in = getattr(screened.get(shipped), "duplicate_of", None) or shipped
-    if stand_in in ranked and stand_in not in chosen:
-        chosen.append(stand_in)
-    return chosen
-
-
-def remember(task: Task, compiled: Sequence[Compiled]) -> int:
-    """Puts the cubins where the launch will find them, so that the worker compiles nothing."""
-    built = [one.built for one in compiled if isinstance(one.built, Built)]
-    if not built:
-        return 0
-    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
-
-
 class _OneThread(ThreadPoolExecutor):
     """The thread that talks to the GPU. Leaving early drops what has not begun."""
 
@@ -216,6 +156,26 @@ class _OneThread(ThreadPoolExecutor):
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         self.shutdown(wait=kind is None, cancel_futures=True)
+
+
+def _opened(stack: ExitStack, session: Session | None, task: Task) -> Session:
+    session = session or Session()
+    stack.enter_context(session)
+    session.open(where_is(task))
+    return session
+
+
+def _raise_failures(jobs: Sequence[Future[Any]]) -> None:
+    """A reference of the wrong shape ends the run now, not after the last compiler."""
+    for job in jobs:
+        if job.done() and (error := job.exception()) is not None:
+            raise error
+
+
+def _jobs(target: Target) -> int:
+    """Compilers at a time: all cores, less two where the worker process starts up beside them."""
+    cores = os.cpu_count() or 1
+    return cores - 2 if target.measured and cores > 4 else cores
 
 
 def _try_reference(task: Task, workloads: Sequence[Workload]) -> None:
@@ -253,7 +213,7 @@ def machine_of(target: Target) -> Machine:
         gpu=target.gpu.name if target.gpu else None,
         driver=driver_version() if target.gpu else None,
         host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        versions={name: _version(name) for name in ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")},
+        versions={name: _version(name) for name in VERSIONED},
     )
 
 

@@ -31,7 +31,7 @@ TRUSTED_AT_MOST = 0.1
 
 REFERENCE_FLOP = 2e9
 """Work that one float64 reference may take: about 0.1 s on the host."""
-REFERENCE_ELEMENTS = 1 << 22
+REFERENCE_ELEMENTS = 1 << 19
 """Elements that one float64 reference may hold per tensor."""
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
@@ -66,7 +66,9 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
     while too_much() and any(count > 1 for count in counts.values()):
         largest = max(counts, key=lambda name: counts[name])
         counts[largest] = -(-counts[largest] // 2)
-    return Slice({name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
+    return Slice(
+        {name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]}
+    )
 
 
 def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -114,7 +116,9 @@ def try_reference(task: Task, dims: Dims) -> None:
     arrays = task.arrays(reduced)
     outputs = []
     for _ in range(2):
-        inputs = {name: draw(spec.distribution, arrays[name].shape, rng) for name, spec in task.inputs.items()}
+        inputs = {
+            name: draw(spec.distribution, arrays[name].shape, rng) for name, spec in task.inputs.items()
+        }
         outputs.append(reference_outputs(task, reduced, inputs))
     if reason := degenerate(*outputs):
         raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
@@ -192,7 +196,9 @@ def allowance(dtype: str, trusted: Error | None) -> Allowance:
     """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs."""
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if trusted is None:
-        return Allowance(FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
+        return Allowance(
+            FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}"
+        )
     worst, total = max(trusted.worst, floor), max(trusted.total, floor / 2)
     return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × the trusted implementation's {worst:.2g}")
 

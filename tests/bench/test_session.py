@@ -124,7 +124,7 @@ def test_an_exit_without_a_word_is_lost_with_its_code(worker: Make) -> None:
 
 
 def test_half_a_line_is_lost(worker: Make) -> None:
-    session = worker(answering("sys.stdout.write('{\"done\": {\"ratio\"'); sys.stdout.flush(); os._exit(0)"))
+    session = worker(answering('sys.stdout.write(\'{"done": {"ratio"\'); sys.stdout.flush(); os._exit(0)'))
     assert isinstance(session.ask({}, silence=5), Lost)
 
 
@@ -213,7 +213,14 @@ def test_a_worker_that_cannot_start_says_its_last_words(worker: Make) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_greets_wrongly_has_not_started(worker: Make) -> None:
+    with pytest.raises(MachineError, match="did not start; it said"):
+        worker("print('hello', flush=True)\nimport time; time.sleep(60)").ask({})
+
+
+def test_a_worker_that_never_gets_ready_is_not_waited_for(
+    worker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session_module, "START_SECONDS", 0.3)
     session = worker("import time; time.sleep(60)")
     pid = pid_of(session)
@@ -224,8 +231,7 @@ def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypa
 
 def test_a_flood_of_errors_does_not_block_the_worker(worker: Make) -> None:
     """stderr is read all the time: a full pipe would hang the worker, and a hang is blamed on a kernel."""
-    session = worker(answering("sys.stderr.write('x' * 79 + chr(10)) if 0 else None\n"
-                               "for n in range(5000): print('x' * 79, file=sys.stderr)\nsay(done={})"))  # fmt: skip
+    session = worker(answering("for n in range(5000): print('x' * 79, file=sys.stderr)\nsay(done={})"))
     assert session.ask({}, silence=10) == {}
 
 

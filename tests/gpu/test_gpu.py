@@ -13,7 +13,6 @@ from tilewright.bench.gpu import detect
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.loading import load_task, where_is
-from tilewright.records import Configuration
 from tilewright.store import Store
 from tilewright.tuning import to_json, tune
 
@@ -21,7 +20,18 @@ HERE = Path(__file__).parent
 EXPLOITS = HERE / "exploit_tasks.py"
 EXAMPLES = HERE.parent.parent / "examples"
 
-SHAPES = [(4096, 4096), (4095, 4097), (1, 128), (128, 1), (1, 1), (16, 8), (8, 24), (1000, 3001), (3, 5, 7), (2, 8, 16, 64)]
+SHAPES = [
+    (4096, 4096),
+    (4095, 4097),
+    (1, 128),
+    (128, 1),
+    (1, 1),
+    (16, 8),
+    (8, 24),
+    (1000, 3001),
+    (3, 5, 7),
+    (2, 8, 16, 64),
+]
 DTYPES = ("bfloat16", "float32", "float8_e4m3fn", "int32", "float16", "int8")
 
 
@@ -58,7 +68,7 @@ from tilewright.bench.gpu import detect
 from tilewright.bench.buffers import Buffers
 from tilewright.languages import language_of
 from tilewright.loading import load_task
-from tilewright.tuning import remember
+from tilewright.candidates import remember
 counts = {}
 gpu = detect()
 board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
@@ -100,7 +110,9 @@ def verdicts() -> dict[str, dict]:
     task = load_task(f"{EXPLOITS}:silent")
     found = {}
     with Session(where_is(task)) as session:
-        assert not isinstance(session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost)
+        assert not isinstance(
+            session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost
+        )
         for config in task.space.configurations(90, {"N": 65536}):
             answer = session.ask({"do": "check", "config": dict(config)})
             assert not isinstance(answer, Lost), answer
@@ -196,6 +208,6 @@ def test_an_unknown_configuration_is_this_candidates_failure() -> None:
     task = load_task(str(EXAMPLES / "swiglu.py"))
     with Session(where_is(task)) as session:
         session.ask({"do": "prepare", "workload": "odd", "seed": 5}, silence=120)
-        answer = session.ask({"do": "check", "config": dict(Configuration.of({"TILE_M": 3, "TILE_N": 512}))})
+        answer = session.ask({"do": "check", "config": {**dict(task.space.shipped), "TILE_M": 3}})
         assert isinstance(answer, Lost)
         assert session.losses == 0, "the worker itself survives a front-end error"

@@ -130,8 +130,8 @@ def _checksum(data: torch.Tensor) -> int:
         )
         for shift in (29, 32):  # wrapping products, as in splitmix64
             mixed = (mixed ^ (mixed >> shift)) * 0x3F58476D1CE4E5B9
-        total += int(mixed.sum())
-    return total
+        total += int(mixed.sum())  # each wraps, so their sum may
+    return total % (1 << 64)
 
 
 EXACT = (torch.float64, torch.int32, torch.uint32, torch.int64, torch.uint64)

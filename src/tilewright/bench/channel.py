@@ -15,11 +15,16 @@ def send(pipe: IO[str], message: Message) -> None:
 
 
 def receive(pipe: IO[str]) -> Message | None:
-    """The next message, or None when the other side is gone."""
+    """The next message, or None when the other side is gone, perhaps in the middle of one.
+
+    Raises ValueError for a line that is no message.
+    """
     line = pipe.readline()
-    if not line:
+    if not line.endswith("\n"):
         return None
-    message: Message = json.loads(line)
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError(f"not a message: {line[:80]}")
     return message
 
 

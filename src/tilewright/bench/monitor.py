@@ -44,7 +44,9 @@ class Monitor:
             return None
         try:
             mask = int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-            self._clocks.append(int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)))
+            self._clocks.append(
+                int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+            )
         except Exception as error:
             self.unavailable, self._handle = f"NVML stopped answering: {error}", None
             return None
@@ -69,7 +71,9 @@ class Monitor:
         clocks = sorted(self._clocks)
         return {
             "nvml": "ok",
-            "sm_clock_mhz": {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]} if clocks else None,
+            "sm_clock_mhz": {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]}
+            if clocks
+            else None,
             "limits_seen": sorted(self._reasons),
             "other_processes": self.others(),
         }

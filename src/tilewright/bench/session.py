@@ -6,17 +6,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
 
 from tilewright.bench.channel import Message, receive, send
+from tilewright.bench.gpu import detect
 from tilewright.errors import MachineError, NoGpu, TaskError
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""
-WORKER = (sys.executable, "-m", "tilewright.bench.worker")
 SILENCE_SECONDS = 30.0
 """A kernel that has not ended in this time counts as hung."""
+EXIT_SECONDS = 10.0
+"""Between the end of what a process says and the end of the process: it gives back the GPU's memory."""
+WORKER = (sys.executable, "-m", "tilewright.bench.worker")
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,13 @@ class Lost:
 
 
 class Session:
-    """One worker process at a time; the next request after a loss starts another."""
+    """One worker process at a time; the next request after a loss starts another.
 
-    def __init__(self, task: str, command: Sequence[str] = WORKER) -> None:
+    ``task``: as `loading.load_task` takes it. Without one the process starts all the same, since
+    importing torch takes seconds, and `open` names the task when it is known.
+    """
+
+    def __init__(self, task: str | None = None, command: Sequence[str] = WORKER) -> None:
         self.task = task
         self.command = tuple(command)
         self.losses = 0
@@ -40,6 +48,7 @@ class Session:
         self._messages: Queue[Message | None] = Queue()
         self._stderr: list[str] = []
         self._ready = False
+        self._over = False
         self.start()
 
     def start(self) -> None:
@@ -49,8 +58,17 @@ class Session:
         )
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
-        threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True).start()
-        self._write({"task": self.task})
+        self._errors = threading.Thread(
+            target=self._keep_stderr, args=(self._process, self._stderr), daemon=True
+        )
+        self._errors.start()
+        if self.task is not None:
+            self._write({"task": self.task})
+
+    def open(self, task: str) -> None:
+        """Names the task of a session that was started without one."""
+        self.task = task
+        self._write({"task": task})
 
     def ask(
         self,
@@ -82,23 +100,31 @@ class Session:
                 return self._lost(message["failed"], at) if message["dead"] else Lost(message["failed"], at)
             elif "error" in message:
                 raise TaskError(message["error"])
-            else:
+            elif "done" in message:
                 answer: Message = message["done"]
                 return answer
+            else:
+                return self._lost(f"the worker process said {message}", at)
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            if self._process.stdin is not None:
+                with suppress(OSError):  # what was not sent yet cannot be sent any more
+                    self._process.stdin.close()
             self._process = None
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over = True
         self.close()
 
     def _ensure_started(self) -> None:
+        if self._over:
+            raise MachineError("the session with the worker process has ended")
         if self._process is None:
             self.start()
         if self._ready:
@@ -117,6 +143,9 @@ class Session:
         if "error" in message:
             self.close()
             raise TaskError(message["error"])
+        if "started" not in message:
+            self.close()
+            raise MachineError(f"the worker process did not start; it said {message}")
         self._ready = True
 
     def _lost(self, reason: str, at: int | None = None) -> Lost:
@@ -126,9 +155,14 @@ class Session:
 
     def _last_words(self) -> str:
         process = self._process
-        code = process.wait() if process else None
+        assert process is not None
+        try:
+            code = process.wait(EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "the worker process closed its channel"
+        self._errors.join(1.0)
         lines = [line.strip() for line in self._stderr if line.strip()]
-        how = f"killed by signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         return f"{lines[-1] if lines else 'no message'} ({how})"
 
     def _write(self, message: Message) -> bool:
@@ -142,18 +176,24 @@ class Session:
     @staticmethod
     def _listen(process: subprocess.Popen[str], messages: Queue[Message | None]) -> None:
         assert process.stdout is not None
-        try:
-            while (message := receive(process.stdout)) is not None:
-                messages.put(message)
-        except ValueError:  # half a line from a process that died
-            pass
-        messages.put(None)
+        with process.stdout:
+            try:
+                while (message := receive(process.stdout)) is not None:
+                    messages.put(message)
+                messages.put(None)
+            except ValueError as error:
+                messages.put({"garbled": str(error)})
 
     @staticmethod
     def _keep_stderr(process: subprocess.Popen[str], lines: list[str]) -> None:
         assert process.stderr is not None
-        for line in process.stderr:
-            lines.append(line)
-            del lines[:-50]
+        with process.stderr:
+            for line in process.stderr:
+                lines.append(line)
+                del lines[:-50]
 
 
+def early_session(arch: str | None) -> Session | None:
+    """A worker process for what will be measured here: it imports torch while the rest is prepared."""
+    gpu = detect()
+    return Session() if gpu is not None and arch in (None, gpu.arch) else None

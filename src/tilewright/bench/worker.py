@@ -33,7 +33,7 @@ from tilewright.bench.monitor import Monitor
 from tilewright.compile import hints_of
 from tilewright.errors import TilewrightError
 from tilewright.hardware import board_for_gpu
-from tilewright.languages import language_of
+from tilewright.languages import language_of, warm_up
 from tilewright.loading import load_task
 from tilewright.records import Configuration
 from tilewright.task import Task
@@ -54,7 +54,11 @@ class Worker:
 
     def hello(self, request: Message) -> Message:
         torch.zeros(1, device="cuda")
-        return {"torch": torch.__version__, "cuda_runtime": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
+        return {
+            "torch": torch.__version__,
+            "cuda_runtime": torch.version.cuda,
+            "gpu": torch.cuda.get_device_name(),
+        }
 
     def prepare(self, request: Message) -> Message:
         self.examiner = None  # frees the last workload's memory before the next is made
@@ -147,6 +151,8 @@ def serve(requests: IO[str], out: IO[str]) -> None:
         send(out, {"error": str(error), "kind": type(error).__name__})
         return
     send(out, {"started": True})
+    torch.zeros(1, device="cuda")
+    warm_up()
     while (request := receive(requests)) is not None:
         if not answer(worker, request, out):
             return

@@ -51,3 +51,11 @@ class Language(Protocol):
     def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
         """A function of a CUDA stream that launches once."""
         ...
+
+    def warm_up(self) -> None:
+        """Does what the first launch in a process does besides its kernel."""
+        ...
+
+    def keep_torch_out(self) -> None:
+        """Loads the front end without torch, where it would import it; the process must not launch."""
+        ...

@@ -21,10 +21,11 @@ from typing import Any
 import cuda.tile as ct
 from cuda.tile import compilation
 
+from tilewright.errors import CompilerMissing
 from tilewright.languages import child
 from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered
-from tilewright.languages.toolchain import Tool, find_tileiras
+from tilewright.languages.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code import remarks
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task import ArraySpec, Launch
@@ -48,7 +49,9 @@ class CuTile:
     def owns(self, kernel: Any) -> bool:
         return isinstance(kernel, ct.kernel)
 
-    def lower(self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str) -> Lowered | Failed:
+    def lower(
+        self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str
+    ) -> Lowered | Failed:
         try:
             kernel = launch.kernel.replace_hints(**hints)
             signature = signature_of(kernel, launch.args)
@@ -65,18 +68,25 @@ class CuTile:
             return Failed("front end", _one_line(error, launch))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
-        return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), hints.get("opt_level", 3))
+        return Lowered(
+            config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch)
+        )
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         tool = find_tileiras()
         with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
-            source, cubin, notes = (Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
+            source, cubin, notes = (
+                Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml")
+            )
             source.write_bytes(lowered.code)
             command = [str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch]
             command += [f"-O{lowered.opt_level}", "--lineinfo"]
             command += ["--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}"]
             started = time.perf_counter()
-            done = child.run(command, tool.environment(), seconds)
+            try:
+                done = child.run(command, tool.environment(), seconds)
+            except (FileNotFoundError, PermissionError) as error:  # gone since it was found
+                raise CompilerMissing(f"{tool.path} does not start: {error.strerror}; {FIX}") from None
             elapsed = time.perf_counter() - started
             if done is None:
                 return Failed("compile", f"tileiras took longer than its budget of {seconds:g} s")
@@ -97,6 +107,12 @@ class CuTile:
         kernel = hinted(launch.kernel, tuple(sorted(hints.items())))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
 
+    def warm_up(self) -> None:
+        private.warm_up()
+
+    def keep_torch_out(self) -> None:
+        private.keep_torch_out()
+
 
 @cache
 def hinted(kernel: Any, hints: tuple[tuple[str, int], ...]) -> Any:
@@ -111,17 +127,25 @@ def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
     Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to fresh, aligned,
     row-major arrays, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
     """
-    convention = compilation.CallingConvention.cutile_python_v1()
     if any(not isinstance(arg, (ArraySpec, bool, int, float)) for arg in args):
-        return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), convention)
+        extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
+        return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
     annotations = private.parameter_annotations(kernel)
     if len(annotations) != len(args):
         raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
     parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
-    if any(any(extent is not None for extent in getattr(p, "shape_constant", ())) for p in parameters):
-        convention = compilation.CallingConvention.cutile_python_v2()
-    signature = compilation.KernelSignature(parameters, convention)
+    extents = [arg.shape for arg in args if isinstance(arg, ArraySpec)]
+    signature = compilation.KernelSignature(parameters, _convention(extents, kernel))
     return signature.with_mangled_symbol(private.function_name(kernel))
+
+
+def _convention(shapes: Sequence[tuple[int, ...]], kernel: Any) -> Any:
+    """Version 2 where an extent is a constant of the signature (an extent of 1 always is), else version 1:
+    what `ct.launch` asks its cache for (observed on an H200, cuda-tile 1.7.0)."""
+    static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
+    if static or any(extent == 1 for shape in shapes for extent in shape):
+        return compilation.CallingConvention.cutile_python_v2()
+    return compilation.CallingConvention.cutile_python_v1()
 
 
 def _constraint(arg: Any, annotation: private.Annotation) -> Any:
@@ -153,7 +177,9 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
         alias_groups=(),
         may_alias_internally=False,
         stride_constant=constant,
-        shape_constant=[array.shape[axis] if axis in static_shape else None for axis in axes],
+        shape_constant=[
+            array.shape[axis] if axis in static_shape or array.shape[axis] == 1 else None for axis in axes
+        ],
         stride_divisible_by=[
             stride_divisor if constant[axis] is None and array.strides[axis] % stride_divisor == 0 else 1
             for axis in axes
@@ -170,7 +196,9 @@ def bytecode_version(tool: Tool) -> str | None:
     return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
 
 
-_LOCATED = re.compile(r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE)
+_LOCATED = re.compile(
+    r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE
+)
 _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 

@@ -6,6 +6,7 @@ compiles once more because the cubin cannot be put into cuTile's own disk cache.
 
 from __future__ import annotations
 
+import sys
 import time
 import typing
 from collections.abc import Sequence
@@ -30,6 +31,36 @@ def version() -> str:
 
 def is_known() -> bool:
     return version().startswith(KNOWN)
+
+
+def keep_torch_out() -> bool:
+    """Loads cuda-tile's front end without letting it import torch; whether it was kept out.
+
+    The front end asks of every dtype whether torch made it, and imports torch to ask: 1.3 to 3 s. The
+    answer "there is no torch" then holds for the process, so this is for processes of our own that
+    never launch, and only after the task file is loaded: where that imports torch, nothing is done.
+    """
+    if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
+        return False
+    sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import cuda.tile._compile  # noqa: F401
+    finally:
+        del sys.modules["torch"]
+    return True
+
+
+def warm_up() -> None:
+    """What the first launch of a process would do besides its kernel: load the front end, probe the
+    compiler. For the worker, which waits for cubins anyway."""
+    if is_known():
+        from cuda.tile import _compile
+        from cuda.tile._cext import default_tile_context, dev_features_enabled
+
+        _compile._get_compiler_version_string()
+        _compile._get_max_supported_bytecode_version(
+            default_tile_context.config.temp_dir, allow_dev=dev_features_enabled()
+        )
 
 
 @dataclass(frozen=True)
@@ -70,6 +101,12 @@ def python_function(kernel: Any) -> Any:
 
 def function_name(kernel: Any) -> str:
     return str(python_function(kernel).__name__)
+
+
+def opt_level(kernel: Any, arch: str) -> int:
+    """What a launch would pass to the compiler: the hint, else the kernel's own decoration, else 3."""
+    options = getattr(kernel, "_compiler_options", None)
+    return int(options.opt_level_for_target(arch)) if options is not None else 3
 
 
 def error_text(error: Any) -> str:

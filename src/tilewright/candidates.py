@@ -1,0 +1,168 @@
+"""One workload's candidates, from the compiler to the result.
+
+The compiler's results arrive in one thread; `WorkloadTuner.result` runs in the thread that talks to
+the GPU. While compilers still run, it verifies what is best predicted so far, so that little is
+left to verify when the last one is done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.classify import classify
+from tilewright.compile import Compiled, launch_of
+from tilewright.hardware import Board
+from tilewright.languages import language_of
+from tilewright.measuring import Measuring
+from tilewright.records import (
+    Bound,
+    Built,
+    Candidate,
+    Checked,
+    Configuration,
+    Failed,
+    Screened,
+    Workload,
+    WorkloadResult,
+)
+from tilewright.screen import candidate_of, ranking, screen_compiled
+from tilewright.task import Task
+
+UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
+ENOUGH_TO_START = 0.5
+"""Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
+most would turn out not to be among the best."""
+
+
+class Stopped(Exception):
+    """The run ended while candidates were waited for."""
+
+
+class Arrivals:
+    """Compiled candidates of one workload, as they come in."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self._arrived: list[Compiled] = []
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def add(self, one: Compiled) -> None:
+        with self._changed:
+            self._arrived.append(one)
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def wait(self, for_more_than: int) -> list[Compiled]:
+        """All that have arrived, once they are more than that many, or all there will be."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._stopped or len(self._arrived) > for_more_than or len(self._arrived) == self.expected
+                )
+            )
+            if self._stopped:
+                raise Stopped
+            return list(self._arrived)
+
+
+@dataclass(frozen=True)
+class WorkloadTuner:
+    task: Task
+    workload: Workload
+    board: Board
+    measuring: Measuring
+    top: int
+    """How many of the best predicted are verified and raced."""
+
+    def result(self, arrivals: Arrivals) -> WorkloadResult:
+        """Waits for the candidates and ends with the best of them."""
+        if self.measuring.session is None:
+            return self._predicted(arrivals.wait(arrivals.expected - 1))
+        self.measuring.prepare(self.workload)
+        compiled = arrivals.wait(int(ENOUGH_TO_START * arrivals.expected))
+        while len(compiled) < arrivals.expected:
+            waiting = [
+                c
+                for c in self._field(self._screened(compiled))
+                if not self.measuring.has_verdict(self.workload, c)
+            ]
+            if waiting:
+                self._verify_early(compiled, waiting[0])
+                compiled = arrivals.wait(-1)
+            else:
+                compiled = arrivals.wait(len(compiled))
+        return self._raced(compiled)
+
+    def _verify_early(self, compiled: Sequence[Compiled], config: Configuration) -> None:
+        remember(self.task, [one for one in compiled if one.unit.configuration == config])
+        self.measuring.verdict(self.workload, config)
+
+    def _raced(self, compiled: Sequence[Compiled]) -> WorkloadResult:
+        screened = self._screened(compiled)
+        candidates, ranked = self._candidates(compiled, screened), ranking(screened)
+        chosen = self._field(screened)
+        for place, config in enumerate(ranked, 1):
+            if config not in chosen:
+                reason = f"predicted {place}. of {len(ranked)}; the first {self.top} were raced"
+                candidates[config] = replace(candidates[config], status="screened", reason=reason)
+        remember(self.task, [one for one in compiled if one.unit.configuration in chosen])
+        return self.measuring.run(self.workload, self.bound, candidates, chosen)
+
+    def _predicted(self, compiled: Sequence[Compiled]) -> WorkloadResult:
+        screened = self._screened(compiled)
+        candidates = {
+            config: replace(one, checked=UNVERIFIED)
+            for config, one in self._candidates(compiled, screened).items()
+        }
+        ranked = ranking(screened)
+        best = candidates[ranked[0]] if ranked else None
+        reason = "the shortest predicted time; predicted, not measured" if best else "no candidate compiled"
+        return WorkloadResult(
+            self.workload, self.bound, best, (), tuple(candidates.values()), self.task.space.shipped, reason
+        )
+
+    @property
+    def bound(self) -> Bound:
+        dims = self.workload.dims
+        return classify(self.task.work(dims), self.task.traffic(dims), self.task.compute_dtype, self.board)
+
+    def _screened(self, compiled: Sequence[Compiled]) -> Mapping[Configuration, Screened | Failed]:
+        return screen_compiled(
+            self.task, self.workload, self.board, self.bound, compiled, self.task.space.shipped
+        )
+
+    def _candidates(
+        self, compiled: Sequence[Compiled], screened: Mapping[Configuration, Screened | Failed]
+    ) -> dict[Configuration, Candidate]:
+        """In the order of the space, whatever the order of arrival."""
+        arch, dims = int(self.board.arch.removeprefix("sm_")), self.workload.dims
+        place = {config: at for at, config in enumerate(self.task.space.configurations(arch, dims))}
+        in_order = sorted(compiled, key=lambda one: place[one.unit.configuration])
+        return {
+            one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in in_order
+        }
+
+    def _field(self, screened: Mapping[Configuration, Screened | Failed]) -> list[Configuration]:
+        """Who races: the best predicted, and the one shipped today (or the one that stands for its code)."""
+        ranked = ranking(screened)
+        chosen = list(ranked[: self.top])
+        shipped = self.task.space.shipped
+        stand_in = getattr(screened.get(shipped), "duplicate_of", None) or shipped
+        if stand_in in ranked and stand_in not in chosen:
+            chosen.append(stand_in)
+        return chosen
+
+
+def remember(task: Task, compiled: Sequence[Compiled]) -> int:
+    """Puts the cubins where the launch will find them, so that the worker compiles nothing."""
+    built = [one.built for one in compiled if isinstance(one.built, Built)]
+    if not built:
+        return 0
+    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)

@@ -1,0 +1,343 @@
+"""The tuning path without a GPU: predicted, never called measured; an interrupted run goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright import tuning
+from tilewright.bench.gpu import Gpu
+from tilewright.errors import TaskError, UnknownChoice
+from tilewright.languages import child
+from tilewright.loading import load_task
+from tilewright.records import Candidate, TuningResult
+from tilewright.store import Store
+from tilewright.task import Task
+from tilewright.tuning import to_json, tune
+
+OPS = """\
+import cuda.tile as ct
+import tilewright as tw
+
+@ct.kernel
+def scale(x, y, TILE: ct.Constant[int], BIAS: ct.Constant[int]):
+    t = ct.load(x, (ct.bid(0), 0), (TILE, 64))
+    ct.store(y, (ct.bid(0), 0), t * 2 + BIAS)
+
+task = tw.Task(
+    name="scale",
+    tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
+    reference=lambda x: 2 * x,
+    launch=lambda x, y, M, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE, M % 2)),
+    flops=lambda M, N: M * N,
+    independent=("M",),
+    space=tw.Space(
+        constants={"TILE": (16, 32, 64)},
+        hints={"occupancy": (None, 2)},
+        shipped={"TILE": 32, "occupancy": None},
+    ),
+    workloads={"even": {"M": 4096, "N": 64}, "odd": {"M": 4095, "N": 64}},
+)
+"""
+CONTRACT = {"machine", "measured", "workloads"}
+WORKLOAD_CONTRACT = {"workload", "best", "tied", "candidates"}
+CANDIDATE_CONTRACT = {"config", "predicted_us", "measured_us", "interval_us"}
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are the tests of a machine without one, whatever this machine has."""
+    monkeypatch.setattr(tuning, "detect", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tuning") / "ops.py"
+    path.write_text(OPS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def task(file: Path) -> Task:
+    return load_task(str(file))
+
+
+@pytest.fixture(scope="module")
+def result(task: Task) -> TuningResult:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "detect", lambda: None)
+        return tune(task, arch="sm_90")
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The architectures that compilers were started for."""
+    found: list[str] = []
+    real = child.run
+
+    def counting(command: Any, *rest: Any) -> Any:
+        found.append(command[command.index("--gpu-name") + 1])
+        return real(command, *rest)
+
+    monkeypatch.setattr(child, "run", counting)
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "results.db") as one:
+        yield one
+
+
+# What comes out
+
+
+def test_nothing_is_measured_without_a_gpu(result: TuningResult) -> None:
+    """trust.md 13: what was not compared is unverified, by name."""
+    assert result.measured is False
+    assert result.machine.gpu is None and result.machine.arch == "sm_90"
+    for workload in result.workloads:
+        assert workload.race is None and workload.tied == ()
+        assert "predicted, not measured" in workload.reason
+        for candidate in workload.candidates:
+            assert candidate.measured is None
+            assert candidate.status in ("predicted", "duplicate", "screened")
+            assert candidate.checked is not None and candidate.checked.verdict == "unverified"
+            assert candidate.reason
+
+
+def test_the_best_is_the_shortest_predicted(result: TuningResult) -> None:
+    for workload in result.workloads:
+        assert workload.best in workload.candidates
+        raceable = [one for one in workload.candidates if one.status == "predicted"]
+        assert predicted_us(workload.best) == min(map(predicted_us, raceable))
+
+
+def predicted_us(candidate: Candidate | None) -> float:
+    assert candidate is not None and candidate.predicted is not None
+    return candidate.predicted.us
+
+
+def test_every_configuration_of_every_workload_is_a_row(task: Task, result: TuningResult) -> None:
+    """trust.md 34; in the order of the space."""
+    assert [one.workload.name for one in result.workloads] == ["even", "odd"]
+    for workload in result.workloads:
+        expected = task.space.configurations(90, workload.workload.dims)
+        assert tuple(one.configuration for one in workload.candidates) == expected
+        assert workload.shipped == task.space.shipped == expected[0]
+
+
+def test_the_json_is_strict_and_keeps_its_contract(result: TuningResult) -> None:
+    """Issue 2, "Commands": the names that scripts rely on."""
+    text = json.dumps(to_json(result), allow_nan=False)
+    said = json.loads(text)
+    assert said.keys() >= CONTRACT
+    assert said["measured"] is False
+    assert said["note"] == "predicted, not measured"
+    for workload in said["workloads"]:
+        assert workload.keys() >= WORKLOAD_CONTRACT
+        assert workload["best"]["predicted_us"] > 0
+        assert workload["best"]["measured_us"] is None
+        for candidate in (workload["best"], *workload["candidates"]):
+            assert candidate.keys() >= CANDIDATE_CONTRACT
+            assert candidate["config"].keys() == {"TILE", "occupancy"}
+            assert candidate["verdict"] == "unverified"
+        assert workload["best"] in workload["candidates"]
+    assert said["machine"]["arch"] == "sm_90"
+
+
+def test_the_wall_time_of_each_stage_is_recorded(result: TuningResult) -> None:
+    assert result.seconds["compile"] > 0
+    assert result.seconds["total"] >= result.seconds["compile"]
+    assert result.seconds["race"] == 0
+
+
+def test_only_the_named_workloads_are_tuned(task: Task) -> None:
+    found = tune(task, arch="sm_90", workloads=["odd"])
+    assert [one.workload.name for one in found.workloads] == ["odd"]
+    with pytest.raises(UnknownChoice, match="unknown workload 'huge'; known: even, odd"):
+        tune(task, arch="sm_90", workloads=["huge"])
+
+
+def test_an_unknown_architecture_is_answered_with_the_choices(task: Task, started: list[str]) -> None:
+    with pytest.raises(UnknownChoice, match="sm_90"):
+        tune(task, arch="sm_17")
+    assert started == []
+
+
+def test_without_an_architecture_the_default_is_taken(task: Task, started: list[str]) -> None:
+    found = tune(task, workloads=["even"])
+    assert found.machine.arch == tuning.DEFAULT_ARCH
+    assert set(started) == {tuning.DEFAULT_ARCH}
+    assert "choose with --arch" in (tuning.target_of(None, None).note or "")
+
+
+def test_another_architecture_than_the_gpus_is_predicted(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
+    monkeypatch.setattr(tuning, "detect", lambda: gpu)
+    target = tuning.target_of("sm_100", gpu)
+    assert not target.measured and "sm_100 is predicted, not measured" in (target.note or "")
+    assert tuning.target_of("sm_90", gpu).measured and tuning.target_of(None, gpu).measured
+    assert tune(task, arch="sm_100", workloads=["even"]).measured is False
+
+
+def test_progress_counts_every_candidate(task: Task) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    tune(task, arch="sm_90", progress=lambda stage, done, total, note="": seen.append((stage, done, total)))
+    assert seen == [("compile", n, 12) for n in range(1, 13)]
+
+
+# What goes wrong
+
+
+def test_when_every_candidate_fails_there_is_no_best(task: Task, store: Store) -> None:
+    broken = replace(task, launch=lambda x, y, M, config: launch_with(task, 48, x, y, M, config))
+    found = tune(broken, arch="sm_90", store=store)
+    for workload in found.workloads:
+        assert workload.best is None
+        assert workload.reason == "no candidate compiled"
+        for candidate in workload.candidates:
+            assert candidate.status == "failed"
+            assert candidate.reason.startswith("front end: ops.py:6: ")
+    said = json.loads(json.dumps(to_json(found), allow_nan=False))
+    assert said["workloads"][0]["best"] is None
+    assert store.load(found.run) == found
+
+
+def test_one_candidate_that_fails_is_a_row_among_the_others(task: Task) -> None:
+    def launch(x: Any, y: Any, M: int, config: Any) -> Any:
+        return launch_with(task, 48 if config.TILE == 64 else config.TILE, x, y, M, config)
+
+    (workload,) = tune(replace(task, launch=launch), arch="sm_90", workloads=["even"]).workloads
+    status = {(one.configuration.TILE, one.status == "failed") for one in workload.candidates}
+    assert status == {(16, False), (32, False), (64, True)}
+    assert workload.best is not None and workload.best.configuration.TILE != 64
+
+
+def launch_with(task: Task, tile: int, x: Any, y: Any, M: int, config: Any) -> Any:
+    launch = task.launch(x, y, M, config)
+    return replace(launch, args=(x, y, tile, 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reference": lambda x: x.T}, r"has shape \(64, \d+\) for 'y'"),
+        ({"reference": lambda x: 0 * x}, "does not depend on the inputs"),
+        ({"reference": lambda x: x[:, 0] @ x}, "reference of task 'scale' failed: ValueError"),
+        ({"flops": lambda M, K: M}, "flops of task 'scale' asks for 'K'; known: M, N"),
+        ({"flops": lambda M: "many"}, "flops of task 'scale' failed: "),
+        ({"launch": lambda x, z: None}, "asks for 'z'; known: M, N, x, y, config, hardware"),
+        ({"launch": lambda x: (1, 2)}, "returned tuple; return tilewright.Launch"),
+    ],
+)
+def test_a_mistake_in_the_task_is_one_line_and_stores_nothing(
+    task: Task, store: Store, changes: dict[str, Callable[..., Any]], message: str
+) -> None:
+    with pytest.raises(TaskError, match=message) as caught:
+        tune(replace(task, **changes), arch="sm_90", store=store)
+    assert "\n" not in str(caught.value)
+    assert all(not run.workloads for run in store.runs())
+
+
+# Resuming
+
+
+class Interrupt:
+    """Ctrl-C when ``at`` candidates are done, after the thread that judges had time to finish."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == "compile" and done >= self.at:
+            raise KeyboardInterrupt
+        if done >= 6:
+            time.sleep(0.1)
+
+
+def test_a_run_is_stored_as_it_was_returned(task: Task, store: Store) -> None:
+    found = tune(task, arch="sm_90", store=store)
+    assert store.load(found.run) == found
+    (summary,) = store.runs()
+    assert summary.finished and not summary.measured
+    assert summary.workloads == ("even", "odd")
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(task: Task, store: Store, started: list[str]) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tune(task, arch="sm_90", store=store, progress=Interrupt(at=12))
+    (summary,) = store.runs()
+    assert summary.finished is None
+    assert summary.workloads == ("even",), "whole workloads only"
+    before = len(started)
+    whole = tune(task, arch="sm_90")
+    in_full = len(started) - before
+    seen: list[int | None] = []
+    found = tune(
+        task, arch="sm_90", store=store, progress=lambda stage, done, total, note="": seen.append(total)
+    )
+    assert set(seen) == {6}, "the first workload is not compiled again"
+    assert 0 < len(started) - before - in_full < in_full
+    assert found.run == summary.run
+    assert [one.workload.name for one in found.workloads] == ["even", "odd"]
+    assert [one.best.configuration for one in found.workloads if one.best] == [
+        one.best.configuration for one in whole.workloads if one.best
+    ]
+    assert store.load(found.run) == found
+    assert len(store.runs()) == 1
+
+
+def test_a_finished_run_is_not_resumed(task: Task, store: Store) -> None:
+    first = tune(task, arch="sm_90", workloads=["even"], store=store)
+    second = tune(task, arch="sm_90", workloads=["even"], store=store)
+    assert first.run != second.run and len(store.runs()) == 2
+
+
+@pytest.mark.parametrize("change", ["fresh", "arch", "workloads", "file"])
+def test_a_run_of_another_key_is_not_resumed(file: Path, tmp_path: Path, store: Store, change: str) -> None:
+    own = tmp_path / "ops.py"
+    own.write_text(file.read_text())
+    with pytest.raises(KeyboardInterrupt):
+        tune(load_task(str(own)), arch="sm_90", store=store, progress=Interrupt(at=12))
+    (interrupted,) = store.runs()
+    if change == "file":
+        own.write_text(own.read_text() + "\n# changed\n")
+    found = tune(
+        load_task(str(own)),
+        arch="sm_100" if change == "arch" else "sm_90",
+        workloads=["odd"] if change == "workloads" else None,
+        store=store,
+        fresh=change == "fresh",
+    )
+    assert found.run != interrupted.run
+
+
+def test_ctrl_c_leaves_no_thread_and_no_compiler_behind(task: Task) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        tune(task, arch="sm_90", progress=Interrupt(at=2))
+    deadline = time.monotonic() + 5
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not set(threading.enumerate()) - before
+    for thread in Path("/proc/self/task").iterdir():
+        for pid in (thread / "children").read_text().split():
+            assert b"tileiras" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_tuning_starts_no_worker_process(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU, no process that would import torch."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a session was started")
+
+    monkeypatch.setattr(tuning, "Session", refuse)
+    tune(task, arch="sm_90", workloads=["even"])
