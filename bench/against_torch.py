@@ -50,7 +50,8 @@ def compared(name: str, workloads: tuple[str, ...]) -> list[dict]:
                 "torch_samples_us": torch_us,
             }
             print(
-                f"{name} {row['workload']}: {us:.1f} us, torch {theirs:.1f} us, torch/ours {row['torch_over_ours']:.3f}, "
+                f"{name} {one.workload.name}: {us:.1f} us, torch {theirs:.1f} us, "
+                f"torch/ours {row['torch_over_ours']:.3f}, "
                 f"{row['tflops']:.0f} TFLOP/s, {row['tb_per_s']:.2f} TB/s, {row['best']}",
                 flush=True,
             )

@@ -87,9 +87,10 @@ def measured(task, session, workload, compiled, rounds) -> dict:
     for row, samples in zip(timed, result["samples_us"], strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
     best = min(timed, key=lambda row: median(row["samples_us"]))
-    line = f"  {workload.name:16} {len(rows)} configurations, best {median(best['samples_us']):9.2f} us {best['config']}"
+    us = median(best["samples_us"])
+    line = f"  {workload.name:16} {len(rows)} configurations, best {us:9.2f} us {best['config']}"
     if result["trusted_us"]:
-        line += f", torch {median(result['trusted_us']):.2f} us ({median(result['trusted_us']) / median(best['samples_us']):.3f})"
+        line += f", torch {median(result['trusted_us']):.2f} us ({median(result['trusted_us']) / us:.3f})"
     wrong = [row for row in rows if row.get("checked", {}).get("verdict") != "correct"]
     print(
         line,

@@ -349,11 +349,10 @@ def no_children_left() -> Iterator[None]:
 @pytest.mark.usefixtures("no_children_left")
 def test_ctrl_c_leaves_no_compiler_behind(task: Task, fake_compiler: Callable[[str], Path]) -> None:
     fake_compiler("sleep 62.5 & wait")
-    before = children()
 
     def interrupted(one: Compiled) -> None:  # the one that the front end refuses, when the others run
         deadline = time.monotonic() + 10
-        while len(children() - before) < 2 and time.monotonic() < deadline:
+        while not running("62.5") and time.monotonic() < deadline:
             time.sleep(0.01)
         assert running("62.5")
         raise KeyboardInterrupt
@@ -370,6 +369,26 @@ def test_ctrl_c_leaves_no_compiler_behind(task: Task, fake_compiler: Callable[[s
     assert time.monotonic() - begun < 20
     assert not running("62.5"), "nor what the compilers had started"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tileiras")]
+
+
+@pytest.mark.usefixtures("no_children_left")
+def test_ctrl_c_at_any_moment_waits_for_no_compiler(task: Task, fake_compiler: Callable[[str], Path]) -> None:
+    """Also for one whose thread was just about to start it."""
+    fake_compiler("sleep 63.5")
+
+    for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
+
+        def interrupted(one: Compiled, delay: float = delay) -> None:
+            time.sleep(delay)
+            raise KeyboardInterrupt
+
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            compile_all(
+                task, [unit(task, TILE=t) for t in (3, 64, 128)], jobs=2, seconds=60, on_done=interrupted
+            )
+        assert time.monotonic() - begun < 10
+        assert not running("63.5")
 
 
 @pytest.mark.usefixtures("no_children_left")

@@ -29,6 +29,8 @@ RECORDED = ROOT / "bench" / "recorded" / "h200-2026-11-21.json.gz"
 RACED = 8
 """How many of the best predicted must hold one that is nearly the best."""
 NEARLY = 1.03
+MARGIN = 1.05
+"""The same for the first six: how far the model is from failing the goal."""
 DROPPED = 0.30
 """Share of all recorded candidates that never race: out or duplicate."""
 OUT = 0.15
@@ -142,7 +144,7 @@ def test_one_of_the_best_predicted_is_nearly_the_best(name: str) -> None:
     """F-5, K9: what races first decides what tuning costs."""
     case = cases()[name]
     assert case.regret(RACED) <= NEARLY, table()
-    assert case.regret(6) <= NEARLY, table()  # the margin
+    assert case.regret(6) <= MARGIN, table()
 
 
 def test_a_third_is_dropped() -> None:

@@ -210,8 +210,10 @@ def test_a_task_that_cannot_be_used_says_why(changes: dict[str, Any], message: s
     one_line(caught)
 
 
-@pytest.mark.parametrize("space", [None, {}, {"TILE": 2}, [1], (n for n in range(2))], ids=repr)
-def test_a_space_that_is_none_is_refused(space: Any) -> None:
+@pytest.mark.parametrize(
+    "space", [None, {}, {"TILE": 2}, [1], (n for n in range(2))], ids=lambda s: type(s).__name__
+)
+def test_what_is_no_space_is_refused(space: Any) -> None:
     with pytest.raises(SpaceError, match=r"space is .*; pass tilewright\.Space\(") as caught:
         task_of(space=space)
     one_line(caught)

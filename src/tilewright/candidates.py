@@ -34,6 +34,8 @@ UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
 ENOUGH_TO_START = 0.5
 """Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
 most would turn out not to be among the best."""
+ENOUGH_TO_RACE = 0.9
+"""Share that must have arrived before the field so far is raced."""
 
 
 class Stopped(Exception):
@@ -74,6 +76,8 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class WorkloadTuner:
+    """Screens one workload's candidates, and verifies and races them where there is a GPU."""
+
     task: Task
     workload: Workload
     board: Board
@@ -88,21 +92,25 @@ class WorkloadTuner:
         self.measuring.prepare(self.workload)
         compiled = arrivals.wait(int(ENOUGH_TO_START * arrivals.expected))
         while len(compiled) < arrivals.expected:
-            waiting = [
-                c
-                for c in self._field(self._screened(compiled))
-                if not self.measuring.has_verdict(self.workload, c)
-            ]
-            if waiting:
-                self._verify_early(compiled, waiting[0])
-                compiled = arrivals.wait(-1)
-            else:
-                compiled = arrivals.wait(len(compiled))
+            compiled = arrivals.wait(-1 if self._ahead(compiled, arrivals.expected) else len(compiled))
         return self._raced(compiled)
 
-    def _verify_early(self, compiled: Sequence[Compiled], config: Configuration) -> None:
-        remember(self.task, [one for one in compiled if one.unit.configuration == config])
-        self.measuring.verdict(self.workload, config)
+    def _ahead(self, compiled: Sequence[Compiled], expected: int) -> bool:
+        """Does the next useful thing before the last compiler is done; False where there is none.
+
+        The stragglers are mostly those that spill. If none of them makes it into the field, what was
+        verified and raced without them stands (`Measuring` remembers both).
+        """
+        field = self._field(self._screened(compiled))
+        unverified = [config for config in field if not self.measuring.has_verdict(self.workload, config)]
+        if unverified:
+            remember(self.task, [one for one in compiled if one.unit.configuration == unverified[0]])
+            self.measuring.verdict(self.workload, unverified[0])
+            return True
+        if len(compiled) < ENOUGH_TO_RACE * expected or self.measuring.has_raced(self.workload, field):
+            return False
+        self._raced(compiled)
+        return True
 
     def _raced(self, compiled: Sequence[Compiled]) -> WorkloadResult:
         screened = self._screened(compiled)
@@ -135,19 +143,27 @@ class WorkloadTuner:
 
     def _screened(self, compiled: Sequence[Compiled]) -> Mapping[Configuration, Screened | Failed]:
         return screen_compiled(
-            self.task, self.workload, self.board, self.bound, compiled, self.task.space.shipped
+            self.task,
+            self.workload,
+            self.board,
+            self.bound,
+            self._in_order(compiled),
+            self.task.space.shipped,
         )
 
     def _candidates(
         self, compiled: Sequence[Compiled], screened: Mapping[Configuration, Screened | Failed]
     ) -> dict[Configuration, Candidate]:
-        """In the order of the space, whatever the order of arrival."""
-        arch, dims = int(self.board.arch.removeprefix("sm_")), self.workload.dims
-        place = {config: at for at, config in enumerate(self.task.space.configurations(arch, dims))}
-        in_order = sorted(compiled, key=lambda one: place[one.unit.configuration])
+        in_order = self._in_order(compiled)
         return {
             one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in in_order
         }
+
+    def _in_order(self, compiled: Sequence[Compiled]) -> list[Compiled]:
+        """In the order of the space, whatever the order of arrival: the first of equal codes stands for them."""
+        arch, dims = int(self.board.arch.removeprefix("sm_")), self.workload.dims
+        place = {config: at for at, config in enumerate(self.task.space.configurations(arch, dims))}
+        return sorted(compiled, key=lambda one: place[one.unit.configuration])
 
     def _field(self, screened: Mapping[Configuration, Screened | Failed]) -> list[Configuration]:
         """Who races: the best predicted, and the one shipped today (or the one that stands for its code)."""

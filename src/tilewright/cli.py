@@ -194,7 +194,7 @@ def tune(
     """
     from tilewright.bench.session import early_session
 
-    session = early_session(arch)  # before all else: its process imports torch meanwhile
+    session = early_session()  # before all else: its process imports torch meanwhile
 
     from tilewright import tuning
     from tilewright.bench.gpu import detect
@@ -207,14 +207,14 @@ def tune(
         terminal.note(target.note)
     kept = _kept(store, no_store)
     speaks = _task_speaks_to_stderr(as_json)
-    with _resumable(not no_store), speaks, kept as results, terminal.progress(quiet=as_json) as progress:
-        with session or nullcontext():
-            task = _loaded(where)
-            keep_torch_out()
-            result = tuning.tune(
-                task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
-                seed=seed, store=results, fresh=fresh, session=session, progress=progress,
-            )  # fmt: skip
+    bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
+    with _resumable(not no_store), speaks, kept as results, worker, bar as progress:
+        task = _loaded(where)
+        keep_torch_out()
+        result = tuning.tune(
+            task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
+            seed=seed, store=results, fresh=fresh, session=session, progress=progress,
+        )  # fmt: skip
     if as_json:
         _print_json(tuning.to_json(result))
         if not result.measured:

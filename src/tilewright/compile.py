@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -108,6 +109,7 @@ class _Pool:
         self.readers = ThreadPoolExecutor(max(1, jobs // 4), "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
         self.seen: dict[tuple[str, int, bytes], Future[Outcome]] = {}
+        self.compiling: list[Future[None]] = []
 
     def __enter__(self) -> _Pool:
         return self
@@ -116,6 +118,9 @@ class _Pool:
         if kind is not None:  # Ctrl-C, a missing compiler: nobody waits for the rest
             self.compilers.shutdown(wait=False, cancel_futures=True)
             child.kill_all()
+            while not all(future.done() for future in self.compiling):  # one was about to start its compiler
+                time.sleep(0.01)
+                child.kill_all()
         self.compilers.shutdown(wait=True, cancel_futures=True)
         self.readers.shutdown(wait=True, cancel_futures=True)
 
@@ -123,7 +128,7 @@ class _Pool:
         if lowered.identity not in self.seen:
             outcome: Future[Outcome] = Future()
             self.seen[lowered.identity] = outcome
-            self.compilers.submit(self._compile, language, lowered, outcome)
+            self.compiling.append(self.compilers.submit(self._compile, language, lowered, outcome))
         return self.seen[lowered.identity]
 
     def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.bench.channel import Message
@@ -21,6 +21,7 @@ from tilewright.records import (
     Configuration,
     MachineCode,
     MeasuredTime,
+    Status,
     Workload,
     WorkloadResult,
 )
@@ -42,6 +43,15 @@ def cost_of(code: MachineCode | None) -> tuple[int, ...]:
     return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
 
 
+@dataclass(frozen=True)
+class _Race:
+    """What a race ended with: who was left, the worker's answer, and who fell on the way."""
+
+    field: list[Configuration]
+    answer: Message | None
+    fallen: dict[Configuration, tuple[Status, str]]
+
+
 class Measuring:
     """The GPU's part of a tuning run. ``session`` is None where there is no GPU."""
 
@@ -51,6 +61,7 @@ class Measuring:
         self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._ready: tuple[str, int] | None = None
+        self._races: dict[tuple[str, tuple[Configuration, ...]], _Race] = {}
         self._verdicts: dict[tuple[str, Configuration], Checked | Lost] = {}
 
     def run(
@@ -58,16 +69,23 @@ class Measuring:
     ) -> WorkloadResult:
         """Verifies and races ``chosen``; the candidates come back with what became of them."""
         self._verify(workload, candidates, chosen)
-        correct = [config for config in chosen if _is_correct(candidates[config])]
-        with self._timed("race"):
-            outcome = self._race(workload, candidates, correct)
-        if outcome is None:
-            reason = "no candidate compiled, ran and was right"
-            return WorkloadResult(
-                workload, bound, None, (), tuple(candidates.values()), self.task.space.shipped, reason
-            )
-        correct, race = outcome
-        return self._result(workload, bound, candidates, correct, race)
+        key = (workload.name, tuple(chosen))
+        if key not in self._races:
+            correct = [config for config in chosen if _is_correct(candidates[config])]
+            with self._timed("race"):
+                self._races[key] = self._race(workload, candidates, correct)
+        race = self._races[key]
+        for config, (status, reason) in race.fallen.items():
+            candidates[config] = replace(candidates[config], status=status, reason=reason)
+        if race.answer is not None:
+            return self._result(workload, bound, candidates, race.field, race.answer)
+        reason = "no candidate compiled, ran and was right"
+        return WorkloadResult(
+            workload, bound, None, (), tuple(candidates.values()), self.task.space.shipped, reason
+        )
+
+    def has_raced(self, workload: Workload, chosen: Sequence[Configuration]) -> bool:
+        return (workload.name, tuple(chosen)) in self._races
 
     def prepare(self, workload: Workload) -> None:
         """Inputs and references on the worker, unless it has them; can run while candidates compile."""
@@ -103,33 +121,25 @@ class Measuring:
                 candidates[config] = replace(one, checked=verdict)
             else:
                 candidates[config] = replace(one, checked=verdict, status="wrong", reason=verdict.reason)
-        self.prepare(workload)  # the last one may have taken the worker with it
 
-    def _race(
-        self, workload: Workload, candidates: Candidates, correct: list[Configuration]
-    ) -> tuple[list[Configuration], Message] | None:
+    def _race(self, workload: Workload, candidates: Candidates, correct: list[Configuration]) -> _Race:
         """Races until one race went through; each one that hangs, crashes or ends wrong leaves the field."""
-        careful = False
+        careful, fallen = False, {}  # type: bool, dict[Configuration, tuple[Status, str]]
         while correct:
-            answer = self._ask(
-                self._race_request(candidates, correct, careful), on_progress=self._on_progress(workload)
-            )
+            self.prepare(workload)
+            request = self._race_request(candidates, correct, careful)
+            answer = self._ask(request, on_progress=self._on_progress(workload))
             if isinstance(answer, Lost):
                 if answer.at is None and careful:
                     raise MachineError(f"the race of workload {workload.name} fails: {answer.reason}")
                 if answer.at is not None:
-                    config = correct.pop(answer.at)
-                    candidates[config] = failed(candidates[config], "race", answer.reason)
+                    fallen[correct.pop(answer.at)] = ("failed", f"race: {answer.reason}")
                 careful = answer.at is None
-                self.prepare(workload)
             elif answer["after_timing"] is not None:
-                config = correct.pop(answer["race"]["winner"])
-                candidates[config] = replace(
-                    candidates[config], status="wrong", reason=answer["after_timing"]
-                )
+                fallen[correct.pop(answer["race"]["winner"])] = ("wrong", answer["after_timing"])
             else:
-                return correct, answer
-        return None
+                return _Race(correct, answer, fallen)
+        return _Race([], None, fallen)
 
     def _race_request(self, candidates: Candidates, correct: list[Configuration], careful: bool) -> Message:
         return {
@@ -198,9 +208,14 @@ class Measuring:
 
         return on_progress
 
-    def _ask(self, request: Message, silence: float | None = None, **more: Any) -> Message | Lost:
+    def _ask(
+        self,
+        request: Message,
+        silence: float | None = None,
+        on_progress: Callable[[Message], None] = lambda message: None,
+    ) -> Message | Lost:
         assert self.session is not None, "only a machine with a GPU measures"
-        return self.session.ask(request, **({"silence": silence} if silence else {}), **more)
+        return self.session.ask(request, silence=silence, on_progress=on_progress)
 
     def _losses(self) -> int:
         assert self.session is not None

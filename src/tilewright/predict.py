@@ -16,10 +16,11 @@ root of their squares, because each hides the others in part; spilling and the l
 Trip counts are not in the machine code; they are inferred from the work: FLOP over those of the static
 tensor instructions, or bytes over those of one pass (loads and stores by width; TMA: shared memory).
 
-The coefficients were set by hand near a least-squares descent on bench/recorded/h200-2026-11-21.json.gz (785
-configurations, 21 cases). The descent alone, on four of the five tasks and tried on the fifth: the best of
-the 8 first is within 2.1 % of the fastest in 20 cases, and 3.0 % in one (causal attention). The terms
-themselves were chosen with all five in view, and on one board: elsewhere, trust the order more than the time.
+The coefficients were set by hand near a least-squares descent on 785 configurations in 21 cases, timed on
+an H200 on 2026-11-21; bench/recorded/h200-2026-11-21.json.gz times the same ones once more. The descent
+alone, on four of the five tasks and tried on the fifth: the best of the 8 first is within 2.1 % of the
+fastest in 20 cases, and 3.0 % in one (causal attention). The terms themselves were chosen with all five in
+view, and on one board: elsewhere, trust the order more than the time.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ import itertools
 import os
 import platform
 import secrets
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -99,53 +100,116 @@ def tune(
     session: a worker process that is starting already (`session.early_session`); tuning ends it.
     """
     target, policy = target_of(arch, detect()), policy or Policy()
-    chosen = task.selected(workloads)
-    number = int(target.board.arch.removeprefix("sm_"))
-    started = time.perf_counter()
-    machine = machine_of(target)
-    stage_seconds: dict[str, float] = {}
+    chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
-        session = _opened(stack, session, task) if target.measured else None
-        run, finished = _begin(store, task, target, policy, chosen, machine, top, fresh)
-        open_ = [workload for workload in chosen if workload.name not in finished]
-        units = [Unit(w, c, target.board) for w in open_ for c in task.space.configurations(number, w.dims)]
-        later = stack.enter_context(_OneThread())
-        measuring = Measuring(
-            task, session, policy, seed if seed is not None else secrets.randbits(31), progress
+        if target.measured:
+            session = _opened(stack, session, task)
+        elif session is not None:
+            session.close(wait=False)
+            session = None
+        run, finished = _begin(store, task, target, policy, chosen, machine, top, seed, fresh)
+        seed = seed if seed is not None else secrets.randbits(31)
+        work = _Work(
+            task=task,
+            target=target,
+            workloads=[workload for workload in chosen if workload.name not in finished],
+            measuring=Measuring(task, session, policy, seed, progress),
+            top=top,
+            gpu=stack.enter_context(_OneThread()),
         )
-        arrivals = {w.name: Arrivals(sum(unit.workload == w for unit in units)) for w in open_}
-        for one in arrivals.values():
-            stack.callback(one.stop)  # before the thread is waited for
-        first = [later.submit(_try_reference, task, open_)] if session is None else []
-        pending = {
-            w.name: later.submit(
-                WorkloadTuner(task, w, target.board, measuring, top).result, arrivals[w.name]
+        stack.callback(work.stop)  # before the thread is waited for
+
+        def keep(result: WorkloadResult) -> None:
+            finished[result.workload.name] = result
+            if store is not None:
+                store.save(run, result)
+
+        seconds_of = {"compile": work.compile(jobs or _jobs(target), seconds, progress, keep)}
+        work.finish(keep)
+    seconds_of |= work.measuring.seconds | {"total": time.perf_counter() - started}
+    if store is not None:
+        store.finish(run, seconds_of)
+    results = tuple(finished[workload.name] for workload in chosen)
+    return TuningResult(task.name, machine, target.measured, results, run, seconds_of)
+
+
+Keep = Callable[[WorkloadResult], None]
+
+
+class _Work:
+    """The compilers of this thread and the GPU's thread, which takes the workloads one by one."""
+
+    def __init__(
+        self,
+        task: Task,
+        target: Target,
+        workloads: list[Workload],
+        measuring: Measuring,
+        top: int,
+        gpu: _OneThread,
+    ) -> None:
+        self.task, self.workloads, self.measuring = task, workloads, measuring
+        number = int(target.board.arch.removeprefix("sm_"))
+        self.units = [
+            Unit(workload, config, target.board)
+            for workload in workloads
+            for config in task.space.configurations(number, workload.dims)
+        ]
+        self.arrivals = {w.name: Arrivals(sum(unit.workload == w for unit in self.units)) for w in workloads}
+        # Eager launches are timed with the host's part, so the compilers must be done by then.
+        self.compiled = threading.Event()
+        if measuring.policy.launch == "graph":
+            self.compiled.set()
+        self.first = gpu.submit(self._before_all)
+        self.jobs: dict[str, Future[WorkloadResult]] = {
+            w.name: gpu.submit(
+                WorkloadTuner(task, w, target.board, measuring, top).result, self.arrivals[w.name]
             )
-            for w in open_
+            for w in workloads
         }
 
-        counter = itertools.count(1)
+    def compile(self, jobs: int, seconds: float, progress: Progress, keep: Keep) -> float:
+        """Compiles everything, handing on each candidate as it is done; the wall seconds it took."""
+        started, counter = time.perf_counter(), itertools.count(1)
 
         def on_done(one: Compiled) -> None:
-            arrivals[one.unit.workload.name].add(one)
-            _raise_failures((*first, *pending.values()))
+            self._collect(keep)
+            self.arrivals[one.unit.workload.name].add(one)
             progress(
-                "compile", next(counter), len(units), f"{one.unit.workload.name} {one.unit.configuration}"
+                "compile",
+                next(counter),
+                len(self.units),
+                f"{one.unit.workload.name} {one.unit.configuration}",
             )
 
-        compile_all(task, units, jobs=jobs or _jobs(target), seconds=seconds, on_done=on_done)
-        stage_seconds["compile"] = time.perf_counter() - started
-        for job in first:
-            job.result()
-        for workload in open_:
-            finished[workload.name] = pending[workload.name].result()
-            if store is not None:
-                store.save(run, finished[workload.name])
-    stage_seconds |= measuring.seconds | {"total": time.perf_counter() - started}
-    if store is not None:
-        store.finish(run, stage_seconds)
-    results = tuple(finished[workload.name] for workload in chosen)
-    return TuningResult(task.name, machine, target.measured, results, run, stage_seconds)
+        compile_all(self.task, self.units, jobs=jobs, seconds=seconds, on_done=on_done)
+        self.compiled.set()
+        return time.perf_counter() - started
+
+    def finish(self, keep: Keep) -> None:
+        """Waits for the workloads that are still open."""
+        self.first.result()
+        for name in list(self.jobs):
+            keep(self.jobs.pop(name).result())
+
+    def stop(self) -> None:
+        """Nobody waits any more."""
+        self.compiled.set()
+        for one in self.arrivals.values():
+            one.stop()
+
+    def _before_all(self) -> None:
+        if self.measuring.session is None:
+            _try_reference(self.task, self.workloads)
+        self.compiled.wait()
+
+    def _collect(self, keep: Keep) -> None:
+        """Keeps what is done now, lest Ctrl-C lose it. A reference of the wrong shape ends the run now
+        too, not after the last compiler."""
+        if self.first.done():
+            self.first.result()
+        for name in [name for name, job in self.jobs.items() if job.done()]:
+            keep(self.jobs.pop(name).result())
 
 
 class _OneThread(ThreadPoolExecutor):
@@ -165,13 +229,6 @@ def _opened(stack: ExitStack, session: Session | None, task: Task) -> Session:
     return session
 
 
-def _raise_failures(jobs: Sequence[Future[Any]]) -> None:
-    """A reference of the wrong shape ends the run now, not after the last compiler."""
-    for job in jobs:
-        if job.done() and (error := job.exception()) is not None:
-            raise error
-
-
 def _jobs(target: Target) -> int:
     """Compilers at a time: all cores, less two where the worker process starts up beside them."""
     cores = os.cpu_count() or 1
@@ -187,7 +244,7 @@ def _try_reference(task: Task, workloads: Sequence[Workload]) -> None:
 
 def _begin(
     store: Store | None, task: Task, target: Target, policy: Policy, chosen: Sequence[Workload],
-    machine: Machine, top: int, fresh: bool,
+    machine: Machine, top: int, seed: int | None, fresh: bool,
 ) -> tuple[str, dict[str, WorkloadResult]]:  # fmt: skip
     """The run's name, and what an interrupted run of the same key already has."""
     if store is None:
@@ -200,6 +257,7 @@ def _begin(
             "policy": policy.to_json(),
             "workloads": [workload.name for workload in chosen],
             "top": top,
+            "seed": seed,
             "versions": dict(machine.versions),
         }
     )

@@ -74,8 +74,8 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
 def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
     if count == 1:
         return (int(rng.integers(extent)),)
-    inner = rng.choice(np.arange(1, extent - 1), size=count - 2, replace=False) if count > 2 else []
-    return tuple(sorted({0, extent - 1, *(int(index) for index in inner)}))
+    inner = 1 + rng.permutation(extent - 2)[: count - 2]
+    return (0, *sorted(int(index) for index in inner), extent - 1)
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:

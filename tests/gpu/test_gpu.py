@@ -136,11 +136,11 @@ def test_a_cheating_kernel_is_rejected(verdicts: dict[str, dict], kernel: str, w
     assert word in verdicts[kernel]["reason"]
 
 
-def test_a_crash_and_a_hang_are_survived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_and_a_hang_are_survived() -> None:
     """trust.md 14, 29: the worker dies twice; the run ends with both named and the good one raced."""
-    monkeypatch.setattr("tilewright.bench.session.SILENCE_SECONDS", 5.0)
-    task = load_task(f"{EXPLOITS}:deadly")
-    result = tune(task, policy=Policy(max_rounds=60), seed=3).workloads[0]
+    task, session = load_task(f"{EXPLOITS}:deadly"), Session()
+    session.silence = 5.0
+    result = tune(task, policy=Policy(max_rounds=60), seed=3, session=session).workloads[0]
     status = {str(c.configuration["KERNEL"]): (c.status, c.reason) for c in result.candidates}
     assert status["double"][0] == "raced"
     assert status["crash"][0] == "failed"

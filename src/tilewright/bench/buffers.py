@@ -99,7 +99,7 @@ class Buffers:
         """A slice of one tensor on the host, in float64."""
         for axis, indices in axes_of(self.task.tensors[name].shape, part).items():
             tensor = tensor.index_select(axis, torch.tensor(indices, device=tensor.device))
-        return tensor.to(torch.float64).cpu().numpy()
+        return np.asarray(tensor.to(torch.float64).cpu().numpy())
 
     def input_slices(self, part: Slice) -> dict[str, Array]:
         return {name: self.slice_of(name, self.all[name].tensor, part) for name in self.task.inputs}

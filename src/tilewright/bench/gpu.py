@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,16 +21,42 @@ class Gpu:
     """The newest CUDA that the driver supports, e.g. ``13.0``."""
 
 
+_asking = threading.Lock()
+
 _ATTRIBUTES: Mapping[str, int] = {"sms": 16, "l2_bytes": 38, "major": 75, "minor": 76}
 """CUdevice_attribute numbers (CUDA Driver API, cuda.h)."""
 
 
-@cache
 def detect() -> Gpu | None:
-    """The first visible GPU, or None where there is no driver or no device."""
+    """The first visible GPU, or None where there is no driver or no device. Asked once a process."""
+    with _asking:  # a second thread waits for the answer of the first
+        return _detected()
+
+
+def has_driver() -> bool:
+    """Whether there is a driver at all; unlike `detect` this does not initialise it, which takes 0.2 s."""
+    return _driver() is not None
+
+
+def make_context() -> None:
+    """Makes the CUDA context that torch will use; other threads run meanwhile."""
+    context, device, driver = ctypes.c_void_p(), ctypes.c_int(), _driver()
+    if driver is not None and detect() is not None and not driver.cuDeviceGet(ctypes.byref(device), 0):
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+
+
+@cache
+def _driver() -> Any:
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
+        return ctypes.CDLL("libcuda.so.1")
     except OSError:
+        return None
+
+
+@cache
+def _detected() -> Gpu | None:
+    driver = _driver()
+    if driver is None:
         return None
     device, count, version = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0:

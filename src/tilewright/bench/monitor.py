@@ -6,6 +6,7 @@ NVML is optional. Where it is missing the record says so; nothing is guessed.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +82,11 @@ class Monitor:
 
 def driver_version() -> str | None:
     """Of the kernel module, e.g. ``580.159.03``; None where neither NVML nor /proc tells."""
-    try:
+    with suppress(Exception):  # not installed, or no driver: NVML has one error type a case
         import pynvml
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())
-    except Exception:  # not installed, or no driver: NVML has one error type a case
-        pass
     try:
         words = Path("/proc/driver/nvidia/version").read_text().split()
     except OSError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 
 from tilewright.bench.channel import Message, receive, send
-from tilewright.bench.gpu import detect
+from tilewright.bench.gpu import detect, has_driver
 from tilewright.errors import MachineError, NoGpu, TaskError
 
 START_SECONDS = 120.0
@@ -41,6 +41,7 @@ class Session:
 
     def __init__(self, task: str | None = None, command: Sequence[str] = WORKER) -> None:
         self.task = task
+        self.silence = SILENCE_SECONDS
         self.command = tuple(command)
         self.losses = 0
         """How many worker processes were lost; what they had prepared is gone with them."""
@@ -74,14 +75,16 @@ class Session:
         self,
         request: Message,
         *,
-        silence: float = SILENCE_SECONDS,
+        silence: float | None = None,
         on_progress: Callable[[Message], None] = lambda message: None,
     ) -> Message | Lost:
-        """The answer to a request; `Lost` when the worker died or said nothing for ``silence`` seconds.
+        """The answer to a request; `Lost` when the worker died or said nothing for ``silence`` seconds
+        (default: the session's own).
 
         Raises TaskError for what is wrong with the task, NoGpu when no worker can start.
         """
         self._ensure_started()
+        silence = self.silence if silence is None else silence
         if not self._write(request):
             return self._lost("the worker process is gone")
         at: int | None = None
@@ -106,10 +109,13 @@ class Session:
             else:
                 return self._lost(f"the worker process said {message}", at)
 
-    def close(self) -> None:
+    def close(self, wait: bool = True) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            reaper = threading.Thread(target=self._process.wait, daemon=True)
+            reaper.start()
+            if wait:
+                reaper.join()
             if self._process.stdin is not None:
                 with suppress(OSError):  # what was not sent yet cannot be sent any more
                     self._process.stdin.close()
@@ -120,7 +126,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._over = True
-        self.close()
+        self.close(wait=False)  # tearing down a CUDA context takes a while, and nobody has to wait for it
 
     def _ensure_started(self) -> None:
         if self._over:
@@ -193,7 +199,10 @@ class Session:
                 del lines[:-50]
 
 
-def early_session(arch: str | None) -> Session | None:
-    """A worker process for what will be measured here: it imports torch while the rest is prepared."""
-    gpu = detect()
-    return Session() if gpu is not None and arch in (None, gpu.arch) else None
+def early_session() -> Session | None:
+    """A worker process for what may be measured here, started before anything else is known or loaded:
+    it imports torch meanwhile. None where there is no driver."""
+    if not has_driver():
+        return None
+    threading.Thread(target=detect, daemon=True).start()  # the driver wakes up beside what follows
+    return Session()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 _running: set[subprocess.Popen[bytes]] = set()
@@ -39,6 +40,8 @@ def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finis
         _kill(process)
         with _lock:
             _running.discard(process)
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def kill_all() -> None:
@@ -51,10 +54,6 @@ def kill_all() -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
-    if process.stderr is not None:
-        process.stderr.close()
