@@ -31,10 +31,10 @@ from tilewright.screen import candidate_of, ranking, screen_compiled
 from tilewright.task import Task
 
 UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
-ENOUGH_TO_START = 0.5
+ENOUGH_TO_START = 0.3
 """Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
 most would turn out not to be among the best."""
-ENOUGH_TO_RACE = 0.9
+ENOUGH_TO_RACE = 0.7
 """Share that must have arrived before the field so far is raced."""
 
 

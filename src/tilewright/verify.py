@@ -31,7 +31,7 @@ TRUSTED_AT_MOST = 0.1
 
 REFERENCE_FLOP = 2e9
 """Work that one float64 reference may take: about 0.1 s on the host."""
-REFERENCE_ELEMENTS = 1 << 19
+REFERENCE_ELEMENTS = 1 << 18
 """Elements that one float64 reference may hold per tensor."""
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
