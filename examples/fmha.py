@@ -8,8 +8,7 @@ import numpy as np
 
 import tilewright as tw
 
-LOG2_E = 1.4426950408889634
-SHAPE = ("B", "H", "S", "D")
+LOG2_E, SHAPE = 1.4426950408889634, ("B", "H", "S", "D")
 
 
 def attend(query, k, v, b, h, n, WIDTH, scale, last, MASKED, highest, weight, total):
@@ -66,9 +65,10 @@ def launch(q, k, v, out, B, H, S, D, causal, config):
 task = tw.Task(
     name="fmha", reference=reference, trusted=trusted, launch=launch,
     tensors={name: tw.Tensor(SHAPE, "bfloat16") for name in "qkv"} | {"out": tw.Output(SHAPE, "bfloat16")},
-    flops=lambda B, H, S, D, causal: 4 * B * H * S * S * D / (2 if causal else 1), independent=("B", "H"),
+    flops=lambda B, H, S, D, causal: 4 * B * H * S * S * D / (1 + causal), independent=("B", "H"),
     space=tw.Space(
-        constants={"TILE_M": (64, 128), "TILE_N": (32, 64, 128)}, hints={"occupancy": (1, 2), "num_worker_warps": (None, 4, 8)},
+        constants={"TILE_M": (64, 128), "TILE_N": (32, 64, 128)},
+        hints={"occupancy": (1, 2), "num_worker_warps": (None, 4, 8)},
         shipped={"TILE_M": 128, "TILE_N": 128, "occupancy": 2, "num_worker_warps": None}),
     workloads={
         "causal": {"B": 4, "H": 32, "S": 4096, "D": 128, "causal": True},

@@ -66,7 +66,7 @@ task = tw.Task(
         constants={"TILE_M": (64, 128, 256), "TILE_N": (64, 128, 256), "TILE_K": (32, 64), "GROUP_SIZE_M": (8,)},
         hints={"occupancy": (None, 2), "num_ctas": (None, 2), "num_worker_warps": (None, 8)},
         shipped={"TILE_M": 128, "TILE_N": 128, "TILE_K": 64, "GROUP_SIZE_M": 8,
-                 "occupancy": None, "num_ctas": None, "num_worker_warps": None},  # fmt: skip
+                 "occupancy": None, "num_ctas": None, "num_worker_warps": None},
         where=(large_enough, one_hint_at_a_time),
     ),
     workloads={

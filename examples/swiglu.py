@@ -5,7 +5,6 @@ import numpy as np
 
 import tilewright as tw
 
-
 LOG2_E = 1.4426950408889634
 
 
