@@ -150,9 +150,13 @@ def test_hints_reach_the_compiler(task: Task, started: list[list[str]]) -> None:
     assert len(started) == 2
 
 
-def test_what_the_compiler_may_choose_is_no_hint(task: Task) -> None:
-    assert hints_of(task, task.space.shipped) == {}
-    assert hints_of(task, task.space.shipped.replace(occupancy=2)) == {"occupancy": 2}
+def test_automatic_overrides_the_decorator(task: Task) -> None:
+    """A-11: None is said to the compiler, or a value of the kernel's decorator would be timed instead."""
+    assert set(hints_of(task, task.space.shipped).values()) == {None}
+    assert hints_of(task, task.space.shipped.replace(num_ctas=2))["num_ctas"] == 2
+    kernel = launch_of(task, unit(task))[0].kernel.replace_hints(num_ctas=2)
+    plain, reset = kernel.replace_hints(), kernel.replace_hints(**hints_of(task, task.space.shipped))
+    assert (plain._compiler_options.num_ctas, reset._compiler_options.num_ctas) == (2, None)
 
 
 def test_the_kernels_own_optimisation_level_is_kept(task: Task, started: list[list[str]]) -> None:
@@ -179,7 +183,7 @@ def test_a_launch_is_made_from_specifications(task: Task) -> None:
     launch, hints = launch_of(task, unit(task, TILE=128, num_ctas=2))
     assert launch.grid == (4096,)
     assert launch.args[0].shape == (4096,) and launch.args[2:] == (128, 0)
-    assert hints == {"num_ctas": 2}
+    assert hints == {"occupancy": None, "num_ctas": 2}
 
 
 def test_nothing_to_compile_is_nothing(task: Task) -> None:

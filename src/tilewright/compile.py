@@ -45,15 +45,18 @@ class Compiled:
     code: MachineCode | Failed
 
 
-def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int]]:
+def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int | None]]:
     """The launch on array specifications, and the compiler hints."""
     dims = unit.workload.dims
     launch = task.launched(unit.configuration, dims, task.arrays(dims), unit.board)
     return launch, hints_of(task, unit.configuration)
 
 
-def hints_of(task: Task, config: Configuration) -> dict[str, int]:
-    return {name: int(value) for name, value in task.space.split(config)[1].items() if value is not None}
+def hints_of(task: Task, config: Configuration) -> dict[str, int | None]:
+    """The compiler hints of a configuration. None lets the compiler choose, also where the kernel's
+    decorator names a value: a path that forgot to say so would silently time that one (A-11)."""
+    hints = {name: config[name] for name in task.space.hints}
+    return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}  # type: ignore[misc]
 
 
 def compile_all(

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bench.gpu import Gpu, detect
+from tilewright.bench.monitor import driver_version
 
 PYTHON = (3, 10)
 DRIVER = 580
@@ -337,15 +338,6 @@ def driver(gpu: Gpu | None, version: str | None) -> Check:
         ok = tuple(int(part) for part in gpu.cuda_driver.split(".")) >= CUDA_OF_DRIVER
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
     return Check("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer", required=False)
-
-
-def driver_version() -> str | None:
-    """As the kernel module tells it, e.g. ``580.95.05``; None where it does not."""
-    try:
-        found = re.search(r"\b(\d{3}\.\d+(?:\.\d+)?)\b", Path("/proc/driver/nvidia/version").read_text())
-    except OSError:
-        return None
-    return found[1] if found else None
 
 
 def torch(gpu: Gpu | None) -> Check:

@@ -37,7 +37,7 @@ class Language(Protocol):
     def owns(self, kernel: Any) -> bool: ...
 
     def lower(
-        self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str
+        self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
     ) -> Lowered | Failed: ...
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
@@ -48,7 +48,7 @@ class Language(Protocol):
         """Puts cubins where the language's own launch will find them; how many were put."""
         ...
 
-    def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
+    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[Any], None]:
         """A function of a CUDA stream that launches once."""
         ...
 

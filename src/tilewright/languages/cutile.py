@@ -50,7 +50,7 @@ class CuTile:
         return isinstance(kernel, ct.kernel)
 
     def lower(
-        self, launch: Launch, hints: Mapping[str, int], config: Configuration, arch: str
+        self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
     ) -> Lowered | Failed:
         try:
             kernel = launch.kernel.replace_hints(**hints)
@@ -103,8 +103,8 @@ class CuTile:
     def remember(self, built: Sequence[Built]) -> int:
         return private.store([one for one in built if one.cache_key])
 
-    def runner(self, launch: Launch, hints: Mapping[str, int]) -> Callable[[Any], None]:
-        kernel = hinted(launch.kernel, tuple(sorted(hints.items())))
+    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[Any], None]:
+        kernel = hinted(launch.kernel, tuple(hints.items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
 
     def warm_up(self) -> None:
@@ -115,7 +115,7 @@ class CuTile:
 
 
 @cache
-def hinted(kernel: Any, hints: tuple[tuple[str, int], ...]) -> Any:
+def hinted(kernel: Any, hints: tuple[tuple[str, int | None], ...]) -> Any:
     """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache
     and would run the front end again (requirements A-47)."""
     return kernel.replace_hints(**dict(hints))
