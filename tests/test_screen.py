@@ -53,7 +53,7 @@ def verdicts(rows: list[Row], work: Work = PRODUCT, shipped: str | None = None) 
 
 def good(count: int = KEEP) -> list[Row]:
     """So many good codes that `KEEP` saves nothing, the first the best."""
-    return [row(f"good{index}", tensor_instructions=8 + index) for index in range(count)]
+    return [row(f"good{index}", instructions=GOOD.instructions + 20 * index) for index in range(count)]
 
 
 # Duplicates (X-09) --------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_a_few_spills_outside_the_loop_are_no_verdict() -> None:
 
 
 def test_light_spilling_races_last() -> None:
-    few: dict[str, Any] = {"local_loads": 8, "local_stores": 8, "stack_bytes": 32}
+    few: dict[str, Any] = {"local_loads": 90, "local_stores": 60, "stack_bytes": 240}
     light = verdicts([row("light", **few), *good()])["light"]
-    assert light.verdict == "last" and "spills: 8 local stores" in light.reason
+    assert light.verdict == "last" and "spills: 60 local stores" in light.reason
 
 
 # Occupancy, tensor path, launch -------------------------------------------------------------------
@@ -115,9 +115,7 @@ def test_light_spilling_races_last() -> None:
 
 def test_an_occupancy_that_is_not_attained_races_last() -> None:
     """F-5: a row says why it was pruned; a hint beyond what fits is a finding (X-09)."""
-    asked = verdicts([row("asked", shared_bytes=229_544, occupancy=2, tensor_instructions=10), *good()])[
-        "asked"
-    ]
+    asked = verdicts([row("asked", shared_bytes=229_544, occupancy=2, instructions=1400), *good()])["asked"]
     assert asked.verdict == "last"
     assert asked.reason.startswith("occupancy=2 asked, 1 fits: ") and "shared memory" in asked.reason
 
@@ -370,9 +368,7 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
         Compiled(Unit(workload, config("a"), H200), built, GOOD),
         Compiled(Unit(workload, config("b"), H200), failed, failed),
         Compiled(Unit(workload, config("c"), H200), built, unreadable),
-        Compiled(
-            Unit(workload, config("d"), H200), built, replace(GOOD, tensor_instructions=16, code_hash="d")
-        ),
+        Compiled(Unit(workload, config("d"), H200), built, replace(GOOD, instructions=1400, code_hash="d")),
     ]
     bound = classify(PRODUCT.flops, PRODUCT.bytes, "bfloat16", H200)
     screened = screening.screen_compiled(Task(), workload, H200, bound, compiled, config("a"))  # type: ignore[arg-type]

@@ -29,8 +29,8 @@ RECORDED = ROOT / "bench" / "recorded" / "h200-2026-11-21.json.gz"
 RACED = 8
 """How many of the best predicted must hold one that is nearly the best."""
 NEARLY = 1.03
-MARGIN = 1.05
-"""The same for the first six: how far the model is from failing the goal."""
+MARGIN = 1.07
+"""The same for the first six: how far the model is from failing the goal, worst in "fmha short"."""
 DROPPED = 0.30
 """Share of all recorded candidates that never race: out or duplicate."""
 OUT = 0.15
