@@ -14,6 +14,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 os.environ["CUDA_TILE_CACHE_DIR"] = "off"  # before cuda.tile is imported
 
@@ -22,8 +23,9 @@ from cuda.tile.compilation import export_kernel
 
 from tilewright.compile import Unit, compile_all, launch_of
 from tilewright.hardware import default_board
-from tilewright.languages.cutile import signature_of
+from tilewright.languages.cutile import CuTile, signature_of
 from tilewright.loading import load_task
+from tilewright.records import Failed
 from tilewright.task import Task
 
 COUNT = 24
@@ -41,6 +43,16 @@ def export(task: Task, unit: Unit) -> None:
     kernel = launch.kernel.replace_hints(**hints)
     signature = signature_of(kernel, launch.args)
     export_kernel(kernel, [signature], io.BytesIO(), gpu_code=unit.board.arch, output_format="cubin")
+
+
+def compile_only(task: Task, units: list[Unit], jobs: int) -> None:
+    """Front end here, compilers as parallel child processes; the cubins are not read."""
+    language = CuTile()
+    with ThreadPoolExecutor(jobs) as pool:
+        for unit in units:
+            lowered = language.lower(*launch_of(task, unit), unit.configuration, unit.board.arch)
+            assert not isinstance(lowered, Failed), lowered
+            pool.submit(language.assemble, lowered, 60)
 
 
 def main() -> None:
@@ -61,15 +73,20 @@ def main() -> None:
         row = {
             "one_by_one": seconds(lambda: [compile_all(task, [unit], jobs=1, seconds=60) for unit in units]),
             "export_kernel": seconds(lambda: [export(task, unit) for unit in units]),
+            "unread": seconds(lambda: compile_only(task, units, cores)),
             "tilewright": seconds(lambda: compile_all(task, units, jobs=cores, seconds=60)),
         }
         rows.append(row)
         print(", ".join(f"{name} {took:.1f} s" for name, took in row.items()), flush=True)
     ratio = statistics.median(row["tilewright"] / row["one_by_one"] for row in rows)
-    against = statistics.median(row["tilewright"] / row["export_kernel"] for row in rows)
-    print(f"{COUNT} configurations, {cores} cores: {ratio:.2f} of one by one, {against:.2f} of export_kernel")
+    against = statistics.median(row["unread"] / row["export_kernel"] for row in rows)
+    print(
+        f"{COUNT} configurations, {cores} cores: compiled {against:.2f} of export_kernel one by one, "
+        f"compiled and read {ratio:.2f} of one by one"
+    )
     write(
-        given.out, {**made_here(), "cores": cores, "rows": rows, "ratio": ratio, "of_export_kernel": against}
+        given.out,
+        {**made_here(), "cores": cores, "rows": rows, "ratio": ratio, "unread_of_export_kernel": against},
     )
 
 
