@@ -390,3 +390,11 @@ def test_tuning_starts_no_worker_process(task: Task, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(tuning, "Session", refuse)
     tune(task, arch="sm_90", workloads=["even"])
+
+
+def test_tune_and_inspect_are_public_names() -> None:
+    import tilewright
+    from tilewright.inspecting import inspect
+
+    assert tilewright.tune is tune
+    assert tilewright.inspect is inspect

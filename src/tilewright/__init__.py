@@ -1,9 +1,15 @@
 """Tilewright makes GPU tile kernels fast, and proves it. The names of this module are the public ones."""
 
+from typing import TYPE_CHECKING, Any
+
 from tilewright.errors import TilewrightError
 from tilewright.records import Configuration, Workload
 from tilewright.search.space import Space
 from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
+
+if TYPE_CHECKING:
+    from tilewright.inspecting import inspect
+    from tilewright.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -16,7 +22,22 @@ __all__ = [
     "Tensor",
     "TilewrightError",
     "Workload",
+    "inspect",
     "integers",
     "normal",
+    "tune",
     "uniform",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`tune` and `inspect` are loaded when they are first used: they bring the compiler's front end."""
+    if name == "tune":
+        from tilewright.tuning import tune
+
+        return tune
+    if name == "inspect":
+        from tilewright.inspecting import inspect
+
+        return inspect
+    raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
