@@ -161,6 +161,9 @@ def test_inspect_reads_the_tensor_path_of_the_issue(run: Run) -> None:
     ran = run("inspect", MATMUL, "--arch", "sm_90", "--config", "TILE_M=128,TILE_N=128,TILE_K=64", "--json")
     (row,) = json.loads(ran.out)
     assert row["tensor_path"] == "HGMMA" and row["bound"] == "compute"
+    lines = Path(MATMUL).read_text().splitlines()
+    said = {remark["category"]: lines[remark["line"] - 1] for remark in row["remarks"]}
+    assert "ct.mma" in said["tensorcore"], "the compiler's remarks name their source lines"
 
 
 def test_without_an_architecture_the_default_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

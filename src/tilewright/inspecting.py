@@ -10,7 +10,7 @@ from tilewright.classify import classify
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware import Board, default_board
 from tilewright.progress import Progress, silent
-from tilewright.records import Bound, Candidate, Configuration, Workload
+from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
 from tilewright.screen import candidate_of, screen_compiled
 from tilewright.task import Task
 
@@ -24,6 +24,8 @@ class Inspected:
     workload: Workload
     bound: Bound
     candidate: Candidate
+    remarks: tuple[Remark, ...] = ()
+    """What the compiler said of the source, line by line."""
 
     def to_json(self) -> dict[str, Any]:
         """The element of `inspect --json`; scripts rely on these names."""
@@ -46,6 +48,7 @@ class Inspected:
             "threads": code.threads if code else None,
             "cluster": code.cluster if code else None,
             "code_hash": code.code_hash if code else None,
+            "remarks": [vars(remark) for remark in self.remarks],
             "compile_seconds": self.candidate.compile_seconds,
             "predicted_us": predicted.us if predicted else None,
             "predicted_why": predicted.why if predicted else None,
@@ -89,7 +92,14 @@ def inspect(
         mine = [one for one in compiled if one.unit.board.arch == board.arch]
         screened = screen_compiled(task, chosen, board, bound, mine, task.space.shipped)
         rows += [
-            Inspected(board.arch, board, chosen, bound, candidate_of(one, screened[one.unit.configuration]))
+            Inspected(
+                board.arch,
+                board,
+                chosen,
+                bound,
+                candidate_of(one, screened[one.unit.configuration]),
+                one.built.remarks if isinstance(one.built, Built) else (),
+            )
             for one in mine
         ]
     return tuple(rows)
