@@ -65,7 +65,7 @@ def main() -> None:
     given = parser.parse_args()
     task, board = load_task(str(EXAMPLES / "matmul.py")), default_board(given.arch)
     workload = task.selected(None)[0]
-    configs = task.space.configurations(int(given.arch.removeprefix("sm_")), workload.dims)[:COUNT]
+    configs = task.space.configurations(board.sm, workload.dims)[:COUNT]
     units = [Unit(workload, config, board) for config in configs]
     compile_all(task, units[:1])  # the front end's own start-up
     cores, rows = os.cpu_count() or 1, []

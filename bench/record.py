@@ -17,36 +17,31 @@ import time
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
+from statistics import median
+
+from common import EXAMPLES, answer, need_gpu
 
 from tilewright.bench.gpu import detect
 from tilewright.bench.monitor import driver_version
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
+from tilewright.candidates import remember
 from tilewright.compile import Unit, compile_all, launch_of
-from tilewright.hardware import board_for_gpu
-from tilewright.languages import language_of
 from tilewright.loading import load_task, where_is
-from tilewright.records import Built, Failed
+from tilewright.records import Failed
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
 
 
 def record(path: Path, rounds: int) -> dict:
     task = load_task(str(path))
-    gpu = detect()
-    if gpu is None:
-        sys.exit("this needs a GPU")
-    board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
-    arch = int(board.arch.removeprefix("sm_"))
+    board, gpu = need_gpu(), detect()
     workloads = task.selected(None)
     with Session(where_is(task)) as session:
-        units = [Unit(w, c, board) for w in workloads for c in task.space.configurations(arch, w.dims)]
+        units = [Unit(w, c, board) for w in workloads for c in task.space.configurations(board.sm, w.dims)]
         started = time.perf_counter()
         compiled = compile_all(task, units, seconds=30)
-        language_of(launch_of(task, units[0])[0].kernel).remember(
-            [one.built for one in compiled if isinstance(one.built, Built)]
-        )
+        remember(task, compiled)
         print(f"{task.name}: {len(units)} compiled in {time.perf_counter() - started:.1f} s", flush=True)
         return {
             "task": task.name,
@@ -102,16 +97,6 @@ def measured(task, session, workload, compiled, rounds) -> dict:
         "workload": workload.name, "dims": dict(workload.dims), "policy": policy, "rows": rows,
         "trusted_us": result["trusted_us"], "monitor": result["monitor"],
     }  # fmt: skip
-
-
-def answer(given):
-    if isinstance(given, Lost):
-        sys.exit(f"the worker was lost: {given.reason}")
-    return given
-
-
-def median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def exhaustive(name: str, workload_name: str) -> dict:
     for tensor, array in task.arrays(workload.dims).items():
         tensors[tensor] = torch.randn(array.shape, device="cuda").to(getattr(torch, array.dtype))
     torch.cuda.synchronize()
-    space = task.space.configurations(int(board.arch.removeprefix("sm_")), workload.dims)
+    space = task.space.configurations(board.sm, workload.dims)
 
     def launch(config: Configuration):
         return task.launched(config, workload.dims, tensors, board)

@@ -95,11 +95,11 @@ def test_a_missing_compiler_is_named_with_its_fix(
 
 def test_pip_packages_of_different_versions_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = dict.fromkeys(toolchain.PIP_PACKAGES, "13.4.92") | {"nvidia-nvvm": "13.2.1"}
-    monkeypatch.setattr(doctor, "_version", versions.get)
+    monkeypatch.setattr(doctor, "installed_version", versions.get)
     assert "nvidia-nvvm 13.2.1" in doctor.pip_mismatch()
-    monkeypatch.setattr(doctor, "_version", {**versions, "nvidia-nvvm": None}.get)
+    monkeypatch.setattr(doctor, "installed_version", {**versions, "nvidia-nvvm": None}.get)
     assert "nvidia-nvvm not installed" in doctor.pip_mismatch()
-    monkeypatch.setattr(doctor, "_version", {}.get)
+    monkeypatch.setattr(doctor, "installed_version", {}.get)
     assert doctor.pip_mismatch() == ""
 
 
@@ -108,7 +108,7 @@ def test_an_unknown_cuda_tile_limits_nothing_but_the_cache(monkeypatch: pytest.M
     check = doctor.cuda_tile()
     assert check.ok is False and not check.required
     assert "1.7" in check.fix
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     assert doctor.cuda_tile() == Check("cuda-tile", False, "not installed", doctor.INSTALL)
 
 
@@ -175,14 +175,14 @@ def test_the_driver_is_r580_or_newer(gpu: Gpu, version: str | None, ok: bool) ->
 
 
 def test_measuring_needs_a_torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda package: "2.13.0+cpu")
+    monkeypatch.setattr(doctor, "installed_version", lambda package: "2.13.0+cpu")
     monkeypatch.setattr(doctor, "torch_cuda", lambda: None)
     built_without = doctor.torch(H200)
     assert built_without.ok is False and not built_without.required
     assert "without CUDA" in built_without.detail
     monkeypatch.setattr(doctor, "torch_cuda", lambda: "13.0")
     assert doctor.torch(H200).ok
-    monkeypatch.setattr(doctor, "_version", lambda package: None)
+    monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     assert doctor.torch(H200).fix == "pip install torch"
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 
 LAYERS: dict[str, tuple[str, ...]] = {
-    "words": ("errors", "records", "progress"),
+    "words": ("errors", "records", "progress", "packages"),
     "facts": ("boards", "hardware", "classify", "elf", "machine_code", "codec", "database"),
     "search": (
         "search", "search.kinds", "search.knobs", "search.predicates", "search.space", "search.template_data",

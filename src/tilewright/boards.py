@@ -61,6 +61,11 @@ class Board:
     """``bandwidth_gbs`` or a dtype → what we measured, GB/s or TFLOP/s; its source is
     ``sources["measured"]``."""
 
+    @property
+    def sm(self) -> int:
+        """The architecture as one number, as `MachineCode.sm` and `Space` have it: 90."""
+        return int(self.arch.removeprefix("sm_"))
+
     def tflops(self, dtype: str) -> float:
         """Peak TFLOP/s for products of ``dtype``; the CUDA cores' where it has no tensor path."""
         if dtype in self.tensor_tflops:

@@ -161,8 +161,8 @@ class WorkloadTuner:
 
     def _in_order(self, compiled: Sequence[Compiled]) -> list[Compiled]:
         """In the order of the space, whatever the order of arrival: the first of equal codes stands for them."""
-        arch, dims = int(self.board.arch.removeprefix("sm_")), self.workload.dims
-        place = {config: at for at, config in enumerate(self.task.space.configurations(arch, dims))}
+        space = self.task.space.configurations(self.board.sm, self.workload.dims)
+        place = {config: at for at, config in enumerate(space)}
         return sorted(compiled, key=lambda one: place[one.unit.configuration])
 
     def _field(self, screened: Mapping[Configuration, Screened | Failed]) -> list[Configuration]:

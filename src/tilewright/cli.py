@@ -160,9 +160,11 @@ def _default_architecture() -> str:
 
 def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, workload: str | None) -> None:
     """What the space would not try is still compiled when asked for by name: that is how one sees why."""
+    from tilewright.hardware import architecture
+
     dims = task.selected([workload] if workload else None)[0].dims
     for arch in archs:
-        if problem := task.space.allows(config, int(arch.removeprefix("sm_")), dims):
+        if problem := task.space.allows(config, architecture(arch).number, dims):
             terminal.note(f"outside the space on {arch}: {problem}")
 
 

@@ -21,12 +21,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 from tilewright.bench.gpu import Gpu, detect
 from tilewright.bench.monitor import driver_version
+from tilewright.packages import installed_version
 
 PYTHON = (3, 10)
 DRIVER = 580
@@ -129,7 +130,7 @@ def python() -> Check:
 
 
 def cuda_tile() -> Check:
-    version = _version("cuda-tile")
+    version = installed_version("cuda-tile")
     if version is None:
         return Check("cuda-tile", False, "not installed", INSTALL)
     from tilewright.languages import cutile_private
@@ -159,7 +160,7 @@ def pip_mismatch() -> str:
     """The three packages of the pip compiler where they do not belong together, otherwise nothing."""
     from tilewright.languages.toolchain import PIP_PACKAGES, major_minor
 
-    versions = {name: _version(name) for name in PIP_PACKAGES}
+    versions = {name: installed_version(name) for name in PIP_PACKAGES}
     found = {text and major_minor(text) for text in versions.values()}
     if len(found) == 1:  # all of one version, or none installed
         return ""
@@ -342,7 +343,7 @@ def driver(gpu: Gpu | None, version: str | None) -> Check:
 
 def torch(gpu: Gpu | None) -> Check:
     """Measuring takes its device memory from torch; importing it takes seconds, so its files are read."""
-    version, fix = _version("torch"), "pip install torch"
+    version, fix = installed_version("torch"), "pip install torch"
     if gpu is None:
         return Check("torch", None, f"{version or 'not installed'}; not needed without a GPU", required=False)
     if version is None:
@@ -376,13 +377,6 @@ def nvml(gpu: Gpu | None) -> Check:
 
 
 # What they share ----------------------------------------------------------------------------------
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _release(tool: Path) -> str:

@@ -110,4 +110,4 @@ def _configurations(
 ) -> tuple[Configuration, ...]:
     if config is not None:
         return (config,)
-    return task.space.configurations(int(board.arch.removeprefix("sm_")), workload.dims)
+    return task.space.configurations(board.sm, workload.dims)

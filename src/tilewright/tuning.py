@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from tilewright import verify
@@ -32,6 +31,7 @@ from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware import Board, board_for_gpu, default_board
 from tilewright.loading import where_is
 from tilewright.measuring import Measuring
+from tilewright.packages import installed_version
 from tilewright.progress import Progress, silent
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
@@ -149,11 +149,10 @@ class _Work:
         gpu: _OneThread,
     ) -> None:
         self.task, self.workloads, self.measuring = task, workloads, measuring
-        number = int(target.board.arch.removeprefix("sm_"))
         self.units = [
             Unit(workload, config, target.board)
             for workload in workloads
-            for config in task.space.configurations(number, workload.dims)
+            for config in task.space.configurations(target.board.sm, workload.dims)
         ]
         self.arrivals = {w.name: Arrivals(sum(unit.workload == w for unit in self.units)) for w in workloads}
         # Eager launches are timed with the host's part, so the compilers must be done by then.
@@ -271,15 +270,8 @@ def machine_of(target: Target) -> Machine:
         gpu=target.gpu.name if target.gpu else None,
         driver=driver_version() if target.gpu else None,
         host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
-        versions={name: _version(name) for name in VERSIONED},
+        versions={name: installed_version(name) or "not installed" for name in VERSIONED},
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def to_json(result: TuningResult) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class CuTile:
                 bytecode_version=bytecode_version(find_tileiras()),
             )
         except ct.TileError as error:
-            return Failed("front end", _one_line(error, launch))
+            return Failed("front end", _one_line(error))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
         return Lowered(
@@ -222,7 +222,7 @@ def _toolkit_hint() -> str:
     return ""
 
 
-def _one_line(error: Any, launch: Launch) -> str:
+def _one_line(error: Any) -> str:
     """A front-end error as one line that starts with its place in the source."""
     place = private.error_place(error)
     return f"{place}{_first_line(private.error_text(error))}"

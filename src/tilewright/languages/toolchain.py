@@ -11,10 +11,11 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from tilewright.errors import CompilerMissing
+from tilewright.packages import installed_version
 
 PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 """They must share major.minor; otherwise cuda-tile ignores them, and so do we."""
@@ -62,13 +63,8 @@ def _from_pip() -> Path | None:
 
 
 def _pip_versions() -> dict[str, str]:
-    found = {}
-    for name in PIP_PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: installed_version(name) for name in PIP_PACKAGES}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def _mismatch() -> str:
