@@ -18,7 +18,9 @@ SRC = ROOT / "src"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": ("errors", "records", "progress", "packages"),
-    "facts": ("boards", "hardware", "classify", "elf", "machine_code", "codec", "database"),
+    "facts": (
+        "boards", "hardware", "classify", "elf", "machine_code", "instruction_mix", "codec", "database",
+    ),
     "search": (
         "search", "search.kinds", "search.knobs", "search.predicates", "search.space", "search.template_data",
         "search.templates", "search.heuristics", "search._heuristics_query",
@@ -28,16 +30,42 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "languages", "languages.base", "languages.child", "languages.toolchain", "languages.cutile",
         "languages.cutile_private",
     ),
+    "tile ir, read": (
+        "tileir", "tileir.tree", "tileir.scanner", "tileir.syntax", "tileir.type_reader", "tileir.literals",
+        "tileir.places", "tileir.operations", "tileir.regions", "tileir.disassemble", "tileir.reader",
+    ),
+    "tile ir, compared": (
+        "tileir.canonical", "tileir.tokens", "tileir.accesses", "tileir.alignment", "tileir.comparing",
+    ),
+    "tile ir, run": (
+        "tileir.registry", "tileir.findings", "tileir.frames", "tileir.numbers", "tileir.exact",
+        "tileir.arithmetic", "tileir.integers", "tileir.conversions", "tileir.products", "tileir.printing",
+        "tileir.clocks", "tileir.shadow", "tileir.allocations", "tileir.atomics", "tileir.watch",
+        "tileir.memory", "tileir.counting", "tileir.context", "tileir.view_access", "tileir.views",
+        "tileir.pointers", "tileir.assumptions", "tileir.tiles", "tileir.reductions", "tileir.control",
+        "tileir.slicing", "tileir.waiting", "tileir.implemented", "tileir.interpreter",
+    ),
     "race": (
         "bench", "bench.stats", "bench.rules", "bench.protocol", "bench.channel", "bench.gpu", "bench.monitor",
         "bench.session",
     ),
-    "stages": ("compile", "predict", "screen", "verify", "measuring", "store"),
-    "worker": ("bench.buffers", "bench.checking", "bench.clock", "bench.worker"),
+    "stages": ("compile", "predict", "screen", "verify", "measuring", "store", "tileir.launching"),
+    "verification": (
+        "verification", "verification.images", "verification.engine", "verification.data", "verification.shapes",
+        "verification.cases", "verification.gradients", "verification.judging", "verification.examining",
+        "verification.minimising", "verification.planning", "verification.checking", "verification.report",
+        "verification.trusted", "verification.interpreted", "verification.on_gpu", "verification.sanitizer_tool",
+    ),
+    "worker": (
+        "bench.buffers", "bench.checking", "bench.clock", "bench.running", "bench.worker", "bench.once",
+        "bench.trusted_worker",
+    ),
     "test kits": ("testing", "testing.simulated"),
-    "paths": ("inspecting", "candidates", "tuning"),
+    "paths": ("counted", "verdicts", "inspecting", "comparing", "candidates", "tuning"),
     "public names": ("",),
-    "adapters": ("doctor", "terminal", "tables", "cli", "__main__"),
+    "adapters": (
+        "doctor", "terminal", "tables", "comparison_tables", "cli_shared", "cli_compare", "cli", "__main__",
+    ),
 }  # fmt: skip
 """From the bottom up. A module imports from its own layer and from those above it in this table, and
 nowhere in a circle. A new module is written down here; where it does not fit, the design is wrong."""

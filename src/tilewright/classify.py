@@ -23,13 +23,24 @@ COMPUTE_ABOVE = 50.0
 """FLOP per byte over which P-05 calls a kernel compute-bound."""
 
 
-def classify(flops: float, bytes_: float, dtype: str, board: Board) -> Bound:
+def classify(
+    flops: float,
+    bytes_: float,
+    dtype: str,
+    board: Board,
+    *,
+    least_flops: float | None = None,
+    least_bytes: float | None = None,
+    source: str = "",
+) -> Bound:
     """The bound of a workload of ``flops`` FLOP that moves at least ``bytes_`` bytes.
 
     ``dtype`` is that of the products; one without a tensor path is rated at the CUDA cores'
     float32 rate. ``flops`` may be 0 (a pure copy). The rates are the vendor's peaks, so
-    `Bound.speed_of_light_us` is a time that no kernel can beat. Raises RequestError where
-    ``flops`` is negative, ``bytes_`` is not above 0, or either is not finite.
+    `Bound.speed_of_light_us` is a time that no kernel can beat; ``least_flops`` and ``least_bytes`` are
+    what any kernel must do, where one kernel's own work is more than that. ``source`` says where the
+    numbers come from. Raises RequestError where ``flops`` is negative, ``bytes_`` is not above 0, or either
+    is not finite.
     """
     if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
         raise RequestError(
@@ -38,13 +49,13 @@ def classify(flops: float, bytes_: float, dtype: str, board: Board) -> Bound:
     intensity = flops / bytes_
     kind, threshold = _named_by_p05(intensity)
     ridge = board.ridge(dtype)
-    work_us = flops / (board.tflops(dtype) * 1e6)
-    traffic_us = bytes_ / (board.bandwidth_gbs * 1e3)
+    work_us = (flops if least_flops is None else least_flops) / (board.tflops(dtype) * 1e6)
+    traffic_us = (bytes_ if least_bytes is None else least_bytes) / (board.bandwidth_gbs * 1e3)
     why = (
         f"{_number(intensity)} FLOP/B: {threshold} (P-05) {_against_ridge(kind, intensity, ridge)} "
         f"{_ridge_in_words(dtype, board)}: {kind}; {_larger_term(work_us, traffic_us)}"
     )
-    return Bound(kind, why, intensity, ridge, max(work_us, traffic_us))
+    return Bound(kind, why, intensity, ridge, max(work_us, traffic_us), source)
 
 
 def _named_by_p05(intensity: float) -> tuple[Kind, str]:

@@ -147,11 +147,13 @@ class Bound:
     kind: Literal["memory", "balanced", "compute"]
     why: str
     intensity: float
-    """FLOP per byte of the declared minimum traffic."""
+    """FLOP per byte of memory that is touched."""
     ridge: float
     """FLOP per byte at which the architecture's tensor rate and bandwidth meet."""
     speed_of_light_us: float
     """The larger of work over rate and bytes over bandwidth."""
+    source: str = ""
+    """Where work and bytes come from: counted in Tile IR, or declared."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,13 @@ ITEM_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
 
+LAYOUTS = ("transposed", "sliced", "misaligned")
+"""Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and a first
+element that lies one element off an aligned address."""
+
+PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+"""Arithmetic that may be coarser than the dtype of what it is written to."""
+
 
 @dataclass(frozen=True)
 class Distribution:
@@ -74,11 +81,15 @@ class Output:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The stand-in for an array where there is no device: a row-major array that owns its memory."""
+    """The stand-in for an array where there is no device: row-major and aligned, unless it says otherwise."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    strides_: tuple[int, ...] | None = None
+    """In elements; None is row-major."""
+    address_offset: int = 0
+    """Bytes between the first element and the multiple of 256 before it."""
 
     @property
     def ndim(self) -> int:
@@ -86,11 +97,14 @@ class ArraySpec:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements, row-major."""
+        """In elements."""
+        if self.strides_ is not None:
+            return self.strides_
         return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements, without what lies between them."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
@@ -116,6 +130,15 @@ class Task:
         product, heads of an attention), so that large outputs can be checked slice by slice.
     trusted: an implementation in the declared precision, tensors on the device → outputs; its
         error against the float64 reference sets what a candidate is allowed (trust.md 4).
+    serves: dimensions → whether the kernel promises to handle them. Without it, all positive extents
+        for which it compiles.
+    layouts: how tensors may lie in memory besides row-major and aligned; of `LAYOUTS` (trust.md 8).
+    special_values: infinities and NaN among the inputs are part of the promise (trust.md 7).
+    deterministic: equal inputs give equal bits, whatever the order of the blocks (trust.md 11).
+    precision: the arithmetic that is declared where it is coarser than the outputs' dtype, such as
+        ``tf32`` for products of float32; of `PRECISIONS`.
+    backward: the gradient as a task of its own, whose inputs are those of this task and ``d_<output>``,
+        whose outputs are ``d_<input>``.
     """
 
     name: str
@@ -129,6 +152,12 @@ class Task:
     independent: tuple[str, ...] = ()
     trusted: Callable[..., Any] | None = None
     edit: tuple[str, ...] = ()
+    serves: Callable[..., bool] | None = None
+    layouts: tuple[str, ...] = ()
+    special_values: bool = False
+    deterministic: bool = True
+    precision: str | None = None
+    backward: Task | None = None
     file: Path | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -148,6 +177,24 @@ class Task:
             if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
                 raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
                                 f"inputs: {', '.join(self.inputs)}")  # fmt: skip
+        for layout in self.layouts:
+            if layout not in LAYOUTS:
+                raise UnknownChoice("layout", layout, LAYOUTS)
+        if self.precision not in (None, *PRECISIONS):
+            raise UnknownChoice("precision", self.precision, PRECISIONS)
+        self._check_backward()
+
+    def _check_backward(self) -> None:
+        if self.backward is None:
+            return
+        inputs = {*self.inputs, *(f"d_{name}" for name in self.outputs)}
+        if unknown := [name for name in self.backward.inputs if name not in inputs]:
+            raise TaskError(f"backward of task '{self.name}': input '{unknown[0]}' is none of its inputs or "
+                            f"gradients; known: {', '.join(sorted(inputs))}")  # fmt: skip
+        gradients = [f"d_{name}" for name in self.inputs]
+        if unknown := [name for name in self.backward.outputs if name not in gradients]:
+            raise TaskError(f"backward of task '{self.name}': output '{unknown[0]}' is the gradient of no "
+                            f"input; known: {', '.join(gradients)}")  # fmt: skip
 
     @property
     def inputs(self) -> dict[str, Tensor]:
@@ -171,6 +218,20 @@ class Task:
             name: ArraySpec(name, tuple(_extent(entry, dims, name) for entry in spec.shape), spec.dtype)
             for name, spec in self.tensors.items()
         }
+
+    def promises(self, dims: Dims) -> bool:
+        """Whether the kernel is meant for ``dims``: no empty tensor, and ``serves`` says so."""
+        if any(0 in array.shape for array in self.arrays(dims).values()):
+            return False
+        if self.serves is None:
+            return True
+        what = f"serves of task '{self.name}'"
+        try:
+            return bool(call_by_name(self.serves, dims, what))
+        except TaskError:
+            raise
+        except Exception as error:
+            raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
         """The launch of ``config``: `ArraySpec` or device arrays as ``tensors``, the same code."""

@@ -36,9 +36,17 @@ class Language(Protocol):
 
     def owns(self, kernel: Any) -> bool: ...
 
+    def kernel_name(self, kernel: Any) -> str:
+        """What the name of the compiled kernel begins with, whatever it is compiled for."""
+        ...
+
     def lower(
         self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
     ) -> Lowered | Failed: ...
+
+    def arguments(self, launch: Launch) -> tuple[Any, ...]:
+        """What the compiled entry is called with: numbers, and an `ArraySpec` for each address."""
+        ...
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         """Compiles within ``seconds`` of wall time; a crash or a time-out is a `Failed`."""

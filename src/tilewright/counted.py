@@ -1,0 +1,122 @@
+"""The work of a workload, counted in the kernel's own Tile IR instead of taken from its author.
+
+A dry run of the configuration shipped today, over all blocks: floating-point work as it is executed
+(masked and padded parts too), and each byte of memory that is touched, once. Where addresses depend on
+data, a sample of the blocks runs on drawn inputs, and the result says so. Where neither can be done the
+author's word stands, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.classify import classify
+from tilewright.errors import CompilerMissing
+from tilewright.hardware import Board
+from tilewright.records import Bound, Configuration, Failed, Workload
+from tilewright.task import ArraySpec, Task
+from tilewright.tileir.counting import Counts
+from tilewright.tileir.interpreter import largest_tile, run
+from tilewright.tileir.launching import Launcher, Runnable
+from tilewright.tileir.memory import Memory
+from tilewright.tileir.registry import NeedsData, Unsupported
+from tilewright.tileir.slicing import needed
+from tilewright.verification.images import storage
+from tilewright.verify import draw
+
+SAMPLED_BLOCKS = 64
+DRY_ELEMENTS = 1 << 22
+"""Elements of the largest tile that an address is made of, over all blocks of a dry run; beyond it, a sample."""
+DATA_BYTES = 1 << 28
+"""Inputs that a sampled run may draw."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOP and bytes of one workload, and where they come from."""
+
+    flops: float
+    bytes: float
+    """Each byte that is touched, once."""
+    source: str
+    counts: Counts | None = None
+
+
+def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> Work:
+    """The work of ``configuration``, by default the one shipped today."""
+    configuration = configuration or task.space.shipped
+    arrays = task.arrays(workload.dims)
+    try:
+        runnable = Launcher(task, board).runnable(configuration, workload.dims, arrays)
+        if isinstance(runnable, Failed):
+            return _declared(task, workload, runnable.reason)
+        counts = _counts(task, runnable, arrays)
+    except (Unsupported, CompilerMissing) as reason:
+        return _declared(task, workload, str(reason))
+    if isinstance(counts, str):
+        return _declared(task, workload, counts)
+    blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
+    touched = counts.distinct_loaded_bytes + counts.distinct_stored_bytes
+    return Work(
+        flops=counts.scaled(counts.tensor_flop + counts.flop),
+        bytes=min(counts.scaled(touched), float(sum(array.nbytes for array in arrays.values()))),
+        source=f"counted in Tile IR of {configuration}, {blocks}",
+        counts=counts,
+    )
+
+
+def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
+    """The roofline's verdict on counted work; what the author states as the least still sets the speed of light."""
+    work = count(task, workload, board)
+    declared = None if task.flops is None else task.work(workload.dims)
+    return classify(
+        work.flops,
+        work.bytes,
+        task.compute_dtype,
+        board,
+        least_flops=min(work.flops, declared) if declared is not None else work.flops,
+        least_bytes=min(work.bytes, task.traffic(workload.dims)),
+        source=work.source,
+    )
+
+
+def _counts(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
+    """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some with data; a reason
+    where neither can be done."""
+    memory = Memory(watch=False)
+    addresses = {
+        name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True).address
+        for name, array in arrays.items()
+    }
+    grid, entry = runnable.launch.grid, runnable.module.entry()
+    affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
+    sample = max(SAMPLED_BLOCKS, affordable) if math.prod(grid) > affordable else None
+    try:
+        return run(runnable.module, runnable.bound(addresses), grid, memory, dry=True, sample=sample).counts
+    except NeedsData as reason:
+        why = f"{reason} depends on data"
+    if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:
+        return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB"
+    return _sampled(task, runnable, arrays)
+
+
+def _sampled(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts:
+    memory, rng = Memory(watch=False), np.random.default_rng(0)
+    addresses = {}
+    for name, array in arrays.items():
+        if name in task.inputs:
+            data = draw(task.inputs[name].distribution, array.shape, rng).astype(storage(array.dtype))
+        else:
+            data = np.zeros(array.shape, storage(array.dtype))
+        addresses[name] = memory.allocate(name, data, written=True).address
+    return run(
+        runnable.module, runnable.bound(addresses), runnable.launch.grid, memory, sample=SAMPLED_BLOCKS
+    ).counts
+
+
+def _declared(task: Task, workload: Workload, reason: str) -> Work:
+    flops = task.work(workload.dims) if task.flops is not None else 0.0
+    return Work(flops, task.traffic(workload.dims), f"as the task declares: not counted, {reason}")

@@ -1,0 +1,91 @@
+"""Which line of one source is which line of another: unchanged lines match although their numbers shift.
+
+The two kernels are aligned with one another first, and what stands around them on its own, so that two
+kernels of one file, or kernels that changed places, still match line by line.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Sequence
+
+ALIKE = 0.4
+"""Similarity (difflib's ratio) from which two changed lines count as versions of one line."""
+PAIRED_LINES = 2500
+"""Pairs of lines that are weighed within one changed block; a larger block is paired in order."""
+
+
+def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int = 0) -> dict[int, int]:
+    """Line numbers (from 1) of ``before`` → those of ``after``, for lines that are the same or alike.
+
+    kernel_before, kernel_after: a line of each kernel; 0 where none is known. Indentation does not
+    count: a line that moved into a loop is still that line.
+    """
+    old, new = before.splitlines(), after.splitlines()
+    inside_old, inside_new = _function(before, kernel_before), _function(after, kernel_after)
+    if not inside_old or not inside_new:
+        return _matched(old, new, range(1, len(old) + 1), range(1, len(new) + 1))
+    outside_old = [line for line in range(1, len(old) + 1) if line not in inside_old]
+    outside_new = [line for line in range(1, len(new) + 1) if line not in inside_new]
+    if before == after:  # two kernels of one file, or one kernel twice: what they share is where it is
+        around = {line: line for line in outside_old if line not in inside_new}
+    else:
+        around = _matched(old, new, outside_old, outside_new)
+    return around | _matched(old, new, inside_old, inside_new)
+
+
+def _function(source: str, line: int) -> range:
+    """The lines of the smallest function around ``line``; empty where there is none."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return range(0)
+    spans = [
+        range(min([node.lineno, *(one.lineno for one in node.decorator_list)]), (node.end_lineno or 0) + 1)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return min((span for span in spans if line in span), key=len, default=range(0))
+
+
+def _matched(
+    old: Sequence[str], new: Sequence[str], numbers_old: Sequence[int], numbers_new: Sequence[int]
+) -> dict[int, int]:
+    texts_old = [old[line - 1].strip() for line in numbers_old]
+    texts_new = [new[line - 1].strip() for line in numbers_new]
+    found: dict[int, int] = {}
+    matcher = difflib.SequenceMatcher(None, texts_old, texts_new, autojunk=False)
+    for kind, i, i_end, j, j_end in matcher.get_opcodes():
+        if kind == "equal":
+            found.update(zip(numbers_old[i:i_end], numbers_new[j:j_end], strict=True))
+        elif kind == "replace":
+            for x, y in _alike(texts_old[i:i_end], texts_new[j:j_end]):
+                found[numbers_old[i + x]] = numbers_new[j + y]
+    return found
+
+
+def _alike(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of alike lines in ascending order, those with the greatest similarity in all."""
+    if len(old) * len(new) > PAIRED_LINES:
+        return [(n, n) for n in range(min(len(old), len(new)))]
+    ratios = [[_similarity(one, other) for other in new] for one in old]
+    best = [[0.0] * (len(new) + 1) for _ in range(len(old) + 1)]
+    for x in reversed(range(len(old))):
+        for y in reversed(range(len(new))):
+            best[x][y] = max(best[x + 1][y], best[x][y + 1], ratios[x][y] + best[x + 1][y + 1])
+    pairs, x, y = [], 0, 0
+    while x < len(old) and y < len(new):
+        if ratios[x][y] and best[x][y] == ratios[x][y] + best[x + 1][y + 1]:
+            pairs.append((x, y))
+            x, y = x + 1, y + 1
+        elif best[x][y] == best[x + 1][y]:
+            x += 1
+        else:
+            y += 1
+    return pairs
+
+
+def _similarity(one: str, other: str) -> float:
+    ratio = difflib.SequenceMatcher(None, one, other, autojunk=False).ratio() if one and other else 0.0
+    return ratio if ratio >= ALIKE else 0.0

@@ -1,0 +1,13 @@
+"""All operations that the interpreter runs: importing this registers every handler."""
+
+from __future__ import annotations
+
+from tilewright.tileir import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
+from tilewright.tileir.control import CONTROL, TERMINATORS
+from tilewright.tileir.registry import IN_CONTEXT, PURE
+
+HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, tiles, views)
+"""The modules whose import registers handlers."""
+
+IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
+"""Names of the operations that run; any other is refused before a block starts."""

@@ -1,0 +1,63 @@
+"""From a launch of any front end to Tile IR that can run: lower it, read it, and bind its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.compile import hints_of
+from tilewright.errors import TaskError
+from tilewright.hardware import Board
+from tilewright.languages import language_of
+from tilewright.records import Configuration, Failed
+from tilewright.task import ArraySpec, Dims, Launch, Task
+from tilewright.tileir.disassemble import ReadError
+from tilewright.tileir.reader import read_bytecode
+from tilewright.tileir.tree import Module
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A launch whose kernel is Tile IR."""
+
+    launch: Launch
+    module: Module
+    arguments: tuple[Any, ...]
+    """In the order of the entry's parameters; an `ArraySpec` stands for the address of the array of its name."""
+    code: bytes
+
+    def bound(self, addresses: Mapping[str, int]) -> tuple[Any, ...]:
+        """The arguments with an address for each array."""
+        return tuple(addresses[one.name] if isinstance(one, ArraySpec) else one for one in self.arguments)
+
+
+class Launcher:
+    """Makes the launches of one task runnable; equal bytecode is read once."""
+
+    def __init__(self, task: Task, board: Board) -> None:
+        self.task, self.board = task, board
+        self._read: dict[bytes, Module] = {}
+
+    def runnable(
+        self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]
+    ) -> Runnable | Failed:
+        """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""
+        try:
+            launch = self.task.launched(configuration, dims, arrays, self.board)
+        except TaskError as error:
+            return Failed("launch", str(error))
+        except Exception as error:
+            return Failed("launch", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+        language = language_of(launch.kernel)
+        lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
+        if isinstance(lowered, Failed):
+            return lowered
+        module = self._read.get(lowered.code)
+        if module is None:
+            try:
+                module = read_bytecode(lowered.code)
+            except ReadError as error:
+                return Failed("front end", str(error))
+            self._read[lowered.code] = module
+        return Runnable(launch, module, language.arguments(launch), lowered.code)

@@ -1,0 +1,117 @@
+"""Walking over the text of Tile IR: literals, names, numbers and strings, and errors that show the line."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from functools import cache
+
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"[A-Za-z_][\w]*")
+_INTEGER = re.compile(r"-?\d+(?![\w.])")
+_VALUE = re.compile(r"%[\w$.\-]*[\w$.](?:#\d+)?")
+_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_SYMBOL = re.compile(r"@([A-Za-z_][\w$.\-]*)")
+_ESCAPE = re.compile(rb'\\([0-9A-Fa-f]{2}|[\\"nt])')
+_NAMED_ESCAPES = {b"\\": b"\\", b'"': b'"', b"n": b"\n", b"t": b"\t"}
+
+
+class ReadError(Exception):
+    """What the disassembler said, or the line of its text that cannot be read and why."""
+
+
+class Scanner:
+    """A position in the text that moves over what is asked for; whitespace never matters."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._starts = [0, *(found.end() for found in re.finditer("\n", text))]
+        self._statement = 0
+        self._advance(0)
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.text)
+
+    @property
+    def line(self) -> int:
+        """Number of the current line, from 1."""
+        return bisect_right(self._starts, self.at)
+
+    def begin(self) -> None:
+        """Says that a statement starts here: what is missing is missed behind what was read of it."""
+        self._statement = self.at
+
+    def error(self, message: str, at: int | None = None) -> ReadError:
+        """The error to raise for the text at ``at`` (behind what was read last, unless given)."""
+        number = bisect_right(self._starts, max(self._end, self._statement) if at is None else at)
+        start = self._starts[number - 1]
+        shown = self.text[start:].split("\n", 1)[0].strip()
+        return ReadError(f"line {number}: {message}: {shown if len(shown) < 300 else shown[:297] + '...'}")
+
+    def sees(self, literal: str) -> bool:
+        return _literal(literal).match(self.text, self.at) is not None
+
+    def accept(self, literal: str) -> bool:
+        """Moves over the literal if it is next. A word is only found whole."""
+        found = _literal(literal).match(self.text, self.at)
+        if found:
+            self._advance(found.end())
+        return found is not None
+
+    def expect(self, literal: str) -> None:
+        if not self.accept(literal):
+            raise self.error(f"expected '{literal}'")
+
+    def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        found = pattern.match(self.text, self.at)
+        if found:
+            self._advance(found.end())
+        return found
+
+    def need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        if not (found := self.match(pattern)):
+            raise self.error(f"expected {what}")
+        return found
+
+    def word(self) -> str:
+        return self.need(_WORD, "a word")[0]
+
+    def integer(self) -> int:
+        found = self.need(_INTEGER, "a whole number")
+        if len(found[0]) > 40:
+            raise self.error("a whole number of so many digits fits no type")
+        return int(found[0])
+
+    def value(self) -> str:
+        """The name of a value, with its ``%`` and, of one result among several, its ``#1``."""
+        return self.need(_VALUE, "a value (%…)")[0]
+
+    def string(self) -> str:
+        return unescaped(self.need(_STRING, "a string in double quotes")[1])
+
+    def symbol(self) -> str:
+        """``@name`` or ``@"any name"``, without the ``@``."""
+        if found := self.match(_SYMBOL):
+            return found[1]
+        self.expect("@")
+        return self.string()
+
+    def _advance(self, to: int) -> None:
+        found = _SPACE.match(self.text, to)
+        assert found is not None
+        self._end, self.at = to, found.end()
+
+
+@cache
+def _literal(literal: str) -> re.Pattern[str]:
+    return re.compile(re.escape(literal) + (r"(?!\w)" if literal[-1].isalnum() else ""))
+
+
+def unescaped(text: str) -> str:
+    """The text of a string: bytes that are not printable ASCII stand in it as ``\\C3``."""
+    raw = _ESCAPE.sub(
+        lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()),
+        text.encode("utf-8", "replace"),
+    )
+    return raw.decode("utf-8", "backslashreplace")

@@ -1,0 +1,162 @@
+"""How each operation is written in the text of Tile IR: one line of a table for each.
+
+A line is what follows the operation's name, and behind a ``:`` the types. Before the colon:
+
+    %x      a value                    ,%x?    a comma and a value, or neither    %x*   values with commas
+    $x      a word of the attribute x's choices; $x? where it may be missing (None)
+    ~x      rounding<…> or overflow<…> of the attribute x; ~x=word where another default than the usual holds
+    !x      the word of a flag, or nothing (!global_=global where the word differs from the name)
+    #x      a whole number             @x      what the attribute's own reader reads
+    token?  token = %value, or nothing
+    other words and signs stand for themselves
+
+Behind it, with commas: ``x`` the type of the operand x, ``0`` of the first result, ``0*`` of each result,
+``all`` one for every result, ``x/y/0`` one for each of them, ``x?`` where the operand is there, ``x*`` of
+each value of x, ``x+`` one for all its values where they agree. ``->`` stands for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ROUNDING = (
+    "nearest_even", "zero", "negative_inf", "positive_inf", "approx", "full", "nearest_int_to_zero", "nearest_away",
+)  # fmt: skip
+SIGNEDNESS = ("signed", "unsigned")
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "rounding_mode": ROUNDING,
+    "rounding": ROUNDING,
+    "overflow": ("none", "no_signed_wrap", "no_unsigned_wrap", "no_wrap"),
+    "signedness": SIGNEDNESS,
+    "signedness_lhs": SIGNEDNESS,
+    "signedness_rhs": SIGNEDNESS,
+    "comparison_predicate": (
+        "equal", "not_equal", "less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal",
+    ),
+    "comparison_ordering": ("unordered", "ordered"),
+    "memory_ordering_semantics": ("weak", "relaxed", "acquire", "release", "acq_rel"),
+    "memory_scope": ("tl_blk", "device", "sys"),
+    "mode": ("and", "or", "xor", "add", "addf", "max", "min", "umax", "umin", "xchg"),
+}  # fmt: skip
+WORD = {"rounding_mode": "rounding", "rounding": "rounding", "overflow": "overflow"}
+DEFAULT = {"rounding_mode": "nearest_even", "rounding": "zero", "overflow": "none"}
+
+_UNARY = "source/0"
+_BINARY = "lhs/rhs/0"
+_ROUNDED = "%lhs , %rhs ~rounding_mode !flush_to_zero"
+_WRAPPING = "%lhs , %rhs ~overflow"
+_SIGNED = "%lhs , %rhs $signedness"
+_EXTREME = "%lhs , %rhs !flush_to_zero !propagate_nan"
+_ATOMIC = "$memory_ordering_semantics $memory_scope"
+_ORDERED = "$memory_ordering_semantics $memory_scope?"
+
+
+def _each(names: str, line: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), line)
+
+
+TABLE: Mapping[str, str] = {
+    **_each("absf absi ceil cos cosh floor log log2 negf sin sinh tan", f"%source : {_UNARY}"),
+    **_each(
+        "bitcast broadcast int_to_ptr pack ptr_to_int ptr_to_ptr reshape unpack", "%source : source -> 0"
+    ),
+    **_each("andi ori remf xori", f"%lhs , %rhs : {_BINARY}"),
+    **_each("addf divf mulf subf", f"{_ROUNDED} : {_BINARY}"),
+    **_each("addi muli shli subi", f"{_WRAPPING} : {_BINARY}"),
+    **_each("maxi mini remi shri", f"{_SIGNED} : {_BINARY}"),
+    **_each("maxf minf", f"{_EXTREME} : {_BINARY}"),
+    **_each("exp2 rsqrt", f"%source !flush_to_zero : {_UNARY}"),
+    **_each("exp tanh", f"%source ~rounding_mode=full : {_UNARY}"),
+    **_each("break continue return yield", "%operands* ?: operands*"),
+    **_each("gdc_launch_dependents_tko gdc_wait_tko", "token? -> 0"),
+    **_each("get_num_tile_blocks get_tile_block_id", ": all"),
+    **_each("get_index_space_shape get_tensor_shape", "%src : src -> all"),
+    **_each("make_gather_scatter_view make_partition_view make_strided_view", "%tensor_view : 0"),
+    "alloca": "num_elem = #num_elem , alignment = #alignment !global_=global : 0",
+    "assert": "%condition , @message : condition",
+    "assume": "@predicate , %value : value/0",
+    "atan2": "%x , %y : x/y/0",
+    "atomic_cas_tko": f"{_ATOMIC} %pointers , %cmp , %val ,%mask? token? : pointers, cmp/val, mask? -> 0, 1",
+    "atomic_red_view_tko": (
+        f"{_ATOMIC} %view [ %index* ] , $mode , %value token? @inbounds : value, view, index+ -> 0"
+    ),
+    "atomic_rmw_tko": f"{_ATOMIC} %pointers , $mode , %arg ,%mask? token? : pointers, arg, mask? -> 0, 1",
+    "cat": "%lhs , %rhs dim = #dim : lhs, rhs -> 0",
+    "cmpf": "$comparison_predicate $comparison_ordering %lhs , %rhs : lhs/rhs -> 0",
+    "cmpi": "$comparison_predicate %lhs , %rhs , $signedness : lhs/rhs -> 0",
+    "divi": f"%lhs , %rhs $signedness ~rounding : {_BINARY}",
+    "extract": "%source [ %indices* ] : source -> 0",
+    "exti": "%from_ $signedness : from_ -> 0",
+    "fma": "%lhs , %rhs , %acc ~rounding_mode !flush_to_zero : lhs/rhs/acc/0",
+    "fpowf": "%source , %exponent : source/exponent/0",
+    "fpowi": "%source , %exponent : source/0, exponent",
+    "ftof": "%from_ ~rounding_mode : from_ -> 0",
+    "ftoi": "%from_ $signedness ~rounding_mode=nearest_int_to_zero !saturating : from_ -> 0",
+    "get_global": "@name : 0",
+    "insert": "%source , %destination [ %indices* ] : source, destination/0",
+    "iota": ": 0",
+    "itof": "%from_ $signedness ~rounding_mode : from_ -> 0",
+    "join_tokens": "%tokens* : 0",
+    "load_ptr_tko": (
+        f"{_ORDERED} %source ,%mask? ,%paddingValue? token? @optimization_hints"
+        " : source, mask?, paddingValue? -> 0, 1"
+    ),
+    "load_view_tko": (
+        f"{_ORDERED} %view [ %index* ] token? @optimization_hints @inbounds : view, index+ -> 0, 1"
+    ),
+    "make_token": ": 0",
+    "memory_fence_alias_tko": "%token",
+    "mmaf": "%lhs , %rhs , %acc !fast_acc : lhs, rhs, acc/0",
+    "mmaf_scaled": "%lhs , %rhs , %acc , %lhs_scale , %rhs_scale : lhs, rhs, acc/0, lhs_scale, rhs_scale",
+    "mmai": "%lhs , %rhs , %acc $signedness_lhs $signedness_rhs : lhs, rhs, acc/0",
+    "mulhii": "%x , %y : x/y/0",
+    "negi": f"%source ~overflow : {_UNARY}",
+    "offset": "%ptr , %offset : ptr, offset -> 0",
+    "permute": "%source @permutation : source -> 0",
+    "print_tko": "@str ,%args* token? ?: args* -> 0",
+    "select": "%cond , %val_if_true , %val_if_false : cond, val_if_true/val_if_false/0",
+    "sqrt": f"%source ~rounding_mode !flush_to_zero : {_UNARY}",
+    "store_ptr_tko": (
+        f"{_ORDERED} %destination , %value ,%mask? token? @optimization_hints : destination, value, mask? -> 0"
+    ),
+    "store_view_tko": (
+        f"{_ORDERED} %tile , %view [ %index* ] token? @optimization_hints @inbounds : tile, view, index+ -> 0"
+    ),
+    "trunci": "%from_ ~overflow : from_ -> 0",
+}
+"""By the name in the text; `operations` reads two more (`constant`, `make_tensor_view`), `regions` the others."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One part of a line before its types. ``sign``: one of the signs above, or "" for a literal."""
+
+    sign: str
+    name: str
+    optional: bool = False
+    many: bool = False
+    default: str | None = None
+
+
+def items(line: str) -> tuple[tuple[Item, ...], str]:
+    """The parts of a line, and its types (with a leading ``?`` where nothing or no colon may stand)."""
+    body, colon, types = f" {line} ".partition(" : ")
+    if not colon and " ?: " in body:
+        body, _, types = body.partition(" ?: ")
+        types = f"?{types.strip()}"
+    elif not colon and "->" in body:
+        body, _, types = body.partition("->")
+        types = f"->{types.strip()}"
+    return tuple(_item(part) for part in body.split()), types.strip()
+
+
+def _item(part: str) -> Item:
+    if part == "token?":
+        return Item("token", "token", optional=True)
+    sign = next((sign for sign in (",%", "%", "$", "~", "!", "#", "@") if part.startswith(sign)), "")
+    name, _, default = part.removeprefix(sign).partition("=") if sign else (part, "", "")
+    return Item(
+        sign, name.rstrip("?*"), optional=name.endswith("?"), many=name.endswith("*"), default=default or None
+    )
