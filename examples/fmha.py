@@ -63,7 +63,7 @@ def launch(q, k, v, out, B, H, S, D, causal, config):
 
 
 task = tw.Task(
-    name="fmha", reference=reference, trusted=trusted, launch=launch,
+    name="fmha", reference=reference, trusted=trusted, launch=launch, serves=lambda D: D & (D - 1) == 0,
     tensors={name: tw.Tensor(SHAPE, "bfloat16") for name in "qkv"} | {"out": tw.Output(SHAPE, "bfloat16")},
     flops=lambda B, H, S, D, causal: 4 * B * H * S * S * D / (1 + causal), independent=("B", "H"),
     space=tw.Space(

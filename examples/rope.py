@@ -43,6 +43,7 @@ task = tw.Task(
     launch=launch,
     flops=lambda B, H, S, D: 3 * B * H * S * D,
     independent=("B", "H", "S"),
+    serves=lambda D: D & (D - 1) == 0,  # a power of two: half of it is a tile
     space=tw.Space(
         constants={"TILE_H": (1, 2, 4, 8, 16, 32), "TILE_S": (4, 16, 64)},
         hints={"occupancy": (None, 4, 8), "num_worker_warps": (None, 8)},

@@ -125,7 +125,7 @@ def test_the_module_runs() -> None:
 def test_every_command_has_help_with_an_example(run: Run) -> None:
     listed = run()
     assert listed.code == 0
-    for command in ("inspect", "tune", "doctor"):
+    for command in ("inspect", "compare", "tune", "doctor"):
         assert command in listed.out
         assert f"Example: tilewright {command}" in run(command, "--help").out
 

@@ -48,7 +48,9 @@ def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Che
     assert doctor.healthy(here), [check for check in here if check.ok is False]
     compiling = named(here, "compiling for sm_90")
     assert compiling.ok and "registers" in compiling.detail
-    assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML")} == {None}
+    assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML", "compute-sanitizer")} == {
+        None
+    }
     assert "no GPU to measure on" in doctor.verdict(here)
     assert "predicted, not measured" in named(here, "GPU").detail
 

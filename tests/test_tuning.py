@@ -37,8 +37,8 @@ def scale(x, y, TILE: ct.Constant[int], BIAS: ct.Constant[int]):
 task = tw.Task(
     name="scale",
     tensors={"x": tw.Tensor(("M", "N"), "float32"), "y": tw.Output(("M", "N"), "float32")},
-    reference=lambda x: 2 * x,
-    launch=lambda x, y, M, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE, M % 2)),
+    reference=lambda x, bias: 2 * x + bias,
+    launch=lambda x, y, M, bias, config: tw.Launch(scale, (-(-M // config.TILE),), (x, y, config.TILE, bias)),
     flops=lambda M, N: M * N,
     independent=("M",),
     space=tw.Space(
@@ -46,9 +46,10 @@ task = tw.Task(
         hints={"occupancy": (None, 2)},
         shipped={"TILE": 32, "occupancy": None},
     ),
-    workloads={"even": {"M": 4096, "N": 64}, "odd": {"M": 4095, "N": 64}},
+    workloads={"even": {"M": 4096, "N": 64, "bias": 0}, "odd": {"M": 4095, "N": 64, "bias": 1}},
 )
 """
+SEED = 7
 CONTRACT = {"machine", "measured", "workloads"}
 WORKLOAD_CONTRACT = {"workload", "best", "tied", "candidates"}
 CANDIDATE_CONTRACT = {"config", "predicted_us", "measured_us", "interval_us"}
@@ -93,7 +94,7 @@ def task(file: Path) -> Task:
 
 @pytest.fixture(scope="module")
 def result(task: Task) -> TuningResult:
-    return tune(task, arch="sm_90")
+    return tune(task, arch="sm_90", seed=SEED)
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_nothing_is_measured_without_a_gpu(result: TuningResult) -> None:
-    """trust.md 13: what was not compared is unverified, by name."""
+    """Issue 3: without a GPU the interpreter verifies, and the result says so."""
     assert result.measured is False
     assert result.machine.gpu is None and result.machine.arch == "sm_90"
     for workload in result.workloads:
@@ -129,8 +130,12 @@ def test_nothing_is_measured_without_a_gpu(result: TuningResult) -> None:
         for candidate in workload.candidates:
             assert candidate.measured is None
             assert candidate.status in ("predicted", "duplicate", "screened")
-            assert candidate.checked is not None and candidate.checked.verdict == "unverified"
-            assert candidate.reason
+            assert candidate.checked is not None and candidate.reason
+            if candidate.status == "predicted":
+                assert candidate.checked.verdict == "correct"
+                assert "by the interpreter, not on a GPU" in candidate.checked.reason
+            else:
+                assert candidate.checked.verdict == "unverified"
 
 
 def test_the_best_is_the_shortest_predicted(result: TuningResult) -> None:
@@ -168,7 +173,7 @@ def test_the_json_is_strict_and_keeps_its_contract(result: TuningResult) -> None
         for candidate in (workload["best"], *workload["candidates"]):
             assert candidate.keys() >= CANDIDATE_CONTRACT
             assert candidate["config"].keys() == {"TILE", "occupancy"}
-            assert candidate["verdict"] == "unverified"
+            assert candidate["verdict"] == ("correct" if candidate["status"] == "predicted" else "unverified")
         assert workload["best"] in workload["candidates"]
     assert said["machine"]["arch"] == "sm_90"
 
@@ -220,7 +225,7 @@ def test_who_stands_for_equal_code_does_not_depend_on_who_arrives_first(
     """trust.md 28: two processes agree."""
     for order in (forwards, backwards):
         monkeypatch.setattr(tuning, "compile_all", order)
-        other = tune(task, arch="sm_90")
+        other = tune(task, arch="sm_90", seed=SEED)
         assert [one.best for one in other.workloads] == [one.best for one in result.workloads]
         assert [one.candidates for one in other.workloads] == [one.candidates for one in result.workloads]
 
@@ -267,8 +272,31 @@ def test_one_candidate_that_fails_is_a_row_among_the_others(task: Task) -> None:
     assert workload.best is not None and workload.best.configuration.TILE != 16
 
 
+def test_a_candidate_that_the_interpreter_finds_wrong_is_never_the_best(task: Task) -> None:
+    """Issue 3: `tune` without a GPU verifies by the interpreter."""
+
+    def wrong_from(tile: int) -> Callable[..., Any]:
+        def launch(x: Any, y: Any, M: int, bias: int, config: Any) -> Any:
+            return task.launch(x, y, M, bias + (tile <= config.TILE), config)
+
+        return launch
+
+    (workload,) = tune(replace(task, launch=wrong_from(32)), arch="sm_90", workloads=["even"]).workloads
+    assert workload.best is not None and workload.best.configuration.TILE == 16
+    assert workload.reason.startswith(
+        "the shortest predicted time of those that the interpreter finds correct"
+    )
+    wrong = [one for one in workload.candidates if one.status == "wrong"]
+    assert wrong and all(one.configuration.TILE == 32 and one.checked for one in wrong)
+    assert all(
+        one.checked.verdict == "incorrect" and "should be" in one.reason for one in wrong if one.checked
+    )
+    (workload,) = tune(replace(task, launch=wrong_from(0)), arch="sm_90", workloads=["even"]).workloads
+    assert workload.best is None and workload.reason == "every candidate is incorrect"
+
+
 def launch_with(task: Task, tile: int, x: Any, y: Any, M: int, config: Any) -> Any:
-    launch = task.launch(x, y, M, config)
+    launch = task.launch(x, y, M, 0, config)
     return replace(launch, args=(x, y, tile, 0))
 
 
@@ -280,7 +308,7 @@ def launch_with(task: Task, tile: int, x: Any, y: Any, M: int, config: Any) -> A
         ({"reference": lambda x: x @ x}, "reference of task 'scale' failed: ValueError"),
         ({"flops": lambda M, K: M}, "flops of task 'scale' asks for 'K'; known: M, N"),
         ({"flops": lambda M: "many"}, "flops of task 'scale' failed: "),
-        ({"launch": lambda x, z: None}, "asks for 'z'; known: M, N, x, y, config, hardware"),
+        ({"launch": lambda x, z: None}, "asks for 'z'; known: M, N, bias, x, y, config, hardware"),
         ({"launch": lambda x: (1, 2)}, "returned tuple; return tilewright.Launch"),
     ],
 )

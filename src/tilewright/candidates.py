@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from tilewright.classify import classify
 from tilewright.compile import Compiled, launch_of
+from tilewright.counted import bound_of
 from tilewright.hardware import Board
 from tilewright.languages import language_of
 from tilewright.measuring import Measuring
@@ -29,8 +30,12 @@ from tilewright.records import (
 )
 from tilewright.screen import candidate_of, ranking, screen_compiled
 from tilewright.task import Task
+from tilewright.verdicts import NOT_ASKED, Verdicts
 
-UNVERIFIED = Checked("unverified", "no GPU ran it: nothing was compared")
+_PREDICTED = {
+    "correct": "the shortest predicted time of those that the interpreter finds correct; predicted, not measured",
+    "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
+}
 ENOUGH_TO_START = 0.3
 """Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
 most would turn out not to be among the best."""
@@ -84,6 +89,8 @@ class WorkloadTuner:
     measuring: Measuring
     top: int
     """How many of the best predicted are verified and raced."""
+    verdicts: Verdicts | None = None
+    """Who verifies where there is no GPU."""
 
     def result(self, arrivals: Arrivals) -> WorkloadResult:
         """Waits for the candidates and ends with the best of them."""
@@ -124,22 +131,43 @@ class WorkloadTuner:
         return self.measuring.run(self.workload, self.bound, candidates, chosen)
 
     def _predicted(self, compiled: Sequence[Compiled]) -> WorkloadResult:
+        """Without a GPU: the best predicted of those that the interpreter finds correct."""
         screened = self._screened(compiled)
         candidates = {
-            config: replace(one, checked=UNVERIFIED)
+            config: replace(one, checked=NOT_ASKED)
             for config, one in self._candidates(compiled, screened).items()
         }
-        ranked = ranking(screened)
-        best = candidates[ranked[0]] if ranked else None
-        reason = "the shortest predicted time; predicted, not measured" if best else "no candidate compiled"
+        asked = [config for config in ranking(screened) if self._verified(config, candidates)]
+        for verdict in ("correct", "unverified"):
+            for config in asked:
+                best = candidates[config]
+                if best.checked is not None and best.checked.verdict == verdict:
+                    return self._result(best, candidates, f"{_PREDICTED[verdict]}{_why_not(best.checked)}")
+        reason = "every candidate is incorrect" if asked else "no candidate compiled"
+        return self._result(None, candidates, reason)
+
+    def _verified(self, config: Configuration, candidates: dict[Configuration, Candidate]) -> bool:
+        """Asks the interpreter, until ``top`` candidates were asked and one of them was not incorrect."""
+        asked = [one.checked.verdict for one in candidates.values() if one.checked not in (None, NOT_ASKED)]
+        if self.verdicts is None or (len(asked) >= self.top and set(asked) != {"incorrect"}):
+            return False
+        checked = self.verdicts.of(self.workload, config)
+        wrong = checked.verdict == "incorrect"
+        changes = {"status": "wrong", "reason": checked.reason} if wrong else {}
+        candidates[config] = replace(candidates[config], checked=checked, **changes)  # type: ignore[arg-type]
+        return True
+
+    def _result(
+        self, best: Candidate | None, candidates: Mapping[Configuration, Candidate], reason: str
+    ) -> WorkloadResult:
+        shipped = self.task.space.shipped
         return WorkloadResult(
-            self.workload, self.bound, best, (), tuple(candidates.values()), self.task.space.shipped, reason
+            self.workload, self.bound, best, (), tuple(candidates.values()), shipped, reason
         )
 
-    @property
+    @cached_property
     def bound(self) -> Bound:
-        dims = self.workload.dims
-        return classify(self.task.work(dims), self.task.traffic(dims), self.task.compute_dtype, self.board)
+        return bound_of(self.task, self.workload, self.board)
 
     def _screened(self, compiled: Sequence[Compiled]) -> Mapping[Configuration, Screened | Failed]:
         return screen_compiled(
@@ -174,6 +202,10 @@ class WorkloadTuner:
         if stand_in in ranked and stand_in not in chosen:
             chosen.append(stand_in)
         return chosen
+
+
+def _why_not(checked: Checked) -> str:
+    return checked.reason if checked.verdict == "unverified" else ""
 
 
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:

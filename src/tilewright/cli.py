@@ -10,19 +10,33 @@ file; a traceback means a mistake of ours. What a command needs is imported when
 from __future__ import annotations
 
 import errno
-import json
 import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tilewright import __version__, terminal
+from tilewright import __version__, cli_check, cli_compare, terminal
+from tilewright.cli_shared import (
+    DEFAULT_BUDGET,
+    Arch,
+    Archs,
+    AsJson,
+    Budget,
+    Config,
+    Jobs,
+    OneWorkload,
+    Where,
+    architectures,
+    loaded,
+    print_json,
+    task_speaks_to_stderr,
+)  # fmt: skip
 from tilewright.errors import RequestError, TilewrightError
 
 if TYPE_CHECKING:
@@ -48,28 +62,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DEFAULT_BUDGET = 10.0
 DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
-"""As `compile.BUDGET_SECONDS`, `tuning.RACED` and `rules.Policy` have them; `--help` imports none of them."""
+"""As `tuning.RACED` and `rules.Policy` have them; `--help` imports neither."""
 
-Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help="A task file, and which of its tasks.")]
-Archs = Annotated[
-    str | None, typer.Option("--arch", metavar="A,B", help="Architectures.  [default: the GPU's, else sm_90]")
-]
-Arch = Annotated[
-    str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")
-]
-Config = Annotated[
-    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
-]
-OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
 Workloads = Annotated[
     list[str] | None,
     typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
-Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
+Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
 L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
 How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
@@ -80,7 +81,6 @@ StorePath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")
 ]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -106,20 +106,25 @@ def inspect(
     workload: OneWorkload = None,
     jobs: Jobs = None,
     budget: Budget = DEFAULT_BUDGET,
+    lines: Lines = False,
     as_json: AsJson = False,
 ) -> None:
     """What the machine code of each configuration says. Needs no GPU.
 
     Registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline.
+    With `--lines`, instead, the work that each line of the source does in one configuration.
 
     Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
     """
+    if lines:
+        _count_lines(where, arch, config, workload, as_json)
+        return
     from tilewright import inspecting, tables
     from tilewright.languages import keep_torch_out
 
-    with _task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
-        archs = _architectures(arch)
-        task = _loaded(where)
+    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+        archs = architectures(arch)
+        task = loaded(where)
         keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         if chosen is not None:
@@ -128,34 +133,32 @@ def inspect(
             task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
         )
     if as_json:
-        _print_json([row.to_json() for row in rows])
+        print_json([row.to_json() for row in rows])
     else:
         terminal.stdout().print(tables.inspected(rows))
 
 
-def _architectures(text: str | None) -> tuple[str, ...]:
-    """The named ones, each once; without a name the GPU's, else the default, which is said."""
-    from tilewright.hardware import ARCHITECTURES, architecture
+def _count_lines(
+    where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool
+) -> None:
+    from tilewright import count_tables
+    from tilewright.counted import count
+    from tilewright.hardware import default_board
+    from tilewright.languages import keep_torch_out
 
-    if text is None:
-        return (_default_architecture(),)
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise RequestError(f"--arch names no architecture; known: {', '.join(ARCHITECTURES)}")
-    return tuple(architecture(name).name for name in names)
-
-
-def _default_architecture() -> str:
-    from tilewright.bench.gpu import detect
-    from tilewright.hardware import ARCHITECTURES
-    from tilewright.tuning import DEFAULT_ARCH
-
-    gpu = detect()
-    if gpu is not None and gpu.arch in ARCHITECTURES:
-        return gpu.arch
-    found = f"no compiler for this machine's GPU ({gpu.arch})" if gpu else "no GPU here"
-    terminal.note(f"{found}: using {DEFAULT_ARCH}; choose with --arch")
-    return DEFAULT_ARCH
+    with task_speaks_to_stderr(as_json):
+        archs = architectures(arch)
+        if len(archs) != 1:
+            raise RequestError(f"--arch names {len(archs)} architectures; --lines takes one")
+        task = loaded(where)
+        keep_torch_out()
+        chosen = task.space.parse(config) if config is not None else None
+        asked = task.selected([workload] if workload else None)[0]
+        work = count(task, asked, default_board(archs[0]), chosen)
+    if as_json:
+        print_json(count_tables.to_json(work, asked))
+    else:
+        terminal.stdout().print(count_tables.counted(work, asked))
 
 
 def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, workload: str | None) -> None:
@@ -166,6 +169,16 @@ def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, work
     for arch in archs:
         if problem := task.space.allows(config, architecture(arch).number, dims):
             terminal.note(f"outside the space on {arch}: {problem}")
+
+
+# compare ------------------------------------------------------------------------------------------
+
+app.command()(cli_compare.compare)
+
+
+# check --------------------------------------------------------------------------------------------
+
+app.command()(cli_check.check)
 
 
 # tune ---------------------------------------------------------------------------------------------
@@ -208,17 +221,17 @@ def tune(
     if target.note:
         terminal.note(target.note)
     kept = _kept(store, no_store)
-    speaks = _task_speaks_to_stderr(as_json)
+    speaks = task_speaks_to_stderr(as_json)
     bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
     with _resumable(not no_store), speaks, kept as results, worker, bar as progress:
-        task = _loaded(where)
+        task = loaded(where)
         keep_torch_out()
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
             seed=seed, store=results, fresh=fresh, session=session, progress=progress,
         )  # fmt: skip
     if as_json:
-        _print_json(tuning.to_json(result))
+        print_json(tuning.to_json(result))
         if not result.measured:
             terminal.note("predicted, not measured")
     else:
@@ -277,35 +290,13 @@ def doctor(as_json: AsJson = False) -> None:
 
     checks = examination.examine()
     if as_json:
-        _print_json(examination.to_json(checks))
+        print_json(examination.to_json(checks))
     else:
         console = terminal.stdout()
         console.print(tables.checks(checks))
         console.print(f"\n{examination.verdict(checks)}")
     if not examination.healthy(checks):
         raise typer.Exit(3)
-
-
-# What the commands share --------------------------------------------------------------------------
-
-
-def _loaded(where: str) -> Task:
-    from tilewright.loading import load_task
-
-    return load_task(where)
-
-
-@contextmanager
-def _task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
-    """A task file may print; with ``--json`` stdout is not the place for it."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
-
-
-def _print_json(value: Any) -> None:
-    from tilewright.codec import to_json
-
-    print(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 # From outcome to exit code ------------------------------------------------------------------------

@@ -58,7 +58,9 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         return _declared(task, workload, str(reason))
     if isinstance(counts, str):
         return _declared(task, workload, counts)
-    blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
+    blocks = (
+        f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
+    )
     touched = counts.distinct_loaded_bytes + counts.distinct_stored_bytes
     return Work(
         flops=counts.scaled(counts.tensor_flop + counts.flop),
@@ -84,8 +86,8 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 
 
 def _counts(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
-    """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some with data; a reason
-    where neither can be done."""
+    """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some
+    with data; a reason where neither can be done."""
     memory = Memory(watch=False)
     addresses = {
         name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True).address

@@ -39,7 +39,7 @@ FREE_BYTES = 512 << 20
 """A run of some hundred configurations leaves less than 100 MB of cubins and results."""
 
 INSTALL = "pip install 'cuda-tile[tileiras]'"
-OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML")
+OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML", "compute-sanitizer")
 """Checks that may break without keeping anyone from inspecting and predicting."""
 
 
@@ -78,6 +78,7 @@ def examine(
         ("driver", lambda: driver(gpu, driver_version())),
         ("torch", lambda: torch(gpu)),
         ("NVML", lambda: nvml(gpu)),
+        ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
     )
     return tuple(_guarded(name, check) for name, check in examinations)
 
@@ -374,6 +375,16 @@ def nvml(gpu: Gpu | None) -> Check:
         return Check("NVML", True, "clocks, throttling and other processes are recorded", required=False)
     detail = f"{problem}; throttling and other load go unnoticed"
     return Check("NVML", False, detail, "pip install nvidia-ml-py", required=False)
+
+
+def compute_sanitizer(gpu: Gpu | None) -> Check:
+    if gpu is None:
+        return Check("compute-sanitizer", None, "not needed without a GPU", required=False)
+    from tilewright.verification.sanitizer_tool import ABSENT, find
+
+    path = find()
+    detail = str(path) if path else f"{ABSENT}: checks go without it"
+    return Check("compute-sanitizer", True if path else None, detail, required=False)
 
 
 # What they share ----------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.classify import classify
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.counted import bound_of
 from tilewright.hardware import Board, default_board
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
@@ -54,6 +54,7 @@ class Inspected:
             "predicted_why": predicted.why if predicted else None,
             "bound": self.bound.kind,
             "bound_why": self.bound.why,
+            "bound_source": self.bound.source,
             "speed_of_light_us": self.bound.speed_of_light_us,
         }
 
@@ -88,7 +89,7 @@ def inspect(
     compiled = compile_all(task, units, jobs=jobs, seconds=seconds, on_done=count)
     rows = []
     for board in boards:
-        bound = classify(task.work(chosen.dims), task.traffic(chosen.dims), task.compute_dtype, board)
+        bound = bound_of(task, chosen, board)
         mine = [one for one in compiled if one.unit.board.arch == board.arch]
         screened = screen_compiled(task, chosen, board, bound, mine, task.space.shipped)
         rows += [

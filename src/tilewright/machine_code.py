@@ -35,7 +35,7 @@ from tilewright.elf import Cubin, MachineCodeError
 from tilewright.errors import CompilerMissing
 from tilewright.records import MachineCode, Remark, TensorPath
 
-__all__ = ["MachineCodeError", "find_nvdisasm", "fingerprint", "read", "read_all", "remarks"]
+__all__ = ["MachineCodeError", "find_nvdisasm", "fingerprint", "opcodes", "read", "read_all", "remarks"]
 
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
@@ -82,6 +82,20 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
         for (i, each), opcodes in zip(group.items(), listings, strict=True):
             outcomes[i] = opcodes if isinstance(opcodes, MachineCodeError) else _described(each, opcodes)
     return tuple(outcome for outcome in outcomes if not isinstance(outcome, Cubin))
+
+
+def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
+    """The instructions of each cubin by their opcodes (``LDG.E.128``), without those that pad the end.
+
+    Raises `MachineCodeError` for the first that cannot be read.
+    """
+    listings: list[tuple[str, ...]] = []
+    for cubin in map(elf.parse, cubins):
+        (listing,) = _disassembled(cubin.sm, [cubin.code()])
+        if isinstance(listing, MachineCodeError):
+            raise listing
+        listings.append(tuple(opcode for opcode in listing if opcode != "NOP"))
+    return tuple(listings)
 
 
 def _parsed(cubin: bytes) -> Cubin | MachineCodeError:

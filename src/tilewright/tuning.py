@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from tilewright.progress import Progress, silent
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
 from tilewright.task import Task
+from tilewright.verdicts import Verdicts
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where there is no GPU and none is named."""
@@ -115,6 +116,9 @@ def tune(
             workloads=[workload for workload in chosen if workload.name not in finished],
             measuring=Measuring(task, session, policy, seed, progress),
             top=top,
+            verdicts=None
+            if target.measured
+            else stack.enter_context(closing(Verdicts(task, target.board, seed))),
             gpu=stack.enter_context(_OneThread()),
         )
         stack.callback(work.stop)  # before the thread is waited for
@@ -146,6 +150,7 @@ class _Work:
         workloads: list[Workload],
         measuring: Measuring,
         top: int,
+        verdicts: Verdicts | None,
         gpu: _OneThread,
     ) -> None:
         self.task, self.workloads, self.measuring = task, workloads, measuring
@@ -162,7 +167,7 @@ class _Work:
         self.first = gpu.submit(self._before_all)
         self.jobs: dict[str, Future[WorkloadResult]] = {
             w.name: gpu.submit(
-                WorkloadTuner(task, w, target.board, measuring, top).result, self.arrivals[w.name]
+                WorkloadTuner(task, w, target.board, measuring, top, verdicts).result, self.arrivals[w.name]
             )
             for w in workloads
         }

@@ -36,7 +36,7 @@ REFERENCE_ELEMENTS = 1 << 18
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
-    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3,
+    "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3, "float8_e8m0fnu": 2.0**-1, "tf32": 2.0**-11,
 }  # fmt: skip
 """Largest relative error of rounding to nearest; whole-number dtypes must come out exact."""
 
@@ -162,12 +162,28 @@ class Error:
     wanted: float
 
 
-def error_of(out: Array, ref: Array) -> Error:
-    """``out`` in any dtype against ``ref`` in float64, equal shapes. NaN equals nothing (trust.md 13)."""
+def error_of(out: Array, ref: Array, *, negligible: float = 0.0, special: bool = False) -> Error:
+    """``out`` in any dtype against ``ref`` in float64, equal shapes. NaN equals nothing (trust.md 13).
+
+    negligible: a difference up to this is none: what the output's dtype cannot hold beside zero.
+    special: where the reference is infinite or NaN the output must be the same; those elements are
+        then left out.
+    """
     out = np.asarray(out, np.float64)
+    if special:
+        same = (np.isnan(ref) & np.isnan(out)) | (np.isinf(ref) & (ref == out))
+        out, ref = np.where(same, 0.0, out), np.where(same, 0.0, ref)
+        finite = np.where(np.isfinite(ref), ref, 0.0)
+        rms = float(np.sqrt(np.mean(finite * finite))) if ref.size else 0.0
+        return _error(out, ref, rms, negligible)
     rms = float(np.sqrt(np.mean(ref * ref))) if ref.size else 0.0
+    return _error(out, ref, rms, negligible)
+
+
+def _error(out: Array, ref: Array, rms: float, negligible: float) -> Error:
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(out - ref)
+        difference = np.where(difference <= negligible, 0.0, difference)
         scaled = difference / np.maximum(np.abs(ref) + rms, 1e-300)
     scaled = np.where(np.isfinite(scaled), scaled, np.inf)  # also where the reference is NaN
     worst = int(scaled.argmax()) if scaled.size else 0
@@ -192,15 +208,31 @@ class Allowance:
     why: str
 
 
-def allowance(dtype: str, trusted: Error | None) -> Allowance:
-    """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs."""
+def allowance(
+    dtype: str,
+    trusted: Error | None,
+    *,
+    precision: str | None = None,
+    whose: str = "the trusted implementation",
+) -> Allowance:
+    """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs.
+
+    precision: the arithmetic, where the task declares it coarser than the output's dtype.
+    whose: the error that ``trusted`` is, in words.
+    """
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
+    if precision is not None and UNIT_ROUNDOFF[precision] > floor:
+        dtype, floor = precision, UNIT_ROUNDOFF[precision]
     if trusted is None:
         return Allowance(
             FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}"
         )
     worst, total = max(trusted.worst, floor), max(trusted.total, floor / 2)
-    return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × the trusted implementation's {worst:.2g}")
+    if trusted.worst < floor:
+        return Allowance(
+            FACTOR * worst, FACTOR * total, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}"
+        )
+    return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × {whose}'s {worst:.2g}")
 
 
 def share(error: Error, allowed: Allowance) -> float:

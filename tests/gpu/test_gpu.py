@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +52,39 @@ def test_specifications_give_the_signature_of_real_tensors(dtype: str) -> None:
         args = [spec, spec, spec, 1, 512, True]
         tensors = [real, torch.empty_like(real), torch.empty_like(real), 1, 512, True]
         assert signature_of(kernel, args).symbol == signature_of(kernel, tensors).symbol
+
+
+def views(real: Any) -> Iterator[Any]:
+    """Of a tensor with at least two axes: transposed, sliced, stepped, broadcast, misaligned."""
+    yield real.mT
+    yield real[..., 1:]
+    yield real[..., :-1]
+    yield real[1:]
+    yield real[..., ::2]
+    yield real[:1]
+    yield real[:1].expand(4, *real.shape[1:])
+    yield real.permute(*reversed(range(real.ndim)))
+    yield real.reshape(-1)[1:]
+    yield real.reshape(-1)[16:]
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "bool", "float64", "float8_e5m2"])
+def test_specifications_of_views_give_the_signature_of_real_views(dtype: str) -> None:
+    """Strides, broadcasts and addresses, as cuda-tile's own `from_kernel_args` sees them (trust.md 8)."""
+    import torch
+
+    from tilewright.languages.cutile import signature_of
+    from tilewright.task import ArraySpec
+
+    kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
+    for shape in [(64, 48), (33, 65), (16, 1), (4, 8, 32), (3, 5, 7)]:
+        for view in views(torch.zeros(shape, dtype=torch.uint8, device="cuda").to(getattr(torch, dtype))):
+            if not view.numel():
+                continue
+            spec = ArraySpec("x", tuple(view.shape), dtype, view.stride(), view.data_ptr() % 256)
+            ours = signature_of(kernel, [spec, spec, spec, 1, 512, True]).symbol
+            theirs = signature_of(kernel, [view, view, view, 1, 512, True]).symbol
+            assert ours == theirs, (shape, view.shape, view.stride(), view.data_ptr() % 256)
 
 
 COUNTING = """

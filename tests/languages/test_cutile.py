@@ -80,6 +80,30 @@ def test_a_signature_of_an_8_bit_tensor_is_that_of_a_launch() -> None:
     assert symbol.startswith("probe_Kt1_A3f8m3fn_1v16_3l0_4t1_p16_")
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "offset", "observed"),
+    [
+        ((32, 64), (1, 32), 0, "A2f32_1t1_2v4l0_3i16_p16"),
+        ((32, 64), (64, 2), 0, "A2f32_1v4_3i16l0_p16i"),
+        ((32, 64), (88, 1), 0, "A2f32_1v4l0_2t1_3i16_p16"),
+        ((32, 64), (65, 1), 0, "A2f32_1l0_2t1_3i16_p16"),
+        ((32, 64), (0, 1), 0, "A2f32_1v4l0_2t1_3i16_p16i"),
+        ((64, 64), (1, 1), 0, "A2f32_3i16t1_p16i"),
+        ((2, 3), (3, 2), 0, "A2f32_3l0_p16i"),
+        ((1, 64), (0, 1), 0, "A2f32_1s1v4l0_2i16t1_p16i"),
+        ((64,), (1,), 4, "A1f32_1i16t1"),
+        ((64,), (1,), 16, "A1f32_1i16t1_p16"),
+        ((4, 8, 16), (128, 1, 8), 8, "A3f32_2t1_4i16_5v4l0"),
+    ],
+)
+def test_signatures_of_views_are_those_of_a_launch(
+    shape: tuple[int, ...], strides: tuple[int, ...], offset: int, observed: str
+) -> None:
+    """Symbols observed with `KernelSignature.from_kernel_args` on arrays at made-up addresses, cuda-tile 1.7.0."""
+    symbol = signature(ArraySpec("x", shape, "float32", strides, offset)).symbol
+    assert symbol.split("_", 2)[2] == f"{observed}_A1f32_1t1_p16_Si32_Sf32_I3"
+
+
 def test_the_convention_follows_the_extents_that_are_constants() -> None:
     """An extent of 1 is a constant of the signature, which takes convention v2 (observed with `ct.launch`)."""
     assert signature(spec((4096, 4096))).symbol.startswith("probe_Kt1_")

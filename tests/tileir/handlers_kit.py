@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class FakeContext:
         self.findings: list[tuple[str, str, int | None]] = []
         self.prints: list[tuple[str, int]] = []
         self.regions = 0
+        self.world = SimpleNamespace(irrelevant=frozenset())
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Any = None) -> None:
         self.findings.append((kind, message, lane))

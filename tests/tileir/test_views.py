@@ -58,6 +58,7 @@ class World:
     grid: tuple[int, int, int] = (1, 1, 1)
     findings: list[tuple[str, str, int | None]] = field(default_factory=list)
     moved: list[tuple[str, int, Any, int]] = field(default_factory=list)
+    without_value: int = 0
 
     @property
     def lanes(self) -> int:
@@ -70,6 +71,9 @@ class World:
 
     def finding(self, op: Op, kind: str, message: str, lane: Any = None, element: Any = None) -> None:
         self.findings.append((kind, message, lane))
+
+    def undefined(self, op: Op) -> None:
+        self.without_value += 1
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Any, run_bytes: int) -> None:
         self.moved.append((direction, total_bytes, starts, run_bytes))

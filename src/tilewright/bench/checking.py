@@ -110,7 +110,7 @@ class Examiner:
                         f"trusted of task '{self.task.name}': '{name}' is {error.total:.2g} of its norm from the "
                         "float64 reference; one of the two is wrong, and candidates would be allowed as much"
                     )
-            allowed[name] = verify.allowance(spec.dtype, error)
+            allowed[name] = verify.allowance(spec.dtype, error, precision=self.task.precision)
         return Draw(seed, poison, part, wanted, allowed, trusted)
 
     def _trusted(self) -> dict[str, torch.Tensor] | None:

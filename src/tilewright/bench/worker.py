@@ -7,6 +7,7 @@ It answers one JSON request a line (`session.Session` is the other side):
     check    config             → a `records.Checked`
     race     configs, policy    → a `protocol.RaceOutcome`, with progress on the way
     measure  configs, rounds    → every configuration's samples, none dropped, beside the trusted one's
+    run_images config, images   → launches on memory images, which come back in their files
 
 A failure that leaves the CUDA context broken is answered with ``dead`` and ends the process; the
 parent starts another.
@@ -37,10 +38,10 @@ from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.bench.checking import Examiner
 from tilewright.bench.clock import GpuClock
 from tilewright.bench.monitor import Monitor
-from tilewright.compile import hints_of
+from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError
 from tilewright.hardware import board_for_gpu
-from tilewright.languages import language_of, warm_up
+from tilewright.languages import warm_up
 from tilewright.loading import load_task
 from tilewright.records import Configuration
 from tilewright.task import Task
@@ -58,6 +59,7 @@ class Worker:
         assert gpu is not None, "the worker is started on a machine with a GPU only"
         self.board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
         self.examiner: Examiner | None = None
+        self.images: Images | None = None
 
     def hello(self, request: Message) -> Message:
         torch.zeros(1, device="cuda")
@@ -125,13 +127,18 @@ class Worker:
         trusted = samples.pop() if self.task.trusted is not None else None
         return {"samples_us": samples, "trusted_us": trusted, "monitor": monitor.record()}
 
+    def run_images(self, request: Message) -> Message:
+        config, self.images = Configuration.of(request["config"]), self.images or Images()
+        return self.images.run(
+            request, lambda tensors: bound(self.task, config, request["dims"], self.board, tensors)
+        )
+
     def _progress(self, progress: protocol.Progress) -> None:
         send(self.out, {"progress": asdict(progress)})
 
     def _runner(self, config: Configuration, tensors: Mapping[str, Any]) -> Callable[[Any], None]:
         assert self.examiner is not None
-        launch = self.task.launched(config, self.examiner.dims, tensors, self.board)
-        return language_of(launch.kernel).runner(launch, hints_of(self.task, config))
+        return bound(self.task, config, self.examiner.dims, self.board, tensors).launch
 
 
 class Announcing:

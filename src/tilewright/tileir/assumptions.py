@@ -6,6 +6,7 @@ Bounds and differences are those of signed integers; addresses are compared as t
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from tilewright.tileir.findings import ASSUMPTION, MISALIGNED
 from tilewright.tileir.numbers import bytes_of, signed
 from tilewright.tileir.registry import Array, Unknown, Unsupported, implements_in_context
-from tilewright.tileir.tree import Assumption, Op, PointerType, TileType
+from tilewright.tileir.tree import Assumption, Entry, Op, PointerType, TensorViewType, TileType
 from tilewright.tileir.views import TensorView
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def assume(context: Context, op: Op, value: Any) -> Any:
     `Unsupported` for a predicate that the dialect does not allow on the value's type.
     """
     predicate: Assumption = op.attributes["predicate"]
-    if isinstance(value, Unknown):
+    if isinstance(value, Unknown) or op.results[0] in context.world.irrelevant:
         return value
     if isinstance(value, TensorView):
         if predicate.kind != "div_by":
@@ -42,6 +43,28 @@ def assume(context: Context, op: Op, value: Any) -> Any:
     numbers = signed(value).astype(np.int64, copy=False)
     _report(context, op, predicate, numbers, _holds(predicate, numbers, kind), pointer)
     return value
+
+
+def irrelevant(kernel: Entry) -> frozenset[str]:
+    """Results of ``assume`` that are nothing but strides of axes of extent 1, which no address depends on.
+
+    cuTile 1.7 promises of each such stride that it is a multiple of 16 bytes, whatever it is, so that the
+    compiler takes another axis for the contiguous one. A correct program must not be blamed for that.
+    """
+    used: Counter[str] = Counter()
+    strides: Counter[str] = Counter()
+    assumed: set[str] = set()
+    for op in kernel.walk():
+        used.update(name for names in op.operands.values() for name in names)
+        if op.name == "assume":
+            assumed.update(op.results)
+        elif op.name == "make_tensor_view":
+            view = op.result_types[0]
+            assert isinstance(view, TensorViewType)
+            open_axes = [axis for axis, stride in enumerate(view.strides) if stride is None]
+            for axis, name in zip(open_axes, op.operands.get("dynamicStrides", ()), strict=True):
+                strides[name] += view.shape[axis] == 1
+    return frozenset(name for name in assumed if 0 < used[name] == strides[name])
 
 
 def _holds(predicate: Assumption, numbers: Array, kind: TileType) -> Array:

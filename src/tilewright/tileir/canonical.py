@@ -8,18 +8,21 @@ from itertools import zip_longest
 from typing import Any
 
 from tilewright.tileir.accesses import type_text
-from tilewright.tileir.tree import Assumption, Constant, Entry, Op, Region
+from tilewright.tileir.tree import Assumption, Constant, Entry, Global, Op, Region
 
 SHOWN = 4
 """Values of a constant that are written out."""
 
 
-def first_difference(before: Entry, after: Entry) -> Op | None:
+def first_difference(
+    before: Entry, after: Entry, globals_: tuple[Sequence[Global], Sequence[Global]] = ((), ())
+) -> Op | None:
     """The first operation of ``after`` (or, where that ends early, its last) that is not as in ``before``.
 
+    globals_: what the modules of both hold beside the kernels.
     None where both do the same. Hints of the whole kernel are not compared.
     """
-    old, new = list(_written(before)), list(_written(after))
+    old, new = list(_written(before, globals_[0])), list(_written(after, globals_[1]))
     last = None
     for one, other in zip_longest(old, new):
         last = other[1] if other else last
@@ -67,7 +70,7 @@ def _assumed(one: Assumption) -> str:
     return f"{one.kind}({'x'.join(map(str, one.values))})"
 
 
-def _written(entry: Entry) -> Iterator[tuple[str, Op | None]]:
+def _written(entry: Entry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op | None]]:
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:
@@ -90,6 +93,10 @@ def _written(entry: Entry) -> Iterator[tuple[str, Op | None]]:
             yield from write(inner)
 
     define([name for name, _ in entry.parameters])
-    yield f"entry {[repr(type_) for _, type_ in entry.parameters]}", entry.body[0] if entry.body else None
+    held = [(one.name, repr(one.type), repr(one.value), one.alignment) for one in globals_]
+    yield (
+        f"entry {[repr(type_) for _, type_ in entry.parameters]} {held}",
+        entry.body[0] if entry.body else None,
+    )
     for op in entry.body:
         yield from write(op)

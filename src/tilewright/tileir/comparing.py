@@ -15,7 +15,7 @@ from tilewright.tileir import canonical
 from tilewright.tileir.accesses import Definitions, Trait, direction, moved_type, traits, type_text
 from tilewright.tileir.alignment import aligned
 from tilewright.tileir.tokens import TokenChains, Wait
-from tilewright.tileir.tree import Entry, Op, TokenType
+from tilewright.tileir.tree import Entry, Global, Op, TokenType
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Version:
     """Text of the file that holds the kernel."""
     tensors: Mapping[str, str] = field(default_factory=dict)
     """Parameters (with their %) that are addresses → the arrays' names."""
+    globals: tuple[Global, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,7 @@ def compare(before: Version, after: Version) -> Comparison:
     accesses = tuple(_accesses(a, b, pairs))
     chains = tuple(_chains(a, b, pairs))
     hints = _differences(_flat(before.entry), _flat(after.entry))
-    reordered = canonical.first_difference(before.entry, after.entry)
+    reordered = canonical.first_difference(before.entry, after.entry, (before.globals, after.globals))
     told = bool(changed_lines or accesses or chains or hints)
     return Comparison(
         identical=reordered is None and not hints,
@@ -192,7 +193,8 @@ class _Read:
         self._text = version.source.splitlines()
         self.by_place: dict[Place, list[Op]] = defaultdict(list)
         for op in entry.walk():
-            self.by_place[self.place(op)].append(op)
+            if op.location is not None or op.results:  # not the ends of regions that the text leaves out
+                self.by_place[self.place(op)].append(op)
         self.chains = TokenChains(entry)
         self._definitions = Definitions(entry, version.tensors)
         self.memory = {op: self._access(op) for op in self.chains.ops}

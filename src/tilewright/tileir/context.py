@@ -15,7 +15,7 @@ from tilewright.tileir.counting import Counter
 from tilewright.tileir.findings import Finding, Findings
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.registry import Array, Unknown
-from tilewright.tileir.tree import Op, Region
+from tilewright.tileir.tree import Location, Op, Region
 
 Grid = tuple[int, int, int]
 
@@ -38,9 +38,14 @@ class World:
     findings: Findings = field(default_factory=Findings)
     poison: int = 0xFF
     dry: bool = False
+    irrelevant: frozenset[str] = frozenset()
+    """Promises that need not hold (`assumptions.irrelevant`)."""
     prints: list[Printed] = field(default_factory=list)
-    wait: Callable[[], None] = lambda: None
-    """Called where a block may be waiting for another: lets the others run."""
+    undefined: dict[Location | None, None] = field(default_factory=dict)
+    """Where undefined elements were loaded: outside a view without padding. No mistake as long as nothing
+    depends on them."""
+    wait: Callable[[Op], None] = lambda op: None
+    """Called where a block may be waiting for another, with the loop in which: lets the others run."""
 
     def place(self, block: int) -> Grid:
         """The block's index along x, y and z."""
@@ -98,6 +103,10 @@ class Context:
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
         """Counts memory traffic: ``total_bytes`` over all lanes, in runs of ``run_bytes`` from ``starts``."""
         self.world.counter.traffic(op, direction, total_bytes, starts, run_bytes)
+
+    def undefined(self, op: Op) -> None:
+        """Notes that ``op`` loads elements that have no value."""
+        self.world.undefined[op.location] = None
 
     def print(self, op: Op, text: str, lane: int = 0) -> None:
         self.world.prints.append(Printed(self.world.place(int(self.blocks[lane])), text))

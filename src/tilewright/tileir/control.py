@@ -162,7 +162,7 @@ class Executor:
                 at, end, step = (taken(value, index) for value in (at, end, step))
                 carried = tuple(taken(value, index) for value in carried)
                 active = Frame(active.lanes[chosen], frame)
-            active[name] = at.astype(storage)
+            active[name] = _stored(at, storage)
             active, carried, kept = self._iteration(op, frame, active, carried, ended, away)
             if kept is not None:
                 at, end, step = (taken(value, kept) for value in (at, end, step))
@@ -179,11 +179,17 @@ class Executor:
             active, carried, _kept = self._iteration(op, frame, active, carried, ended, away)
             if not len(active.lanes):
                 return ended, away
-            self.world.wait()
+            self.world.wait(op)
         raise Endless(op, f"a loop did not end within {ENDLESS} iterations")
 
     def _iteration(
-        self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]
+        self,
+        op: Op,
+        frame: Frame,
+        active: Frame,
+        carried: tuple[Value, ...],
+        ended: list[Exit],
+        away: list[Exit],
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
         """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which
         of the lanes before these are."""
@@ -255,6 +261,11 @@ def _some(values: Sequence[Value], chosen: Array, frame: Frame) -> tuple[Value, 
         return tuple(values)
     index = np.flatnonzero(chosen)
     return tuple(taken(value, index) for value in values)
+
+
+def _stored(at: Array, storage: np.dtype[Any]) -> Array:
+    """A loop's counter (int64, or Python's integers where it has 64 bits) in the storage of its type."""
+    return at.astype(storage) if at.dtype != object else (at & (2**64 - 1)).astype(np.uint64).view(storage)
 
 
 def _storage(kind: Any) -> np.dtype[Any]:

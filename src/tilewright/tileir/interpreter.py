@@ -11,6 +11,7 @@ where an address or a branch depends on data.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.tileir import findings as kinds
+from tilewright.tileir.assumptions import irrelevant
 from tilewright.tileir.context import Printed, World
 from tilewright.tileir.control import Endless, Executor
 from tilewright.tileir.counting import Counter, Counts
@@ -25,10 +27,10 @@ from tilewright.tileir.findings import Finding
 from tilewright.tileir.frames import Frame
 from tilewright.tileir.implemented import IMPLEMENTED
 from tilewright.tileir.memory import Memory
-from tilewright.tileir.numbers import dtype_of
+from tilewright.tileir.numbers import dtype_of, width_of
 from tilewright.tileir.registry import Array, Unsupported
 from tilewright.tileir.slicing import needed
-from tilewright.tileir.tree import Entry, Global, Module, PointerType, TileType, Type
+from tilewright.tileir.tree import Entry, Global, Location, Module, PointerType, TileType, Type
 from tilewright.tileir.waiting import AT_MOST, Deadlock, Turns, may_wait
 
 BATCH_ELEMENTS = 1 << 21
@@ -44,6 +46,8 @@ class Executed:
     prints: tuple[Printed, ...]
     blocks: int
     """How many blocks ran."""
+    undefined: tuple[Location, ...] = ()
+    """Where elements outside a view without padding were loaded."""
 
 
 def run(
@@ -72,7 +76,7 @@ def run(
     kernel = module.entry(entry)
     refuse_unknown(kernel)
     x, y, z = (*grid, 1, 1)[:3]
-    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry)
+    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=irrelevant(kernel))
     memory.globals = {one.name: _placed(memory, one) for one in module.globals}
     blocks, total = _order(x * y * z, seed, sample), x * y * z
     bound = bind(kernel, arguments)
@@ -84,9 +88,14 @@ def run(
     except Endless as endless:
         world.findings.add(Finding(kinds.DEADLOCK, str(endless), endless.op.location, None, None, None, 1))
     except Deadlock as deadlock:
-        world.findings.add(Finding(kinds.DEADLOCK, str(deadlock), kernel.location, None, None, None, 1))
+        place = deadlock.op.location if deadlock.op else kernel.location
+        world.findings.add(Finding(kinds.DEADLOCK, str(deadlock), place, None, None, None, 1))
     return Executed(
-        (*world.findings, *memory.findings), world.counter.counts(len(blocks), total), tuple(world.prints), len(blocks)
+        (*world.findings, *memory.findings),
+        world.counter.counts(len(blocks), total),
+        tuple(world.prints),
+        len(blocks),
+        tuple(place for place in world.undefined if place is not None),
     )
 
 
@@ -112,12 +121,21 @@ def _argument(value: Any, kind: Type, name: str) -> Array:
     if not isinstance(kind, TileType) or kind.shape:
         raise Unsupported(f"parameter {name} of type {kind}")
     if isinstance(kind.element, PointerType):
-        return np.asarray([value], np.int64)
+        return np.asarray([_integer(value, 64, name)], np.int64)
     dtype = dtype_of(kind.element)
     if dtype.kind == "i":
-        bits = 8 * dtype.itemsize  # unsigned arguments arrive as numbers above the signed range
-        value = (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+        return np.asarray([_integer(value, width_of(kind.element), name)], dtype)
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"argument {name} is {value!r}, not a number")
     return np.asarray([value]).astype(dtype)
+
+
+def _integer(value: Any, bits: int, name: str) -> int:
+    """``value`` as a signed number. Unsigned ones arrive above the signed range."""
+    number = operator.index(value)
+    if not -(1 << (bits - 1)) <= number < 1 << bits:
+        raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
+    return number - (1 << bits) if number >= 1 << (bits - 1) else number
 
 
 def _order(total: int, seed: int | None, sample: int | None) -> Array:

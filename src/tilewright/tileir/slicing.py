@@ -47,7 +47,9 @@ def needed(entry: Entry) -> frozenset[str]:
 def _flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
     """What an operation with regions carries: names that share a value, and where it comes from."""
     if op.name in ("reduce", "scan"):
-        yield set(op.results), set(op.operands["operands"])
+        ends = op.regions[0].body[-1].operands.get("operands", ())
+        inside = {name for name, _ in op.regions[0].arguments}
+        yield set(op.results) | inside, {*op.operands["operands"], *ends}
     elif op.name in ("if", "for", "loop"):
         leaving = [names for names in _leaving(op) if names]
         initial = op.operands.get("initValues", ())

@@ -188,10 +188,11 @@ def load_view_tko(
     _report_traffic(context, op, tiles, "load")
     if context.dry:
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
+    mask = tiles.mask()
+    if mask is not None and view.type.padding is None:
+        context.undefined(op)
     fill = padding(view.type.padding, view.type.tensor.element, context.poison)
-    return context.memory.load(
-        _access(context, op), tiles.addresses(), tiles.mask(), view.tensor.dtype, fill
-    ), None
+    return context.memory.load(_access(context, op), tiles.addresses(), mask, view.tensor.dtype, fill), None
 
 
 @implements_in_context("store_view_tko")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from tilewright.tileir.tree import Entry
+from tilewright.tileir.tree import Entry, Op
 
 TURNS = 4
 """Rounds without a change in memory after which nobody will make one."""
@@ -31,7 +31,11 @@ def may_wait(entry: Entry) -> bool:
 
 
 class Deadlock(Exception):
-    """No block that is left can go on."""
+    """No block that is left can go on; ``op`` is the loop in which one of them waits."""
+
+    def __init__(self, why: str, op: Op | None = None) -> None:
+        super().__init__(why)
+        self.op = op
 
 
 class Turns:
@@ -51,7 +55,9 @@ class Turns:
         """Runs all to their end. Raises what one of them raised, or `Deadlock`."""
         self._alive = list(range(len(jobs)))
         self._turn = 0
-        threads = [threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)]
+        threads = [
+            threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -59,10 +65,10 @@ class Turns:
         if self._failure is not None:
             raise self._failure
 
-    def wait(self) -> None:
-        """Hands on the turn, and returns when it has come round."""
+    def wait(self, op: Op) -> None:
+        """Hands on the turn after a pass of the loop ``op``, and returns when it has come round."""
         with self._condition:
-            self._look_for_deadlock()
+            self._look_for_deadlock(op)
             self._pass_on()
             self._until_mine()
 
@@ -94,9 +100,11 @@ class Turns:
             self._turn = others[0] if others else self._turn
             self._condition.notify_all()
 
-    def _look_for_deadlock(self) -> None:
+    def _look_for_deadlock(self, op: Op) -> None:
         version = self._version()
         self._idle = self._idle + 1 if version == self._seen else 0
         self._seen = version
         if self._idle > TURNS * len(self._alive):
-            raise Deadlock(f"{len(self._alive)} blocks wait for one another, and memory no longer changes")
+            raise Deadlock(
+                f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op
+            )

@@ -1,0 +1,60 @@
+"""One case, run once in a process of its own: for a tool that watches a whole process, such as compute-sanitizer.
+
+    python -m tilewright.bench.once REQUEST.json
+
+The request is that of `verification.on_gpu`, with the task; every tensor gets an allocation that ends
+with its last element. Where the tensors lie goes to the file that the request calls ``addresses``,
+before the launch: the tool names addresses only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # else tensors share allocations
+
+from tilewright.bench.channel import Message
+from tilewright.bench.gpu import detect
+from tilewright.bench.running import Bound, Images, Tensors, bound
+from tilewright.errors import NoGpu, TilewrightError
+from tilewright.hardware import board_for_gpu
+from tilewright.loading import load_task
+from tilewright.records import Configuration
+
+
+def run(request: Message) -> None:
+    gpu = detect()
+    if gpu is None:
+        raise NoGpu("there is no GPU to run the case on")
+    board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+    task, config = load_task(request["task"]), Configuration.of(request["config"])
+
+    def bind(tensors: Tensors) -> Bound:
+        Path(request["addresses"]).write_text(json.dumps(places(tensors)))
+        return bound(task, config, request["dims"], board, tensors)
+
+    Images().run(request, bind)
+
+
+def places(tensors: Tensors) -> dict[str, tuple[int, int]]:
+    """Address of the first element and bytes to the end of the allocation, which is that of the last."""
+    return {
+        name: (one.data_ptr(), one.untyped_storage().nbytes() - one.storage_offset() * one.itemsize)
+        for name, one in tensors.items()
+    }
+
+
+def main() -> int:
+    try:
+        run(json.loads(Path(sys.argv[1]).read_text()))
+    except TilewrightError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""A process that computes a task's trusted implementation: torch stays out of the process that checks.
+
+`verification.trusted` is the other side. One request a line: dimensions, and inputs as files of
+raw, row-major bytes; the outputs come back as such files, in the dtypes that the task declares.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from tilewright.bench.channel import Message, private_stdout, receive, send
+from tilewright.errors import TaskError, TilewrightError
+from tilewright.loading import load_task
+from tilewright.task import Task, call_by_name
+
+
+def outputs(task: Task, request: Message) -> Message:
+    """The files of the trusted outputs, named after the outputs.
+
+    Raises TaskError where the implementation returns something else than the declared tensors.
+    """
+    assert task.trusted is not None
+    device, what = request["device"], f"trusted of task '{task.name}'"
+    inputs = {one["name"]: read(one).to(device) for one in request["inputs"]}
+    with torch.no_grad():
+        result = call_by_name(task.trusted, {**request["dims"], **inputs}, what)
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(task.outputs) or not all(isinstance(one, torch.Tensor) for one in results):
+        kinds = ", ".join(type(one).__name__ for one in results)
+        raise TaskError(f"{what} returned {kinds} for the outputs {', '.join(task.outputs)}")
+    expected = task.arrays(request["dims"])
+    for (name, spec), tensor in zip(task.outputs.items(), results, strict=True):
+        if tuple(tensor.shape) != expected[name].shape:
+            raise TaskError(
+                f"{what} has shape {tuple(tensor.shape)} for '{name}'; the task declares {expected[name].shape}"
+            )
+        write(tensor.to(getattr(torch, spec.dtype)), request["files"][name])
+    return {"outputs": list(task.outputs)}
+
+
+def read(array: Mapping[str, Any]) -> torch.Tensor:
+    """A tensor from raw bytes: NumPy has no name for some of the dtypes, so it never sees them."""
+    raw = torch.from_numpy(np.fromfile(array["file"], np.uint8))
+    return raw.view(getattr(torch, array["dtype"])).reshape(array["shape"])
+
+
+def write(tensor: torch.Tensor, file: str) -> None:
+    tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tofile(file)
+
+
+def serve(requests: IO[str], out: IO[str]) -> None:
+    """Answers each request until there are no more; the first names the task."""
+    first = receive(requests)
+    if first is None:
+        return
+    try:
+        task = load_task(first["task"])
+    except TilewrightError as error:
+        send(out, {"error": str(error), "kind": type(error).__name__})
+        return
+    send(out, {"started": True})
+    while (request := receive(requests)) is not None:
+        try:
+            send(out, {"done": outputs(task, request)})
+        except Exception as error:  # the task's own code
+            reason = next(iter(str(error).splitlines()), "")
+            kind = "" if isinstance(error, TilewrightError) else f"{type(error).__name__}: "
+            send(out, {"failed": f"{kind}{reason}", "dead": False})
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    serve(sys.stdin, private_stdout())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""compute-sanitizer beside a check: its three tools watch one case, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+
+from tilewright.records import Configuration
+from tilewright.task import Task
+from tilewright.verification.cases import Case
+from tilewright.verification.checking import Verdict
+from tilewright.verification.data import drawn
+from tilewright.verification.images import POISONS, images_for
+from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, Sanitized, find, sanitize
+
+
+class Watching:
+    """Starts the tools where they are installed, and adds what they found to a verdict."""
+
+    def __init__(self, task: Task, off: bool) -> None:
+        self.task, self.off = task, off
+        self._pool = ThreadPoolExecutor(len(TOOLS), "compute-sanitizer")
+        self._asked: list[Future[Sequence[Sanitized]]] = []
+
+    def start(self, configuration: Configuration, case: Case) -> None:
+        """On one case; what they say is waited for in `joined`."""
+        if self.off or find() is None:
+            return
+        inputs = drawn(self.task, case.sizes, case.data, case.seed)
+        for tool in TOOLS:
+            images = images_for(self.task, case.sizes, inputs, case.layout, POISONS[0])
+            self._asked.append(
+                self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,))
+            )
+
+    def joined(self, verdict: Verdict) -> Verdict:
+        """The verdict with the tools' findings; one of them makes it incorrect."""
+        if self.off:
+            return verdict
+        if not self._asked:
+            return replace(verdict, tools=(ABSENT,))
+        said = [one for future in self._asked for one in future.result()]
+        findings = tuple(finding for one in said for finding in one.findings)
+        verdict = replace(
+            verdict,
+            findings=(*verdict.findings, *findings),
+            unverified=(*verdict.unverified, *(f"{one.tool}: {one.reason}" for one in said if one.reason)),
+            tools=tuple(_line(one) for one in said),
+        )
+        if findings and verdict.verdict != "incorrect":
+            return replace(verdict, verdict="incorrect", reason=f"compute-sanitizer: {findings[0]}")
+        return verdict
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _line(one: Sanitized) -> str:
+    found = one.reason or (f"{len(one.findings)} findings" if one.findings else "no finding")
+    return f"compute-sanitizer {one.tool}: {found}"

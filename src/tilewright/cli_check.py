@@ -1,0 +1,115 @@
+"""`tilewright check`: a thin adapter over `checks`. `cli` registers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright import terminal
+from tilewright.cli_shared import (
+    Arch,
+    AsJson,
+    Config,
+    Where,
+    architectures,
+    loaded,
+    print_json,
+    task_speaks_to_stderr,
+)
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.checks import Asked
+    from tilewright.task import Task
+
+DEFAULT_SECONDS = 120.0
+"""As `verification.checking.SECONDS` has it; `--help` does not import it."""
+
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
+]
+EngineName = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]"),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and hidden shapes.  [default: drawn]")]
+CaseText = Annotated[
+    str | None,
+    typer.Option(
+        "--case",
+        metavar="CASE",
+        help="Only this one, as a failing check prints it: M=100,N=33;data=large;seed=17",
+    ),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Only the workloads, reduced, and small integers.")]
+Seconds = Annotated[float, typer.Option(min=0.01, help="After which no further case is begun.")]
+
+
+def check(
+    where: Where,
+    workload: Workloads = None,
+    config: Config = None,
+    arch: Arch = None,
+    engine: EngineName = None,
+    seed: Seed = None,
+    case: CaseText = None,
+    quick: Quick = False,
+    seconds: Seconds = DEFAULT_SECONDS,
+    as_json: AsJson = False,
+) -> None:
+    """Is the kernel right? Hostile shapes, data and memory, on the GPU or on the interpreter.
+
+    Exit code 0 where it is correct, 1 where it is incorrect, 3 where that could not be verified.
+
+    Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
+    """
+    from tilewright import check_tables, checks
+    from tilewright.languages import keep_torch_out
+    from tilewright.verification.report import worst
+
+    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+        name = checks.engine_name(engine)
+        archs = architectures(arch)
+        if len(archs) != 1:
+            raise RequestError(f"--arch names {len(archs)} architectures; check takes one")
+        task = loaded(where)
+        keep_torch_out()
+        asked = _asked(task, config, workload, case, seed, quick, seconds)
+        verdicts = checks.verdicts(task, name, checks.board_here(name, archs[0]), asked, progress)
+    options = [*(("--engine", engine) if engine else ()), *(("--arch", arch) if arch else ())]
+    if as_json:
+        print_json(checks.as_json(verdicts, where, options))
+    else:
+        console = terminal.stdout()
+        for number, verdict in enumerate(verdicts):
+            place = checks.beside(where, verdict) if number else where
+            console.print(check_tables.checked(verdict, place, options))
+    if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
+        raise typer.Exit(code)
+
+
+def _asked(
+    task: Task, config: str | None, workload: list[str] | None, case: str | None, seed: int | None, quick: bool,
+    seconds: float,
+) -> Asked:  # fmt: skip
+    import secrets
+
+    from tilewright.checks import Asked
+    from tilewright.verification.cases import parse
+
+    if case is not None and (quick or workload or seed is not None):
+        raise RequestError("--case says everything itself; leave out --workload, --seed and --quick")
+    task.selected(workload)  # a wrong name before any work
+    only = parse(case, task) if case is not None else None
+    if seed is None:
+        seed = only.seed if only is not None else secrets.randbelow(1 << 16)
+    return Asked(
+        configurations=(task.space.parse(config),) if config is not None else (),
+        workloads=tuple(workload or ()),
+        case=only,
+        seed=seed,
+        quick=quick,
+        seconds=seconds,
+    )

@@ -1,0 +1,88 @@
+"""`tilewright compare`: a thin adapter over `comparing`. `cli` registers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright import terminal
+from tilewright.cli_shared import (
+    DEFAULT_BUDGET,
+    Arch,
+    AsJson,
+    Budget,
+    OneWorkload,
+    architectures,
+    loaded,
+    print_json,
+    task_speaks_to_stderr,
+)  # fmt: skip
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.comparing import Version
+    from tilewright.hardware import Board
+
+A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
+B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
+Both = Annotated[
+    str | None,
+    typer.Option(metavar="KNOB=VALUE,…", help="Configuration of both; other knobs as each ships them."),
+]
+OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of A alone.")]
+OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of B alone.")]
+
+
+def compare(
+    a: A,
+    b: B,
+    config: Both = None,
+    config_a: OfA = None,
+    config_b: OfB = None,
+    workload: OneWorkload = None,
+    arch: Arch = None,
+    budget: Budget = DEFAULT_BUDGET,
+    as_json: AsJson = False,
+) -> None:
+    """What changed between two versions of a kernel: its Tile IR by source line, and its machine code.
+
+    Compares code and times nothing; needs no GPU. A and B may be two configurations of one task.
+
+    Example: `tilewright compare examples/matmul.py examples/matmul.py --config-b TILE_M=64 --arch sm_90`
+    """
+    from tilewright import comparing, comparison_tables
+    from tilewright.hardware import default_board
+    from tilewright.languages import keep_torch_out
+
+    with task_speaks_to_stderr(as_json):
+        archs = architectures(arch)
+        if len(archs) != 1:
+            raise RequestError(f"--arch names {len(archs)} architectures; compare takes one")
+        board = default_board(archs[0])
+        task = loaded(a)
+        tasks = task, (task if a == b else loaded(b))
+        keep_torch_out()
+        configs = _joined(config, config_a), _joined(config, config_b)
+        before, after = comparing.versions((a, b), tasks, configs, workload)
+        _say_what_is_not_allowed(before, board)
+        _say_what_is_not_allowed(after, board)
+        result = comparing.compare(before, after, board, seconds=budget)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        terminal.stdout().print(comparison_tables.compared(result))
+
+
+def _joined(both: str | None, own: str | None) -> str | None:
+    parts = [part for part in (both, own) if part]
+    return ",".join(parts) if parts else None
+
+
+def _say_what_is_not_allowed(version: Version, board: Board) -> None:
+    """What the space would not try is still compared when asked for by name."""
+    task, dims = version.task, version.workload.dims
+    if problem := task.space.allows(version.configuration, board.sm, dims):
+        terminal.note(
+            f"{version.where} {version.configuration}: outside the space on {board.arch}: {problem}"
+        )

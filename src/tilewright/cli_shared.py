@@ -1,0 +1,79 @@
+"""What the commands of the command line share: options, and from text to task and from value to JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright import terminal
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.task import Task
+
+DEFAULT_BUDGET = 10.0
+"""As `compile.BUDGET_SECONDS` has it; `--help` does not import it."""
+
+Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help="A task file, and which of its tasks.")]
+Archs = Annotated[
+    str | None, typer.Option("--arch", metavar="A,B", help="Architectures.  [default: the GPU's, else sm_90]")
+]
+Arch = Annotated[
+    str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")
+]
+Config = Annotated[
+    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
+]
+OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
+Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
+
+
+def architectures(text: str | None) -> tuple[str, ...]:
+    """The named ones, each once; without a name the GPU's, else the default, which is said."""
+    from tilewright.hardware import ARCHITECTURES, architecture
+
+    if text is None:
+        return (default_architecture(),)
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise RequestError(f"--arch names no architecture; known: {', '.join(ARCHITECTURES)}")
+    return tuple(architecture(name).name for name in names)
+
+
+def default_architecture() -> str:
+    from tilewright.bench.gpu import detect
+    from tilewright.hardware import ARCHITECTURES
+    from tilewright.tuning import DEFAULT_ARCH
+
+    gpu = detect()
+    if gpu is not None and gpu.arch in ARCHITECTURES:
+        return gpu.arch
+    found = f"no compiler for this machine's GPU ({gpu.arch})" if gpu else "no GPU here"
+    terminal.note(f"{found}: using {DEFAULT_ARCH}; choose with --arch")
+    return DEFAULT_ARCH
+
+
+def loaded(where: str) -> Task:
+    from tilewright.loading import load_task
+
+    return load_task(where)
+
+
+@contextmanager
+def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
+    """A task file may print; with ``--json`` stdout is not the place for it."""
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        yield
+
+
+def print_json(value: Any) -> None:
+    from tilewright.codec import to_json
+
+    print(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))

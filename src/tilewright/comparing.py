@@ -1,0 +1,194 @@
+"""`tilewright compare`: what changed between two versions of a kernel, in Tile IR and in machine code.
+
+A version is a task in one configuration; the two may be one task in two configurations. Both are lowered
+and compiled for the same board, with no GPU. Nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.errors import RequestError
+from tilewright.hardware import Board
+from tilewright.instruction_mix import instruction_mix
+from tilewright.machine_code import MachineCodeError, opcodes
+from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
+from tilewright.task import ArraySpec, Task
+from tilewright.tileir import comparing
+from tilewright.tileir.comparing import Comparison
+from tilewright.tileir.launching import Launcher, Runnable
+
+
+@dataclass(frozen=True)
+class Version:
+    """One of the two, as it was asked for."""
+
+    where: str
+    """``FILE[:TASK]``."""
+    task: Task
+    configuration: Configuration
+    workload: Workload
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.configuration}, workload {self.workload}"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Machine code with the kinds of its instructions."""
+
+    code: MachineCode
+    instruction_mix: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same names as in `inspect --json`."""
+        code = self.code
+        return {
+            "registers": code.registers,
+            "stack_bytes": code.stack_bytes,
+            "shared_bytes": code.shared_bytes,
+            "local_loads": code.local_loads,
+            "local_stores": code.local_stores,
+            "tensor_path": code.tensor_path,
+            "tensor_instructions": code.tensor_instructions,
+            "threads": code.threads,
+            "cluster": code.cluster,
+            "instructions": code.instructions,
+            "copies": dict(code.copies),
+            "instruction_mix": dict(self.instruction_mix),
+            "code_hash": code.code_hash,
+        }
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The outcome; `Failed` stands for machine code that there is none of."""
+
+    before: Version
+    after: Version
+    board: Board
+    tile_ir: Comparison
+    code_before: Code | Failed
+    code_after: Code | Failed
+    grids: tuple[tuple[int, ...], tuple[int, ...]]
+    """Blocks of the launch before and after; no part of the code."""
+
+    @property
+    def same_code(self) -> bool | None:
+        """Whether the machine code is identical; None where it is not known."""
+        a, b = self.code_before, self.code_after
+        return (
+            None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
+        )
+
+    @property
+    def identical(self) -> bool:
+        return self.tile_ir.identical and self.same_code is True
+
+    def to_json(self) -> dict[str, Any]:
+        """The value of `compare --json`; scripts rely on these names."""
+        return {
+            "arch": self.board.arch,
+            "board": self.board.name,
+            "identical": self.identical,
+            "before": _version_json(self.before) | {"grid": list(self.grids[0])},
+            "after": _version_json(self.after) | {"grid": list(self.grids[1])},
+            "tile_ir": asdict(self.tile_ir)
+            | {"chains": [asdict(one) | {"text": str(one)} for one in self.tile_ir.chains]},
+            "machine_code": {
+                "identical": self.same_code,
+                "before": _code_json(self.code_before),
+                "after": _code_json(self.code_after),
+            },
+        }
+
+
+def versions(
+    wheres: tuple[str, str],
+    tasks: tuple[Task, Task],
+    configs: tuple[str | None, str | None],
+    workload: str | None = None,
+) -> tuple[Version, Version]:
+    """Both versions from text. Knobs that ``configs`` do not name are as each task ships them.
+
+    workload: of both; by default the first of the first task, and the one of that name (else the first)
+    of the second.
+    Raises UnknownChoice and SpaceError, for a workload, a knob or a value that does not exist.
+    """
+    a, b = tasks
+    first = a.workload(workload) if workload else a.selected(None)[0]
+    second = workload or (first.name if first.name in b.workloads else next(iter(b.workloads)))
+    return (
+        Version(wheres[0], a, a.space.parse(configs[0] or ""), first),
+        Version(wheres[1], b, b.space.parse(configs[1] or ""), b.workload(second)),
+    )
+
+
+def compare(before: Version, after: Version, board: Board, *, seconds: float = BUDGET_SECONDS) -> Compared:
+    """What differs between two versions on one board.
+
+    seconds: wall time that each compiler may take. Where one takes longer, or fails, the Tile IR is still
+    compared. Raises RequestError for a version that gives no Tile IR, with the reason.
+    """
+    runnables = [_lowered(name, one, board) for name, one in (("A", before), ("B", after))]
+    tile_ir = comparing.compare(*(_readable(runnable) for runnable in runnables))
+    units = [Unit(one.workload, one.configuration, board) for one in (before, after)]
+    if before.task is after.task:
+        compiled = compile_all(before.task, units, seconds=seconds)
+    else:
+        compiled = [
+            compile_all(one.task, [unit], seconds=seconds)[0]
+            for one, unit in zip((before, after), units, strict=True)
+        ]
+    codes = [_code(one) for one in compiled]
+    grids = runnables[0].launch.grid, runnables[1].launch.grid
+    return Compared(before, after, board, tile_ir, codes[0], codes[1], grids)
+
+
+def _lowered(name: str, version: Version, board: Board) -> Runnable:
+    dims = version.workload.dims
+    outcome = Launcher(version.task, board).runnable(version.configuration, dims, version.task.arrays(dims))
+    if isinstance(outcome, Failed):
+        raise RequestError(f"{name} ({version}): {outcome.stage}: {outcome.reason}")
+    return outcome
+
+
+def _readable(runnable: Runnable) -> comparing.Version:
+    """The entry with its source and the names of its arrays, where they can be had."""
+    entry = runnable.module.entry()
+    parameters = zip(entry.parameters, runnable.arguments, strict=False)
+    tensors = {name: value.name for (name, _), value in parameters if isinstance(value, ArraySpec)}
+    try:
+        source = Path(entry.location.file).read_text() if entry.location else ""
+    except (OSError, UnicodeDecodeError):
+        source = ""
+    return comparing.Version(entry, source, tensors, runnable.module.globals)
+
+
+def _code(compiled: Compiled) -> Code | Failed:
+    if isinstance(compiled.code, Failed):
+        return compiled.code
+    assert isinstance(compiled.built, Built)
+    try:
+        (listing,) = opcodes([compiled.built.cubin])
+    except MachineCodeError as error:
+        return Failed("machine code", str(error))
+    return Code(compiled.code, instruction_mix(listing))
+
+
+def _version_json(version: Version) -> dict[str, Any]:
+    return {
+        "where": version.where,
+        "task": version.task.name,
+        "config": dict(version.configuration),
+        "workload": version.workload.name,
+        "dims": dict(version.workload.dims),
+    }
+
+
+def _code_json(code: Code | Failed) -> dict[str, Any]:
+    return {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()

@@ -1,0 +1,121 @@
+"""The work that `counted` finds, line by line, as a table for a person and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.counted import Work
+from tilewright.records import Workload
+from tilewright.tileir.counting import Counts, LineCount
+from tilewright.tileir.tree import Location
+
+MOST = 3
+"""Operations that are named for one line."""
+SILENT = frozenset(
+    {"constant", "make_token", "assume", "reshape", "broadcast", "continue", "yield", "return"}
+)
+"""Operations that cost nothing in machine code; not named in the table, counted in JSON."""
+
+
+def counted(work: Work, workload: Workload) -> RenderableType:
+    """One row for each line that does work; totals below."""
+    if work.counts is None:
+        return Text(f"{workload.name}: {work.source}")
+    table = Table(box=box.SIMPLE_HEAD, title=f"workload {workload.name}", title_justify="left")
+    table.add_column("line", justify="right")
+    for name in ("tensor\nGFLOP", "other\nMFLOP", "loaded\nMB", "stored\nMB", "passes\na block"):
+        table.add_column(name, justify="right")
+    table.add_column("operations a block", min_width=32)
+    table.add_column("source", overflow="ellipsis", no_wrap=True, max_width=70)
+    for line in work.counts.lines():
+        if named := _named(line, work.counts):
+            table.add_row(*_numbers(line, work.counts), named, Text(_source(line.location)))
+    return Group(table, Text(_totals(work, work.counts)))
+
+
+def _numbers(line: LineCount, counts: Counts) -> tuple[str, ...]:
+    return (
+        str(line.location.line) if line.location else "–",
+        _scaled(counts, line.tensor_flop, 1e9),
+        _scaled(counts, line.flop, 1e6),
+        _scaled(counts, line.loaded_bytes, 1e6),
+        _scaled(counts, line.stored_bytes, 1e6),
+        f"{line.iterations / counts.blocks:.4g}" if line.iterations else "",
+    )
+
+
+def _scaled(counts: Counts, number: int, unit: float) -> str:
+    return f"{counts.scaled(number) / unit:.4g}" if number else ""
+
+
+def _named(line: LineCount, counts: Counts) -> str:
+    told = sorted(
+        ((times, name) for name, times in line.operations.items() if name not in SILENT), reverse=True
+    )
+    more = f" +{len(told) - MOST}" if len(told) > MOST else ""
+    return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
+
+
+def _totals(work: Work, counts: Counts) -> str:
+    moved = counts.scaled(counts.loaded_bytes + counts.stored_bytes)
+    return (
+        f"{work.flops:.4g} FLOP, {moved:.4g} bytes moved, {work.bytes:.4g} bytes touched: "
+        f"{work.flops / work.bytes:.4g} FLOP/B\n{work.source}"
+    )
+
+
+def to_json(work: Work, workload: Workload) -> dict[str, Any]:
+    """What `inspect --lines --json` prints; scripts rely on these names. Sums are over the blocks that ran."""
+    counts = work.counts
+    said: dict[str, Any] = {
+        "workload": workload.name, "source": work.source, "flop": work.flops, "bytes_touched": work.bytes,
+        "counts": None,
+    }  # fmt: skip
+    if counts is not None:
+        said["counts"] = {
+            "blocks": counts.blocks,
+            "grid_blocks": counts.grid_blocks,
+            "tensor_flop": counts.tensor_flop,
+            "other_flop": counts.flop,
+            "loaded_bytes": counts.loaded_bytes,
+            "stored_bytes": counts.stored_bytes,
+            "distinct_loaded_bytes": counts.distinct_loaded_bytes,
+            "distinct_stored_bytes": counts.distinct_stored_bytes,
+            "operations": counts.by_kind,
+            "lines": [_line_json(line) for line in counts.lines()],
+        }
+    return said
+
+
+def _line_json(line: LineCount) -> Mapping[str, Any]:
+    return {
+        "file": line.location.file if line.location else None,
+        "line": line.location.line if line.location else None,
+        "operations": dict(line.operations),
+        "tensor_flop": line.tensor_flop,
+        "other_flop": line.flop,
+        "loaded_bytes": line.loaded_bytes,
+        "stored_bytes": line.stored_bytes,
+        "iterations": line.iterations,
+    }
+
+
+def _source(location: Location | None) -> str:
+    lines = _lines(location.file) if location else ()
+    return lines[location.line - 1].strip() if location and location.line <= len(lines) else ""
+
+
+@cache
+def _lines(file: str) -> tuple[str, ...]:
+    try:
+        return tuple(Path(file).read_text().splitlines())
+    except OSError:
+        return ()

@@ -1,0 +1,74 @@
+"""Verdicts on candidates where no GPU can run them: the interpreter's, on small shapes.
+
+A candidate's hints do not change what its Tile IR computes, so candidates that differ in hints alone
+share a verdict, unless the launch makes another grid of them. The check is the quick part of
+`verification`: reduced shapes that keep every tile's remainder, poisoned outputs, and the sanitizer.
+`tilewright check` asks more.
+"""
+
+from __future__ import annotations
+
+from tilewright.hardware import Board
+from tilewright.records import Checked, Configuration, Workload
+from tilewright.task import Task
+from tilewright.verification.checking import Verdict, check
+from tilewright.verification.interpreted import InterpreterEngine
+from tilewright.verification.trusted import Trusted
+
+SECONDS = 10.0
+"""For one candidate."""
+
+NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
+
+
+class Verdicts:
+    """What the interpreter says of a task's candidates, asked once for each that computes something else."""
+
+    def __init__(self, task: Task, board: Board, seed: int) -> None:
+        self.task, self.board, self.seed = task, board, seed
+        self._engine = InterpreterEngine(task, board)
+        self._trusted: Trusted | None = None
+        self._known: dict[tuple[str, tuple[int, ...], Configuration], Checked] = {}
+
+    def of(self, workload: Workload, configuration: Configuration) -> Checked:
+        """Raises TaskError where the task's reference fails or tells nothing."""
+        arrays = self.task.arrays(workload.dims)
+        grid = self.task.launched(configuration, workload.dims, arrays, self.board).grid
+        key = (workload.name, grid, self._without_hints(configuration))
+        if key not in self._known:
+            self._known[key] = self._asked(workload, configuration)
+        return self._known[key]
+
+    def close(self) -> None:
+        self._engine.close()
+        if self._trusted is not None:
+            self._trusted.close()
+
+    def _asked(self, workload: Workload, configuration: Configuration) -> Checked:
+        if self._trusted is None:
+            self._trusted = Trusted(self.task)
+        verdict = check(
+            self.task,
+            self._engine,
+            configurations=(configuration,),
+            workloads=(workload,),
+            seed=self.seed,
+            trusted=self._trusted,
+            quick=True,
+            seconds=SECONDS,
+        )
+        return _checked(verdict)
+
+    def _without_hints(self, configuration: Configuration) -> Configuration:
+        hints = self.task.space.hints
+        return Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))
+
+
+def _checked(verdict: Verdict) -> Checked:
+    errors = [one.error.share for one in verdict.results if one.error is not None]
+    return Checked(
+        verdict.verdict,
+        f"by the interpreter, not on a GPU: {verdict.reason}",
+        max(errors, default=None),
+        tuple(one.case.described for one in verdict.results if one.verdict == "correct"),
+    )

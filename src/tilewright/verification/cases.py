@@ -1,0 +1,151 @@
+"""One case of a check, as a record and as the text that ``--case`` takes.
+
+    M=100,N=33;data=large;layout=sliced;seed=17
+
+A case says everything that its inputs, its memory and its runs depend on, so equal text is an equal
+run. What stands at its default is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.records import Value
+from tilewright.task import LAYOUTS, Task
+from tilewright.verification.data import KINDS
+from tilewright.verification.images import ROW_MAJOR
+
+RUNS: Mapping[str, str] = {
+    "plain": "two runs, on differently poisoned memory and in another order of the blocks",
+    "relaunched": "launched three times on the same buffers",
+    "in place": "in place, as deployed",
+    "caches": "fresh contents at the same addresses, the same at others, one element changed",
+}
+"""What is done with a case's inputs (trust.md 1, 11; 12; 10; 20 and 21)."""
+
+FIELDS = ("data", "layout", "run", "seed")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Its text (``str``) says all of it but ``why``, and `parse` reads that text back."""
+
+    dims: tuple[tuple[str, Value], ...]
+    data: str = "declared"
+    layout: str = ROW_MAJOR
+    run: str = "plain"
+    seed: int = 0
+    why: str = ""
+    """Where the dimensions come from: a workload's name, ``edge``, ``hidden``; not part of the text."""
+
+    @property
+    def sizes(self) -> dict[str, Value]:
+        return dict(self.dims)
+
+    def __str__(self) -> str:
+        parts = [",".join(f"{name}={_written(value)}" for name, value in self.dims)]
+        defaults = Case(())
+        for name in FIELDS:
+            value = getattr(self, name)
+            if value != getattr(defaults, name) or name == "seed":
+                parts.append(f"{name}={str(value).replace(' ', '-')}")
+        return ";".join(parts)
+
+    @property
+    def described(self) -> str:
+        """One line for a person."""
+        parts = [", ".join(f"{name}={value}" for name, value in self.dims), self.data]
+        parts += [self.layout] * (self.layout != ROW_MAJOR) + [self.run] * (self.run != "plain")
+        return " · ".join(parts)
+
+
+def parse(text: str, task: Task) -> Case:
+    """The case that ``text`` describes; dimensions that it leaves out are those of the first workload.
+
+    Raises RequestError, naming the choices, where the text cannot be read or names what does not exist.
+    """
+    dims = dict(next(iter(task.workloads.values())))
+    fields: dict[str, str] = {}
+    for number, part in enumerate(text.split(";")):
+        for name, value in (_pair(one) for one in part.split(",") if one.strip()):
+            if name in FIELDS and (number or name not in dims):
+                fields[name] = value
+            elif number:
+                raise UnknownChoice("part of a case", name, FIELDS)
+            elif name not in dims:
+                raise UnknownChoice("dimension", name, dims)
+            else:
+                dims[name] = _read(value)
+    return Case(
+        tuple(dims.items()),
+        _chosen("data", fields.get("data", "declared"), tuple(KINDS)),
+        _chosen("layout", fields.get("layout", ROW_MAJOR), (ROW_MAJOR, *LAYOUTS)),
+        _chosen("run", fields.get("run", "plain"), tuple(RUNS)),
+        _seed(fields.get("seed", "0")),
+        "asked for",
+    )
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = (word.strip() for word in text.partition("="))
+    if not equals or not name or not value:
+        raise RequestError(
+            f"--case: '{text}' is not of the form name=value; for example: M=100,N=33;data=large;seed=17"
+        )
+    return name, value
+
+
+def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:
+    for name in known:
+        if given in (name, name.replace(" ", "-")):
+            return name
+    raise UnknownChoice(what, given, [name.replace(" ", "-") for name in known])
+
+
+def _seed(text: str) -> int:
+    if not re.fullmatch(r"\d+", text):
+        raise RequestError(f"--case: the seed '{text}' is not a whole number from 0")
+    return int(text)
+
+
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def _written(value: Value) -> str:
+    """A text that could be taken for something else, or for the end of its part, is quoted."""
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z_][\w.-]*", value, re.ASCII) and _read(value) == value
+        return value if plain else "'" + quote(value, safe="")
+    return repr(value)
+
+
+def _read(text: str) -> Value:
+    if text.startswith("'"):
+        return unquote(text[1:])
+    if text in _WORDS:
+        return _WORDS[text]
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def shell_word(text: str) -> str:
+    """As one word of a command that a person copies."""
+    return text if re.fullmatch(r"[\w@%+=:,./-]+", text) else "'" + text.replace("'", "'\\''") + "'"
+
+
+def as_json(case: Case) -> dict[str, object]:
+    """The parts of a case beside its text."""
+    return {"case": str(case), "dims": case.sizes, "data": case.data, "layout": case.layout, "run": case.run,
+            "seed": case.seed, "why": case.why}  # fmt: skip

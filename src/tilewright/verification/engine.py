@@ -1,0 +1,67 @@
+"""What runs a kernel for a check: the interpreter or a GPU, behind one method.
+
+An engine copies the images' bytes to where it runs the kernel, runs it, and copies the bytes back into
+the images. It judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tilewright.records import Configuration, Failed
+from tilewright.task import Dims
+from tilewright.verification.images import Image
+
+if TYPE_CHECKING:
+    from tilewright.tileir.findings import Finding
+
+NO_ALIAS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What happened when a kernel ran; the outputs are in the images."""
+
+    findings: tuple[Finding, ...] = ()
+    failed: Failed | None = None
+    refused: str | None = None
+    """Why the engine cannot run this kernel (an operation that the interpreter lacks): no answer at all,
+    while ``failed`` is the kernel's own failure."""
+    kernels: tuple[str, ...] | None = None
+    """Names of the kernels that really ran; None where the engine does not know."""
+    declared: str | None = None
+    """Name of the kernel that the launch declares; the name of one that ran contains it."""
+    undefined: tuple[str, ...] = ()
+    """Where the kernel loaded elements that have no value, as far as the engine knows."""
+    touched_early: tuple[str, ...] = ()
+    """Outputs that the launch function changed before the kernel ran."""
+
+
+class Engine(Protocol):
+    """One task's kernel, run where the engine runs kernels."""
+
+    name: str
+    """``interpreter`` or ``gpu``."""
+
+    def run(
+        self,
+        configuration: Configuration,
+        dims: Dims,
+        images: Mapping[str, Image],
+        *,
+        launches: int = 1,
+        seed: int = 0,
+        poison: int = 0xFF,
+        alias: Mapping[str, str] = NO_ALIAS,
+    ) -> Ran:
+        """Runs the task's kernel ``launches`` times on ``images``, one for each tensor.
+
+        seed: sets the order of the blocks, where the engine can.
+        poison: the byte that memory is made of which nobody has written.
+        alias: output → input whose memory the kernel gets in its place (in place, as deployed).
+        """
+        ...
+
+    def close(self) -> None: ...

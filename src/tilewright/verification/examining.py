@@ -1,0 +1,304 @@
+"""One case: run the kernel on poisoned, guarded memory, and judge what it left there.
+
+The kernel runs before the reference does. Everything that can be wrong with a run raises `Wrong`, and
+what cannot be told raises `Unverified`; `Examiner.examine` turns both into a `Result`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from tilewright import verify
+from tilewright.errors import TaskError
+from tilewright.records import Configuration, Failed
+from tilewright.task import ArraySpec, Dims, Task
+from tilewright.verification.cases import Case
+from tilewright.verification.data import drawn
+from tilewright.verification.engine import NO_ALIAS, Engine, Ran
+from tilewright.verification.images import POISONS, Array, Image, images_for
+from tilewright.verification.judging import Compared, Judge, Wanted
+
+if TYPE_CHECKING:
+    from tilewright.tileir.findings import Finding
+
+RELAUNCHES = 3
+CHANGES = 4
+"""Elements that are tried until changing one changes the answer by more than the allowed error."""
+
+Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
+"""Whether a kernel compiles, where the engine's own word is no proof: a crash is no compiler error."""
+
+
+class Wrong(Exception):
+    """The kernel is wrong; the message says how."""
+
+
+class Unverified(Exception):
+    """This case tells nothing; the message says why."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one case."""
+
+    case: Case
+    configuration: Configuration
+    verdict: Literal["correct", "incorrect", "unverified"]
+    reason: str
+    error: Compared | None = None
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+
+
+@dataclass
+class Examiner:
+    """Runs and judges the cases of one task on one engine."""
+
+    task: Task
+    engine: Engine
+    judge: Judge
+    compiles: Compiles | None = None
+    uncounted: bool = False
+    """Whether some run could not say which kernels ran (trust.md 15)."""
+    runs: int = 0
+    _findings: list[Finding] = field(default_factory=list)
+    _error: Compared | None = None
+    _undefined: tuple[str, ...] = ()
+
+    def examine(self, configuration: Configuration, case: Case) -> Result:
+        """The result of one case; raises TaskError only where the task itself is at fault."""
+        started = time.perf_counter()
+        self._findings, self._error = [], None
+        how = {"plain": self._plain, "relaunched": self._relaunched, "in place": self._in_place,
+               "caches": self._caches}[case.run]  # fmt: skip
+        verdict: Literal["correct", "incorrect", "unverified"] = "correct"
+        try:
+            self._served(case)
+            reason = how(configuration, case)
+        except Wrong as wrong:
+            verdict, reason = "incorrect", str(wrong)
+        except Unverified as unverified:
+            verdict, reason = "unverified", str(unverified)
+        seconds = time.perf_counter() - started
+        return Result(case, configuration, verdict, reason, self._error, tuple(self._findings), seconds)
+
+    def _served(self, case: Case) -> None:
+        """Whether the reference takes dimensions that no one named, told on other inputs than the kernel's."""
+        if case.why in (*self.task.workloads, "asked for"):
+            return
+        cut = self._cut(case)
+        others = drawn(self.task, verify.sliced_dims(case.sizes, cut), "declared", case.seed + 1)
+        try:
+            with np.errstate(all="ignore"):
+                verify.reference_outputs(self.task, verify.sliced_dims(case.sizes, cut), others)
+        except TaskError as error:
+            said = str(error).removeprefix(f"reference of task '{self.task.name}' failed: ")
+            raise Unverified(f"the reference does not take these dimensions: {said}") from error
+
+    # The four ways to run a case
+
+    def _plain(self, configuration: Configuration, case: Case) -> str:
+        inputs = drawn(self.task, case.sizes, case.data, case.seed)
+        first, second = (self._outputs(configuration, case, inputs, number) for number in (0, 1))
+        self._same(configuration, case, inputs, first, second)
+        return self._right(case, inputs, first, second)
+
+    def _relaunched(self, configuration: Configuration, case: Case) -> str:
+        inputs = drawn(self.task, case.sizes, case.data, case.seed)
+        once = self._outputs(configuration, case, inputs, 0)
+        often = self._outputs(configuration, case, inputs, 0, launches=RELAUNCHES)
+        if self.task.deterministic and (name := _differing(once, often)):
+            raise Wrong(
+                f"'{name}' after {RELAUNCHES} launches on the same buffers differs from that after one"
+            )
+        return self._right(case, inputs, once, often)
+
+    def _in_place(self, configuration: Configuration, case: Case) -> str:
+        alias = {name: one.in_place_of for name, one in self.task.outputs.items() if one.in_place_of}
+        arrays = self.task.arrays(case.sizes)
+        for output, source in alias.items():
+            if (arrays[output].shape, arrays[output].dtype) != (arrays[source].shape, arrays[source].dtype):
+                raise Unverified(
+                    f"'{output}' has not the shape and dtype of '{source}', whose place it takes"
+                )
+        inputs = drawn(self.task, case.sizes, case.data, case.seed)
+        first, second = (self._outputs(configuration, case, inputs, n, alias=alias) for n in (0, 1))
+        self._same(configuration, case, inputs, first, second, alias)
+        return self._right(case, inputs, first, second)
+
+    def _caches(self, configuration: Configuration, case: Case) -> str:
+        """An engine changes the addresses every second run: contents A, then B there, A elsewhere, A′ there."""
+        one, other = (drawn(self.task, case.sizes, case.data, case.seed + n) for n in (0, 1))
+        first = self._outputs(configuration, case, one, 0)
+        fresh = self._outputs(configuration, case, other, 0)
+        again = self._outputs(configuration, case, one, 0)
+        if self.task.deterministic and (name := _differing(first, again)):
+            raise Wrong(f"'{name}' is another for the same inputs at other addresses")
+        self._right(case, one, first, again)
+        self._right(case, other, fresh)
+        changed = self._one_changed(case, one)
+        if changed is None:
+            self._outputs(configuration, case, one, 0)  # the engine's turns stay in step
+            return "no single element changes the answer by more than the allowed error"
+        self._right(case, changed, self._outputs(configuration, case, changed, 0))
+        return self._words()
+
+    def _one_changed(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        """The inputs with one element changed so that the old answer would be wrong."""
+        rng = np.random.default_rng(case.seed)
+        before = self._wanted(case, inputs)
+        others = drawn(self.task, case.sizes, "large", case.seed + 2)
+        for _ in range(CHANGES):
+            name = list(inputs)[int(rng.integers(len(inputs)))]
+            changed = {**inputs, name: inputs[name].copy()}
+            place = int(rng.integers(inputs[name].size))
+            changed[name].reshape(-1)[place] = others[name].reshape(-1)[place]
+            wanted = self.judge.wanted(case.sizes, changed, case.data)
+            if isinstance(wanted, Wanted) and self.judge.compare(wanted, before.values).share > 1:
+                return changed
+        return None
+
+    # One run
+
+    def _outputs(
+        self, configuration: Configuration, case: Case, inputs: Mapping[str, Array], number: int, *,
+        launches: int = 1, alias: Mapping[str, str] = NO_ALIAS, poison: int | None = None,
+    ) -> dict[str, Array]:  # fmt: skip
+        """Runs the kernel once on fresh memory; its outputs, after everything beside them was checked."""
+        byte = POISONS[number] if poison is None else poison
+        images = images_for(self.task, case.sizes, inputs, case.layout, byte)
+        self.runs += 1
+        ran = self.engine.run(configuration, case.sizes, images, launches=launches,
+                              seed=2 * case.seed + number, poison=byte, alias=alias)  # fmt: skip
+        self._judge_run(ran, configuration, case, images)
+        self._judge_memory(images, inputs, alias)
+        return {name: images[alias.get(name, name)].array.copy() for name in self.task.outputs}
+
+    def _judge_run(
+        self, ran: Ran, configuration: Configuration, case: Case, images: Mapping[str, Image]
+    ) -> None:
+        self._findings += ran.findings
+        self._undefined = ran.undefined
+        if ran.refused is not None:
+            raise Unverified(ran.refused)
+        if ran.failed is not None:
+            self._judge_failure(ran.failed, configuration, case, images)
+        if ran.touched_early:
+            raise Wrong(f"the launch function wrote to '{ran.touched_early[0]}' before the kernel ran")
+        if ran.findings:
+            more = f" (and {len(ran.findings) - 1} more)" if len(ran.findings) > 1 else ""
+            raise Wrong(f"{ran.findings[0]}{more}")
+        if ran.kernels is None:
+            self.uncounted = True
+        elif not ran.kernels:
+            raise Wrong("no kernel ran")
+        elif ran.declared is not None:
+            for name in ran.kernels:
+                if ran.declared not in name:
+                    raise Wrong(
+                        f"the kernel '{name}' ran; the launch declares '{ran.declared}' and nothing else"
+                    )
+
+    def _judge_failure(
+        self, failed: Failed, configuration: Configuration, case: Case, images: Mapping[str, Image]
+    ) -> None:
+        """A kernel that its front end or compiler refuses for a shape or layout of ours shows nothing;
+        anything else that fails is the kernel's fault (trust.md 14)."""
+        before = failed.stage in ("launch", "front end", "compile", "machine code")
+        if before and self.compiles is not None:
+            said = self.compiles(configuration, case.sizes, {name: one.spec for name, one in images.items()})
+            before, failed = said is not None, said or failed
+        ours = case.why not in self.task.workloads or case.layout != "row-major"
+        if before and not ours and self.compiles is not None:
+            own = self.task.workloads[case.why]
+            ours = self.compiles(configuration, own, self.task.arrays(own)) is None
+        if before and ours:
+            raise Unverified(f"does not compile: {failed.reason}")
+        raise Wrong(f"{failed.stage} failed: {failed.reason}")
+
+    def _judge_memory(
+        self, images: Mapping[str, Image], inputs: Mapping[str, Array], alias: Mapping[str, str]
+    ) -> None:
+        for name, image in images.items():
+            if (place := image.damaged()) is not None:
+                raise Wrong(f"wrote outside '{name}', {place} bytes from its first element")
+        for name in inputs:
+            if name not in alias.values() and images[name].content != inputs[name].tobytes():
+                raise Wrong(f"changed its input '{name}', which no output declares to take the place of")
+
+    # What is said of the outputs
+
+    def _same(
+        self, configuration: Configuration, case: Case, inputs: Mapping[str, Array],
+        first: Mapping[str, Array], second: Mapping[str, Array], alias: Mapping[str, str] = NO_ALIAS,
+    ) -> None:  # fmt: skip
+        """Bit-equality of two runs; where they differ, a third says what it depends on (trust.md 1, 11)."""
+        if not self.task.deterministic or not (name := _differing(first, second)):
+            return
+        third = self._outputs(configuration, case, inputs, 0, alias=alias, poison=POISONS[1])
+        why = "memory that nothing wrote" if _differing(first, third) else "the order of the blocks"
+        different = np.flatnonzero(_bits(first[name]) != _bits(second[name]))
+        index = tuple(int(i) for i in np.unravel_index(int(different[0]), first[name].shape))
+        raise Wrong(
+            f"'{name}' depends on {why}: {different.size} of {first[name].size} elements differ between two runs, "
+            f"the first at {index}{self._where_undefined() if why.startswith('memory') else ''}"
+        )
+
+    def _where_undefined(self) -> str:
+        loads = " and ".join(self._undefined)
+        return f"; the load at {loads} reaches outside its tensor and has no padding" if loads else ""
+
+    def _right(self, case: Case, inputs: Mapping[str, Array], *runs: Mapping[str, Array]) -> str:
+        wanted = self._wanted(case, inputs)
+        cut = self._cut(case)
+        for outputs in runs:
+            for name in outputs:
+                self._finite(name, outputs[name], wanted)
+            one = self.judge.compare(wanted, {n: _part(self.task, n, a, cut) for n, a in outputs.items()})
+            if self._error is None or one.share > self._error.share:
+                self._error = one
+            if not one.share <= 1:
+                raise Wrong(str(one))
+        return self._words() + (f"; {cut}" if cut.indices else "")
+
+    def _words(self) -> str:
+        assert self._error is not None
+        if self._error.allowed == 0:
+            return f"exact ({self._error.why})"
+        return f"{self._error.share:.0%} of the allowed error"
+
+    def _finite(self, name: str, out: Array, wanted: Wanted) -> None:
+        """Beyond the slices that are compared, each element must at least be a number."""
+        if out.size > wanted.values[name].size and not np.isfinite(out.astype(np.float64)).all():
+            raise Wrong(f"'{name}' is not finite everywhere, or not written")
+
+    def _cut(self, case: Case) -> verify.Slice:
+        return verify.pick_slice(self.task, case.sizes, np.random.default_rng(case.seed))
+
+    def _wanted(self, case: Case, inputs: Mapping[str, Array]) -> Wanted:
+        cut = self._cut(case)
+        part = {name: _part(self.task, name, array, cut) for name, array in inputs.items()}
+        wanted = self.judge.wanted(verify.sliced_dims(case.sizes, cut), part, case.data)
+        if isinstance(wanted, str):
+            raise Unverified(wanted)
+        return wanted
+
+
+def _bits(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+
+
+def _differing(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+    """The first output that is not the same bit for bit."""
+    return next((name for name in first if not np.array_equal(_bits(first[name]), _bits(second[name]))), None)
+
+
+def _part(task: Task, name: str, array: Array, cut: verify.Slice) -> Array:
+    for axis, indices in verify.axes_of(task.tensors[name].shape, cut).items():
+        array = array.take(indices, axis)
+    return array

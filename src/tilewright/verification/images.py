@@ -1,0 +1,148 @@
+"""The memory round a tensor: guards on all sides, between the rows of a view, and poison inside.
+
+An image is all that an engine needs to know of a tensor's memory, so that guards, poison, strides and
+misalignment are the same on every engine. The guards of inputs and outputs differ: a kernel that copies
+what lies beyond an input to what lies beyond an output must not go unseen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.task import ITEM_BYTES, ArraySpec, Dims, Task
+
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+
+ROW_MAJOR = "row-major"
+GUARD_BYTES = 1 << 12
+"""On each side. A multiple of `ALIGNMENT`."""
+ALIGNMENT = 256
+"""Bytes to which allocators on a GPU align."""
+SLICED_BY = 24
+"""Elements between the rows of a sliced view."""
+POISONS = (0xFF, 0x6B)
+"""What outputs hold before a run: NaN in every float format, and a large finite number (trust.md 1)."""
+OUTPUT_GUARD = 0x5A
+"""Differs from the poison by this pattern."""
+
+
+def storage(dtype: str) -> np.dtype[Any]:
+    """The NumPy dtype of a task's dtype name."""
+    return np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
+
+
+@dataclass
+class Image:
+    """A tensor within the bytes round it. ``strides`` are in elements, ``offset`` in bytes from the start
+    of ``raw``, which begins at an aligned address wherever an engine puts it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    raw: Bytes = field(repr=False)
+    guard: int = POISONS[0]
+
+    @property
+    def array(self) -> Array:
+        """The elements: a view of ``raw``."""
+        return self._view(self.raw)
+
+    @property
+    def spec(self) -> ArraySpec:
+        """What a launch function gets for it where there is no device."""
+        plain = self.strides == row_major(self.shape)
+        return ArraySpec(
+            self.name, self.shape, self.dtype, None if plain else self.strides, self.offset % ALIGNMENT
+        )
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the elements in index order."""
+        return np.ascontiguousarray(self.array).tobytes()
+
+    def guards_intact(self) -> bool:
+        """Whether nobody wrote outside the elements (trust.md 9)."""
+        return self.damaged() is None
+
+    def damaged(self) -> int | None:
+        """Bytes from the first element to the first byte outside that was written; None where there is none."""
+        changed = self.raw != self.guard
+        changed &= ~self._inside()
+        where = np.flatnonzero(changed)
+        return int(where[0]) - self.offset if where.size else None
+
+    def _inside(self) -> npt.NDArray[np.bool_]:
+        inside = np.zeros(self.raw.size, np.uint8)
+        self._view(inside).view(np.uint8 if self.itemsize == 1 else f"u{self.itemsize}")[...] = _ones(
+            self.itemsize
+        )
+        return inside.view(np.bool_)
+
+    @property
+    def itemsize(self) -> int:
+        return ITEM_BYTES[self.dtype]
+
+    def _view(self, raw: Bytes) -> Array:
+        steps = tuple(stride * self.itemsize for stride in self.strides)
+        return np.ndarray(self.shape, storage(self.dtype), raw.data, self.offset, steps)
+
+
+def _ones(itemsize: int) -> int:
+    return int.from_bytes(b"\x01" * itemsize, "little")
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """Strides in elements of a view. A tensor with one axis has no other axis to swap, and no rows."""
+    if layout == "transposed" and len(shape) > 1:
+        swapped = row_major((*shape[:-2], shape[-1], shape[-2]))
+        return (*swapped[:-2], swapped[-1], swapped[-2])
+    if layout == "sliced" and len(shape) > 1:
+        return row_major((*shape[:-1], shape[-1] + SLICED_BY))
+    return row_major(shape)
+
+
+def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Image:
+    """An image whose bytes are all ``guard``; ``shift`` bytes further from the start than needed."""
+    strides = strides_of(spec.shape, layout)
+    item = ITEM_BYTES[spec.dtype]
+    span = sum((extent - 1) * stride for extent, stride in zip(spec.shape, strides, strict=True)) + 1
+    offset = GUARD_BYTES + shift + (item if layout == "misaligned" else 0)
+    size = offset + (span if math.prod(spec.shape) else 0) * item + GUARD_BYTES
+    raw = np.full(-(-size // ALIGNMENT) * ALIGNMENT, guard, np.uint8)
+    return Image(spec.name, spec.dtype, spec.shape, strides, offset, raw, guard)
+
+
+def images_for(
+    task: Task, dims: Dims, inputs: Mapping[str, Array], layout: str, poison: int, *, shift: int = 0
+) -> dict[str, Image]:
+    """The images of all tensors: inputs filled, outputs poisoned, guards round all."""
+    images = {}
+    for name, spec in task.arrays(dims).items():
+        guard = poison if name in inputs else poison ^ OUTPUT_GUARD
+        images[name] = image_of(spec, layout, guard, shift=shift)
+        if name in inputs:
+            images[name].array[...] = inputs[name]
+        else:
+            fill(images[name], poison)
+    return images
+
+
+def fill(image: Image, poison: int) -> None:
+    """Makes every byte of the elements ``poison``."""
+    size = image.itemsize
+    image.array.view(f"u{size}")[...] = int.from_bytes(bytes([poison]) * size, "little")

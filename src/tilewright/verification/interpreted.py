@@ -1,0 +1,77 @@
+"""The engine that needs no GPU: the Tile IR interpreter on a task's launch.
+
+The launch function gets specifications of arrays, never the arrays, so nothing but the kernel can
+have computed what stands in the outputs (trust.md 15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.hardware import Board
+from tilewright.records import Configuration, Failed
+from tilewright.task import Dims, Task
+from tilewright.tileir.findings import Finding
+from tilewright.tileir.interpreter import run
+from tilewright.tileir.launching import Launcher
+from tilewright.tileir.memory import Memory
+from tilewright.tileir.registry import Unsupported
+from tilewright.verification.engine import NO_ALIAS, Ran
+from tilewright.verification.images import Image
+
+
+class InterpreterEngine:
+    """Runs a task's launches for an architecture; equal bytecode is read once."""
+
+    name = "interpreter"
+
+    def __init__(self, task: Task, board: Board) -> None:
+        self.task = task
+        self.launcher = Launcher(task, board)
+
+    def run(
+        self,
+        configuration: Configuration,
+        dims: Dims,
+        images: Mapping[str, Image],
+        *,
+        launches: int = 1,
+        seed: int = 0,
+        poison: int = 0xFF,
+        alias: Mapping[str, str] = NO_ALIAS,
+    ) -> Ran:
+        """As `engine.Engine.run`; every launch runs the blocks in another order, drawn with ``seed``."""
+        arrays = {name: images[alias.get(name, name)].spec for name in images}
+        runnable = self.launcher.runnable(configuration, dims, arrays)
+        if isinstance(runnable, Failed):
+            return Ran(failed=runnable)
+        findings: list[Finding] = []
+        undefined: dict[str, None] = {}
+        try:
+            for number in range(launches):
+                memory, addresses = self._placed(images, alias, poison, first=number == 0)
+                arguments, grid = runnable.bound(addresses), runnable.launch.grid
+                done = run(runnable.module, arguments, grid, memory, seed=seed + number, poison=poison)
+                findings += done.findings
+                undefined |= dict.fromkeys(map(str, done.undefined))
+        except Unsupported as refused:
+            return Ran(tuple(findings), refused=f"the interpreter does not run this: {refused}")
+        name = runnable.module.entry().name
+        return Ran(tuple(findings), kernels=(name,), declared=name, undefined=tuple(undefined))
+
+    def _placed(
+        self, images: Mapping[str, Image], alias: Mapping[str, str], poison: int, *, first: bool
+    ) -> tuple[Memory, dict[str, int]]:
+        """Memory anew for each launch, since launches follow one another and cannot race; only the first finds
+        the outputs unwritten."""
+        memory = Memory(poison=poison)
+        return memory, {
+            name: memory.allocate(
+                name, image.array, within=image.raw, written=name in self.task.inputs or not first
+            ).address
+            for name, image in images.items()
+            if name not in alias
+        }
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,43 @@
+"""A failing case made smaller while it still fails, as far as that is cheap."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.errors import TaskError
+from tilewright.verification import shapes
+from tilewright.verification.cases import Case
+from tilewright.verification.examining import Examiner, Result
+
+TRIES = 12
+SECONDS = 4.0
+
+
+def minimised(examiner: Examiner, failed: Result) -> Result:
+    """The smallest failing case that up to `TRIES` cases and `SECONDS` seconds of trying find."""
+    best, tried, until = failed, {str(failed.case)}, time.monotonic() + SECONDS
+    while len(tried) <= TRIES and time.monotonic() < until:
+        candidate = next((one for one in _simpler(examiner, best.case) if str(one) not in tried), None)
+        if candidate is None:
+            break
+        tried.add(str(candidate))
+        try:
+            result = examiner.examine(best.configuration, candidate)
+        except TaskError:
+            continue
+        if result.verdict == "incorrect":
+            best = result
+    return best
+
+
+def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
+    """One step each: friendlier data and memory first, since they say most, then half of a dimension."""
+    plain = Case(())
+    for name in ("run", "layout", "data"):
+        if getattr(case, name) != getattr(plain, name):
+            yield replace(case, **{name: getattr(plain, name)})
+    task = examiner.task
+    for dims in shapes.halved(task, case.sizes, shapes.shape_dims(task, case.sizes)):
+        yield replace(case, dims=tuple(dims.items()), why="smaller")

@@ -1,0 +1,131 @@
+"""The engine that runs kernels on a GPU: memory images through the worker process, which may die of them.
+
+The images travel as files. The worker gets no reference and no expected output, and what it writes
+back is judged here (trust.md 29, 30). A worker that crashed or hung is a `Failed`; the session
+starts another for the next run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.bench.channel import Message
+from tilewright.bench.session import Lost, Session
+from tilewright.loading import where_is
+from tilewright.records import Configuration, Failed
+from tilewright.task import Dims, Task
+from tilewright.verification.engine import NO_ALIAS, Ran
+from tilewright.verification.images import Image
+
+SILENCE_SECONDS = 60.0
+"""That a run may take: the first of a kernel may have to compile it."""
+
+
+PLACES = (0, 0, 1, 1)
+"""Where the images of successive runs lie: a run and the next are now at the same addresses, now at
+others, so that a result kept by pointer is found out (trust.md 20, 21; `examining` counts on it)."""
+
+
+class GpuEngine:
+    """Runs ``task`` on the GPU of a session, its own unless one is given.
+
+    ``addresses``: at which of `PLACES` to begin. ``kernels_why``: why the last run does not know its
+    kernels' names; empty where it does.
+    """
+
+    name = "gpu"
+
+    def __init__(
+        self,
+        task: Task,
+        session: Session | None = None,
+        *,
+        silence: float = SILENCE_SECONDS,
+        addresses: int = 0,
+    ) -> None:
+        self.task, self.silence = task, silence
+        self.session = session or Session(where_is(task))
+        self.kernels_why = ""
+        self._own_session = session is None
+        self._runs = addresses
+
+    def run(
+        self,
+        configuration: Configuration,
+        dims: Dims,
+        images: Mapping[str, Image],
+        *,
+        launches: int = 1,
+        seed: int = 0,
+        poison: int = 0xFF,
+        alias: Mapping[str, str] = NO_ALIAS,
+    ) -> Ran:
+        """As `engine.Engine.run`. The device orders the blocks, whatever ``seed`` is."""
+        del seed, poison  # the images hold the poison; nothing else is undefined here
+        place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
+        with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
+            request = request_of(self.task, configuration, dims, images, alias, Path(directory))
+            answer = self.session.ask(
+                request | {"launches": launches, "place": place, "profile": True}, silence=self.silence
+            )
+            if isinstance(answer, Lost):
+                return Ran(failed=Failed("launch", answer.reason))
+            if reason := read_back(request, images):
+                return Ran(failed=Failed("launch", reason))
+        self.kernels_why = str(answer["kernels_why"])
+        return Ran(
+            kernels=None if answer["kernels"] is None else tuple(answer["kernels"]),
+            declared=answer["declared"],
+            touched_early=tuple(answer["touched_early"]),
+        )
+
+    def close(self) -> None:
+        if self._own_session:
+            self.session.close(wait=False)
+
+
+def request_of(
+    task: Task,
+    configuration: Configuration,
+    dims: Dims,
+    images: Mapping[str, Image],
+    alias: Mapping[str, str],
+    directory: Path,
+) -> Message:
+    """What `bench.running.Images.run` needs, with the bytes of the images in files of ``directory``.
+
+    An output that shares an input's memory has no image of its own.
+    """
+    described: list[dict[str, Any]] = []
+    for number, (name, image) in enumerate(images.items()):
+        if name in alias:
+            continue
+        file = directory / f"{number}.raw"
+        image.raw.tofile(file)
+        described.append(
+            {"name": name, "dtype": image.dtype, "shape": list(image.shape), "strides": list(image.strides),
+             "offset": image.offset, "file": str(file)}
+        )  # fmt: skip
+    return {
+        "do": "run_images", "config": dict(configuration), "dims": dict(dims), "images": described,
+        "alias": dict(alias), "outputs": [name for name in task.outputs if name in images or name in alias],
+    }  # fmt: skip
+
+
+def read_back(request: Message, images: Mapping[str, Image]) -> str:
+    """Puts the files' bytes into the images; a reason, and nothing changed, where the bytes are not there."""
+    read = {}
+    for one in request["images"]:
+        image, file = images[one["name"]], Path(one["file"])
+        raw = np.fromfile(file, np.uint8) if file.is_file() else np.empty(0, np.uint8)
+        if raw.size != image.raw.size:
+            return f"the worker process left {raw.size} bytes for '{one['name']}', not {image.raw.size}"
+        read[one["name"]] = raw
+    for name, raw in read.items():
+        images[name].raw[:] = raw
+    return ""

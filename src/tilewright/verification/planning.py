@@ -1,0 +1,120 @@
+"""Which cases a check runs, the most telling first: when time runs out, the rest is named as unverified.
+
+Every workload, reduced, on its declared data; on one shape that is as hard as it gets every kind of
+data, every layout and every way to run; then edges and hidden draws of all dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from tilewright.records import Configuration, Value, Workload
+from tilewright.task import Dims, Task
+from tilewright.verification import shapes
+from tilewright.verification.cases import Case
+from tilewright.verification.data import KINDS, SPECIAL, is_whole
+from tilewright.verification.shapes import Limit
+
+HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)
+"""Of one case among many on one shape."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    configuration: Configuration
+    case: Case
+    rank: int
+    covers: tuple[str, ...] = ()
+    """Workloads that this case stands for: it must be correct."""
+
+
+def plan(
+    task: Task,
+    configurations: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    seed: int,
+    *,
+    own_shapes: bool = False,
+    quick: bool = False,
+) -> list[Planned]:
+    """The cases of all ``configurations``, the most telling first.
+
+    own_shapes: also the workloads as they are, for an engine that can afford them.
+    quick: only reduced workloads and small integers.
+    """
+    planned: dict[tuple[Configuration, str], Planned] = {}
+    for configuration in configurations:
+        cases = list(_reduced(task, configuration, workloads, seed))
+        hard = list(_hard(task, configuration, workloads, seed))
+        cases += [one for one in hard if one.case.data == "small integers"] if quick else hard
+        if not quick:
+            cases += _shapes(task, configuration, workloads, seed)
+        if own_shapes:
+            cases += [Planned(configuration, _case(w.dims, seed, w.name), 1, (w.name,)) for w in workloads]
+        for one in cases:
+            key = (configuration, str(one.case))
+            before = planned.get(key)
+            if before is not None:
+                one = replace(before, covers=tuple(dict.fromkeys((*before.covers, *one.covers))))
+            planned[key] = one
+    return sorted(planned.values(), key=lambda one: one.rank)
+
+
+def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Case:
+    return replace(Case(tuple(dims.items()), seed=seed, why=why), **changes)  # type: ignore[arg-type]
+
+
+def _reduced(
+    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
+) -> Iterator[Planned]:
+    for workload in workloads:
+        tiles = shapes.moduli(task, configuration, workload.dims)
+        dims = shapes.reduced(task, workload.dims, tiles)
+        yield Planned(configuration, _case(dims, seed, workload.name), 0, (workload.name,))
+
+
+def _hard(
+    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
+) -> Iterator[Planned]:
+    """One shape for all data: that of the workload with the most ragged dimensions."""
+    workload = max(workloads, key=partial(_raggedness, task, configuration))
+    tiles = shapes.moduli(task, configuration, workload.dims)
+    dims = shapes.reduced(task, workload.dims, tiles, HOSTILE)
+    for kind in KINDS:
+        if kind not in SPECIAL or task.special_values:
+            rank = 1 if kind == "small integers" else 3
+            yield Planned(configuration, _case(dims, seed, workload.name, data=kind), rank)
+    for layout in task.layouts:
+        yield Planned(configuration, _case(dims, seed, workload.name, layout=layout), 2)
+    if any(output.in_place_of for output in task.outputs.values()):
+        yield Planned(configuration, _case(dims, seed, workload.name, run="in place"), 1, (workload.name,))
+    yield Planned(configuration, _case(dims, seed, workload.name, run="relaunched"), 2)
+    if not all(is_whole(spec.dtype) for spec in task.inputs.values()):
+        yield Planned(configuration, _case(dims, seed, workload.name, run="caches"), 2)
+
+
+def _raggedness(task: Task, configuration: Configuration, workload: Workload) -> int:
+    tiles = shapes.moduli(task, configuration, workload.dims)
+    return sum(shapes.extent(workload.dims, name) % one.least != 0 for name, one in tiles.items())
+
+
+def _shapes(
+    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
+) -> Iterator[Planned]:
+    """Edges and hidden draws about the smallest reduced shape, for each choice of the other dimensions."""
+    rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
+    for workload in workloads:
+        tiles = shapes.moduli(task, configuration, workload.dims)
+        flags = tuple((name, value) for name, value in workload.dims.items() if name not in tiles)
+        if flags in seen:
+            continue
+        seen.add(flags)
+        dims: Dims = shapes.reduced(task, workload.dims, tiles, HOSTILE, most=1)
+        for changed in shapes.edges(task, dims, tiles):
+            yield Planned(configuration, _case(changed, seed, "edge"), 4)
+        for changed in shapes.hidden(task, dims, tiles, rng):
+            yield Planned(configuration, _case(changed, seed, "hidden"), 4)

@@ -1,0 +1,229 @@
+"""NVIDIA's compute-sanitizer on a case, where it is installed: memcheck, racecheck and initcheck (trust.md 9, 11).
+
+It watches what the machine code really does, but only whole allocations, one launch and shared memory
+races; the interpreter's sanitizer watches elements and blocks. What it prints is read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.languages import child
+from tilewright.loading import where_is
+from tilewright.records import Configuration
+from tilewright.task import Dims, Task
+from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
+from tilewright.tileir.tree import Location
+from tilewright.verification.images import Image
+from tilewright.verification.on_gpu import request_of
+
+TOOLS = ("memcheck", "racecheck", "initcheck")
+ABSENT = "compute-sanitizer is not on this machine"
+SECONDS = 180.0
+"""That one tool may take; starting torch under it takes most of that."""
+PRINTED = 1000
+"""Errors that a tool describes; it counts all."""
+PADDING = 4096
+"""Bytes that memcheck puts after each allocation, lest the next begin where this one ends."""
+
+Places = Mapping[str, tuple[int, int]]
+"""Of each tensor the address of the first element and the bytes that it spans."""
+
+
+@dataclass(frozen=True)
+class Sanitized:
+    """What one tool says of a case; with a ``reason`` it says nothing, and the case is unverified by it."""
+
+    tool: str
+    findings: tuple[Finding, ...] = ()
+    reason: str | None = None
+
+
+def find() -> Path | None:
+    """On PATH, or in a CUDA toolkit's bin."""
+    if on_path := shutil.which("compute-sanitizer"):
+        return Path(on_path)
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    paths = (Path(home) / "bin" / "compute-sanitizer" for home in homes if home)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def sanitize(
+    task: Task,
+    configuration: Configuration,
+    dims: Dims,
+    images: Mapping[str, Image],
+    *,
+    tools: Sequence[str] = TOOLS,
+    seconds: float = SECONDS,
+) -> tuple[Sanitized, ...]:
+    """Runs the case once under each tool, in a child process; the images stay as they are."""
+    program = find()
+    if program is None:
+        return tuple(Sanitized(tool, reason=ABSENT) for tool in tools)
+    with tempfile.TemporaryDirectory(prefix="tilewright-sanitizer-") as directory:
+        folder = Path(directory)
+        request = request_of(task, configuration, dims, images, {}, folder) | {
+            "task": where_is(task), "addresses": str(folder / "addresses.json"), "exact": True, "launches": 1,
+            "place": 0, "profile": False, "fresh": list(task.outputs),
+        }  # fmt: skip
+        (folder / "request.json").write_text(json.dumps(request))
+        return tuple(_under(tool, program, folder, seconds) for tool in tools)
+
+
+def command(program: Path, tool: str, folder: Path) -> list[str]:
+    """API errors are not reported: torch and cuTile ask the driver questions that it may answer with no."""
+    options = ["--tool", tool, "--log-file", str(folder / f"{tool}.log"), "--print-limit", str(PRINTED)]
+    options += ["--target-processes", "application-only"]  # not the compiler that a launch may start
+    if tool == "memcheck":
+        options += ["--report-api-errors", "no", "--padding", str(PADDING)]
+    return [
+        str(program),
+        *options,
+        sys.executable,
+        "-m",
+        "tilewright.bench.once",
+        str(folder / "request.json"),
+    ]
+
+
+def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
+    log, addresses = folder / f"{tool}.log", folder / "addresses.json"
+    addresses.unlink(missing_ok=True)
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    try:
+        done = child.run(command(program, tool, folder), environment, seconds)
+    except OSError as error:
+        return Sanitized(tool, reason=f"{program} does not start: {error.strerror}")
+    if done is None:
+        return Sanitized(tool, reason=f"{tool} took longer than {seconds:g} s")
+    if not addresses.exists():
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
+        said = first_complaint(log.read_text()) if log.exists() else ""
+        return Sanitized(
+            tool, reason=f"under {tool} the case did not get to its launch: {said or last.strip()}"
+        )
+    places = {
+        name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()
+    }
+    return read(tool, log.read_text() if log.exists() else "", places)
+
+
+MARK = "========="
+_INVALID = re.compile(r"Invalid (?P<space>__\w+__) (?P<access>\w+) of size (?P<size>[\d,]+) bytes")
+_UNWRITTEN = re.compile(r"Uninitialized (?P<space>__\w+__) memory read of size (?P<size>[\d,]+)")
+_RACE = re.compile(r"Race reported between (?P<first>\w+) access at (?P<place>.*)")
+_HAZARD = re.compile(r"Potential (?P<kind>RAW|WAR|WAW) hazard detected at (?P<space>__\w+__)")
+_SOURCE = re.compile(r"(?P<file>[^\s:()]+):(?P<line>\d+)\b")
+_KERNEL = re.compile(r"(?:^|\s)at (?:0x[0-9a-f]+ in )?(?P<kernel>[A-Za-z_]\w*)(?=[(+<]|\s|$)")
+_BLOCK = re.compile(r"in block \((\d+),\s*(\d+),\s*(\d+)\)")
+_ADDRESS = re.compile(r"Address (0x[0-9a-f]+)")
+_SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
+
+
+def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
+    """The findings in what a tool printed. ``places``: for the names of the tensors that addresses are near.
+
+    A log without a summary, or with errors that are not understood, is a reason, not a clean bill.
+    """
+    counted = [int(count) for count in _SUMMARY.findall(log)]
+    if not counted:
+        return Sanitized(
+            tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}"
+        )
+    findings = Findings()
+    for lines in _reports(log):
+        finding = _finding(tool, lines, places or {})
+        if finding is not None:
+            findings.add(finding)
+    if sum(counted) and not len(findings):
+        said = first_complaint(log)
+        return Sanitized(tool, reason=f"{tool} counts {sum(counted)} errors, none of them understood: {said}")
+    return Sanitized(tool, tuple(findings))
+
+
+def first_complaint(log: str) -> str:
+    """The first line of a log that says something."""
+    said = (line.removeprefix(MARK).strip() for line in log.splitlines())
+    return next((line for line in said if line and not line.startswith("COMPUTE-SANITIZER")), "")
+
+
+def _reports(log: str) -> Iterator[list[str]]:
+    """The lines of one error each: its headline is indented by one space, the rest by more."""
+    lines: list[str] = []
+    for line in log.splitlines():
+        if not line.startswith(MARK):
+            continue
+        text = line.removeprefix(MARK)
+        if len(text) - len(text.lstrip()) <= 1:
+            if lines:
+                yield lines
+            lines = []
+        if text.strip():
+            lines.append(text.strip())
+    if lines:
+        yield lines
+
+
+def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
+    headline, whole = lines[0], " ".join(lines)
+    address = _ADDRESS.search(whole)
+    near = _near(int(address[1], 16), places) if address else None
+    if found := _INVALID.search(headline):
+        kind = MISALIGNED if "misaligned" in whole else OUT_OF_BOUNDS
+        what = f"{found['access']} of {found['size']} bytes of {_space(found['space'])}"
+    elif found := _UNWRITTEN.search(headline):
+        kind, what = UNINITIALISED, f"read of {found['size']} bytes of {_space(found['space'])}"
+    elif found := _RACE.search(headline):
+        kind, other = RACE, re.search(r"and (\w+) access at", whole)
+        what = f"{found['first'].lower()} and {other[1].lower() if other else 'another'} of shared memory"
+    elif found := _HAZARD.search(headline):
+        kind, what = RACE, f"{found['kind']} hazard in {_space(found['space'])}"
+    else:
+        return None
+    kernel = _KERNEL.search(whole)
+    by = f" by {kernel['kernel']}" if kernel else ""
+    where = f", {near[1]}" if near else ""
+    block = _BLOCK.search(whole)
+    return Finding(
+        kind, f"{what}{by}{where} ({tool})", _location(lines),
+        (int(block[1]), int(block[2]), int(block[3])) if block else None, near[0] if near else None,
+    )  # fmt: skip
+
+
+def _space(name: str) -> str:
+    return f"{name.strip('_')} memory"
+
+
+def _location(lines: Sequence[str]) -> Location | None:
+    """The first place in the source that an error names, where the cubin says."""
+    for line in lines:
+        if " at " in f" {line}" and (found := _SOURCE.search(line)):
+            return Location(found["file"], int(found["line"]))
+    return None
+
+
+def _near(address: int, places: Places) -> tuple[str, str] | None:
+    """The tensor that an address is in or nearest to, and where from it."""
+
+    def distance(place: tuple[int, int]) -> int:
+        first, size = place
+        return max(first - address, address - (first + size - 1), 0)
+
+    if not places:
+        return None
+    name = min(places, key=lambda one: distance(places[one]))
+    first, size = places[name]
+    if address < first:
+        return name, f"{first - address} bytes before '{name}'"
+    if address >= first + size:
+        return name, f"{address - first - size} bytes after '{name}'"
+    return name, f"at byte {address - first} of '{name}'"

@@ -1,0 +1,161 @@
+"""What a trusted implementation makes of the same inputs: the yardstick of the allowed error (trust.md 4).
+
+`Trusted` asks the task's own `trusted`, in a process that has torch. Where that is not to be had,
+`yardstick` is the reference itself in single precision: its error is what rounding costs, without
+what an actual implementation adds, so it allows less rather than more.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.bench.channel import Message
+from tilewright.bench.session import Lost, Session
+from tilewright.errors import MachineError, NoGpu, TaskError
+from tilewright.loading import where_is
+from tilewright.task import Dims, Task, call_by_name
+from tilewright.verification.data import is_whole, rounded
+from tilewright.verification.images import storage
+
+Array = npt.NDArray[Any]
+
+COMMAND = (sys.executable, "-m", "tilewright.bench.trusted_worker")
+SECONDS = 120.0
+"""That the trusted implementation may take for one case, on a CPU."""
+DOUBLE_OVER_SINGLE = 2.0**-29
+"""Unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴."""
+
+
+class Trusted:
+    """A task's trusted implementation in a child process, which starts at once and imports torch meanwhile."""
+
+    def __init__(self, task: Task, device: str = "cpu") -> None:
+        self.task, self.device = task, device
+        self._session: Session | None = None
+        self._unavailable = ""
+        if task.trusted is None:
+            self._unavailable = f"task '{task.name}' names no trusted implementation"
+            return
+        try:
+            self._session = Session(where_is(task), COMMAND)
+        except (TaskError, OSError) as error:
+            self._unavailable = str(error)
+
+    def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
+        """The outputs in the dtypes that the task declares, or why there are none. ``inputs``: in theirs."""
+        if self._session is None:
+            return self._unavailable
+        with tempfile.TemporaryDirectory(prefix="tilewright-trusted-") as directory:
+            request = self._request(dims, inputs, Path(directory))
+            try:
+                answer = self._session.ask(request, silence=SECONDS)
+            except NoGpu:
+                return self._gone("torch is not installed")
+            except (TaskError, MachineError) as error:
+                return self._gone(str(error))
+            if isinstance(answer, Lost):
+                return f"trusted of task '{self.task.name}' failed: {answer.reason}"
+            expected = self.task.arrays(dims)
+            return {
+                name: np.fromfile(file, storage(expected[name].dtype)).reshape(expected[name].shape)
+                for name, file in request["files"].items()
+            }
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close(wait=False)
+            self._gone("closed")
+
+    def _gone(self, reason: str) -> str:
+        """The same answer from now on, without starting a process that cannot serve."""
+        if self._session is not None:
+            self._session.close(wait=False)
+        self._session, self._unavailable = None, reason
+        return reason
+
+    def _request(self, dims: Dims, inputs: Mapping[str, Array], directory: Path) -> Message:
+        described = []
+        for number, (name, array) in enumerate(inputs.items()):
+            file = directory / f"input{number}"
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
+            described.append(
+                {
+                    "name": name,
+                    "dtype": self.task.tensors[name].dtype,
+                    "shape": list(array.shape),
+                    "file": str(file),
+                }
+            )
+        files = {name: str(directory / f"output{number}") for number, name in enumerate(self.task.outputs)}
+        return {"dims": dict(dims), "inputs": described, "files": files, "device": self.device}
+
+
+def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
+    """The reference in float32 on the same inputs, rounded to the outputs' dtypes; or why it has none.
+
+    Inputs are first rounded to the arithmetic that the task declares, where that is coarser than they
+    are. Whole numbers stay in float64, which holds them. An output in float64 is the float64 reference plus
+    the error of the one in float32, scaled to float64's roundoff: the same sum in the same order.
+    """
+    single = _evaluated(task, dims, _coarsened(task, inputs), np.float32)
+    if isinstance(single, str):
+        return single
+    found = {}
+    double: dict[str, Array] | str | None = None
+    for name, spec in task.outputs.items():
+        value = single[name]
+        if spec.dtype == "float64":
+            double = double or _evaluated(task, dims, inputs, np.float64)
+            if isinstance(double, str):
+                return double
+            value = double[name] + (value.astype(np.float64) - double[name]) * DOUBLE_OVER_SINGLE
+        with np.errstate(over="ignore", invalid="ignore"):
+            found[name] = value.astype(storage(spec.dtype))
+    return found
+
+
+def _coarsened(task: Task, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The inputs as the declared arithmetic takes them."""
+    if task.precision is None:
+        return dict(inputs)
+    return {
+        name: array if is_whole(task.tensors[name].dtype) else to_precision(array, task.precision)
+        for name, array in inputs.items()
+    }
+
+
+def to_precision(array: Array, precision: str) -> Array:
+    """To nearest, ties to even, kept in float32; tf32 is float32 with 10 bits of mantissa."""
+    if precision != "tf32":
+        return rounded(array, precision).astype(np.float32)
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    nearest = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(array), nearest.view(np.float32), array).astype(np.float32)
+
+
+def _evaluated(
+    task: Task, dims: Dims, inputs: Mapping[str, Array], precision: type[np.floating[Any]]
+) -> dict[str, Array] | str:
+    """The reference's outputs by name, on inputs of ``precision``."""
+    what = f"reference of task '{task.name}'"
+    cast: Callable[[str], type[np.floating[Any]]] = lambda name: (  # noqa: E731
+        np.float64 if is_whole(task.tensors[name].dtype) else precision
+    )
+    offered = {**dims, **{name: np.asarray(array).astype(cast(name)) for name, array in inputs.items()}}
+    try:
+        with np.errstate(all="ignore"):
+            result = call_by_name(task.reference, offered, what)
+            results = result if isinstance(result, tuple) else (result,)
+            arrays = [np.asarray(one) for one in results]
+    except Exception as error:  # the task's own code, which was written for float64
+        return f"{what} in {precision.__name__}: {type(error).__name__}: {error}"
+    if len(arrays) != len(task.outputs):
+        return f"{what} returned {len(arrays)} arrays for the outputs {', '.join(task.outputs)}"
+    return dict(zip(task.outputs, arrays, strict=True))

@@ -1,0 +1,107 @@
+"""Checks on a GPU: the examples and the honest kernels are correct, every cheat is caught for the right reason."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tilewright.compile import Unit, launch_of
+from tilewright.hardware import board_for_gpu
+from tilewright.languages import language_of
+from tilewright.loading import load_task
+from tilewright.records import Failed, Workload
+from tilewright.task import Task
+from tilewright.verification.checking import Verdict, check
+from tilewright.verification.on_gpu import GpuEngine
+from tilewright.verification.trusted import Trusted
+
+HERE = Path(__file__).parent
+EXAMPLES = sorted((HERE.parent.parent / "examples").glob("*.py"))
+EXPLOITS = HERE.parent / "exploits"
+
+
+def module_of(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"on_gpu_{name}", EXPLOITS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+CHEATS = module_of("tasks").CATALOGUE
+HONEST = module_of("honest").HONEST
+SEEN = [name for name, cheat in CHEATS.items() if "gpu" in cheat.engines]
+
+
+def compiles(task: Task) -> Any:
+    """Tells a crash from a compiler error: by the compiler itself, for the GPU that is here."""
+    from tilewright.bench.gpu import detect
+
+    gpu = detect()
+    assert gpu is not None
+    board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+
+    def said(configuration: Any, dims: Any, arrays: Any) -> Failed | None:
+        unit = Unit(Workload("asked for", dims), configuration, board)
+        try:
+            launch, hints = launch_of(task, unit)
+        except Exception as error:  # the launch function's own
+            return Failed("launch", str(error))
+        language = language_of(launch.kernel)
+        lowered = language.lower(launch, hints, configuration, board.arch)
+        if isinstance(lowered, Failed):
+            return lowered
+        built = language.assemble(lowered, 60.0)
+        return built if isinstance(built, Failed) else None
+
+    return said
+
+
+def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verdict:
+    engine = GpuEngine(task, silence=30.0)
+    yardstick = Trusted(task, "cuda") if trusted and task.trusted is not None else None
+    try:
+        return check(task, engine, trusted=yardstick, compiles=compiles(task), seconds=seconds)
+    finally:
+        engine.close()
+        if yardstick is not None:
+            yardstick.close()
+
+
+def said(verdict: Verdict) -> str:
+    reasons = [
+        verdict.reason,
+        *(result.reason for result in verdict.results if result.verdict == "incorrect"),
+    ]
+    return "\n".join([*reasons, *map(str, verdict.findings)])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_correct(example: Path) -> None:
+    verdict = checked(load_task(str(example)), trusted=True, seconds=40.0)
+    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.engine == "gpu"
+    assert not [one for one in verdict.unverified if "trust 15" in one], "the profiler names the kernels"
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_a_cheat_is_caught(name: str) -> None:
+    """Items 1 to 15, 20 and 21 of trust.md; `CATALOGUE` says which."""
+    cheat = CHEATS[name]
+    verdict = checked(load_task(f"{EXPLOITS / 'tasks.py'}:{name}"), seconds=20.0)  # a crash costs a worker
+    assert verdict.verdict == "incorrect", verdict.reason
+    assert re.search(cheat.words, said(verdict)), said(verdict)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_kernel_is_not(name: str) -> None:
+    verdict = checked(load_task(f"{EXPLOITS / 'honest.py'}:{name}"))
+    assert verdict.verdict == "correct", verdict.reason
+    assert not [one for one in verdict.unverified if "not applicable" not in one], verdict.unverified

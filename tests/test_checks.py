@@ -1,0 +1,54 @@
+"""What `checks` adds to a verdict: the engine of the machine, and the names of other tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tilewright import checks
+from tilewright.errors import NoGpu, UnknownChoice
+from tilewright.search.space import Space
+from tilewright.task import Output, Task, Tensor
+from tilewright.testing.functions import FunctionEngine
+from tilewright.verification.checking import Verdict, check
+
+
+def task() -> Task:
+    return Task(
+        name="twice",
+        tensors={"x": Tensor(("N",), "float32"), "y": Output(("N",), "float32")},
+        reference=lambda x: 2 * x,
+        launch=lambda x: None,  # type: ignore[arg-type,return-value]
+        flops=lambda N: N,
+        space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
+        workloads={"only": {"N": 1000}},
+    )
+
+
+@pytest.fixture
+def verdict() -> Verdict:
+    engine = FunctionEngine(task(), lambda run: run["y"].__setitem__(..., 2 * run["x"]))
+    return check(task(), engine, quick=True)
+
+
+def test_the_engine_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hopper:
+        arch = "sm_90"
+
+    monkeypatch.setattr(checks, "detect", lambda: Hopper)
+    assert checks.engine_name(None) == "gpu"
+    assert checks.engine_name("interpreter") == "interpreter"
+    monkeypatch.setattr(checks, "detect", lambda: None)
+    assert checks.engine_name(None) == "interpreter"
+    with pytest.raises(NoGpu, match="interpreter needs none"):
+        checks.engine_name("gpu")
+    with pytest.raises(UnknownChoice, match="known: interpreter, gpu"):
+        checks.engine_name("tpu")
+
+
+def test_another_task_of_the_same_file(verdict: Verdict, tmp_path: Any) -> None:
+    file = tmp_path / "ops.py"
+    file.touch()
+    assert checks.beside(f"{file}:other", verdict) == f"{file}:twice"
+    assert checks.beside(str(file), verdict) == f"{file}:twice"

@@ -1,0 +1,124 @@
+"""The parent's side of running on a GPU, with a stand-in for the session: what is sent, and what a loss becomes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.bench.session import Lost
+from tilewright.records import Configuration
+from tilewright.search.space import Space
+from tilewright.task import Output, Task, Tensor
+from tilewright.verification.images import images_for
+from tilewright.verification.on_gpu import GpuEngine
+
+CONFIG = Configuration.of({"TILE": 16})
+DIMS = {"N": 9}
+TASK = Task(
+    name="double",
+    tensors={"x": Tensor(("N",), "float32"), "y": Output(("N",), "float32", in_place_of="x")},
+    reference=lambda x: 2 * x,
+    launch=lambda x: None,  # type: ignore[arg-type,return-value]
+    flops=lambda N: N,
+    space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
+    workloads={"only": DIMS},
+)
+ANSWER = {"touched_early": [], "kernels": ["double_Kt1"], "kernels_why": "", "declared": "double"}
+
+
+class Scripted:
+    """Answers as the worker would, after doubling the bytes' floats where it runs."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, request: dict[str, Any], *, silence: float) -> Any:
+        self.asked.append(json.loads(json.dumps(request)) | {"silence": silence})
+        answer = self.answers.pop(0)
+        if isinstance(answer, dict):
+            for one in request["images"]:
+                raw = np.fromfile(one["file"], np.uint8)
+                raw[one["offset"] : one["offset"] + 4] = 7
+                raw.tofile(one["file"])
+            if answer.get("spoil"):
+                Path(request["images"][0]["file"]).unlink()
+        return answer
+
+    def close(self, wait: bool = True) -> None:
+        raise AssertionError("a session that was lent is not closed")
+
+
+def engine(*answers: Any, **more: Any) -> tuple[GpuEngine, Scripted]:
+    session = Scripted(*answers)
+    return GpuEngine(TASK, session, **more), session  # type: ignore[arg-type]
+
+
+def images() -> Any:
+    return images_for(TASK, DIMS, {"x": np.ones(9, np.float32)}, "row-major", 0xFF)
+
+
+def test_the_bytes_that_come_back_are_in_the_images() -> None:
+    gpu, session = engine(ANSWER)
+    one = images()
+    ran = gpu.run(CONFIG, DIMS, one, launches=3)
+    assert (ran.failed, ran.kernels, ran.declared, ran.touched_early) == (None, ("double_Kt1",), "double", ())
+    assert one["y"].array.view(np.uint8)[:4].tolist() == [7, 7, 7, 7]
+    request = session.asked[0]
+    assert (request["do"], request["launches"], request["outputs"]) == ("run_images", 3, ["y"])
+    assert [image["name"] for image in request["images"]] == ["x", "y"]
+    assert not Path(request["images"][0]["file"]).exists(), "the files are gone after the run"
+
+
+def test_an_output_in_place_has_no_image_of_its_own() -> None:
+    gpu, session = engine(ANSWER)
+    one = images()
+    poisoned = one["y"].raw.copy()
+    gpu.run(CONFIG, DIMS, one, alias={"y": "x"})
+    assert [image["name"] for image in session.asked[0]["images"]] == ["x"]
+    assert session.asked[0]["alias"] == {"y": "x"} and session.asked[0]["outputs"] == ["y"]
+    assert np.array_equal(one["y"].raw, poisoned)
+
+
+def test_a_lost_worker_is_the_kernels_failure() -> None:
+    """trust.md 14, 29."""
+    gpu, _ = engine(Lost("CUDA error: an illegal memory access was encountered"), ANSWER)
+    one = images()
+    before = one["y"].raw.copy()
+    ran = gpu.run(CONFIG, DIMS, one)
+    assert ran.failed is not None and (ran.failed.stage, "illegal memory" in ran.failed.reason) == (
+        "launch",
+        True,
+    )
+    assert np.array_equal(one["y"].raw, before)
+    assert gpu.run(CONFIG, DIMS, one).failed is None, "the next run has another worker"
+
+
+def test_bytes_that_are_missing_fail_the_run() -> None:
+    gpu, _ = engine(ANSWER | {"spoil": True})
+    ran = gpu.run(CONFIG, DIMS, images())
+    assert ran.failed is not None and "left 0 bytes for 'x'" in ran.failed.reason
+
+
+@pytest.mark.parametrize("addresses", [0, 1])
+def test_successive_runs_are_at_the_same_addresses_and_at_others(addresses: int) -> None:
+    """trust.md 20: `examining` takes contents A, then B there, A elsewhere, a changed A there."""
+    gpu, session = engine(*[ANSWER] * 4, addresses=addresses)
+    for _ in range(4):
+        gpu.run(CONFIG, DIMS, images())
+    places = [request["place"] for request in session.asked]
+    assert places == ([0, 0, 1, 1] if addresses == 0 else [0, 1, 1, 0])
+
+
+def test_names_that_are_not_known_say_why() -> None:
+    gpu, _ = engine(ANSWER | {"kernels": None, "kernels_why": "torch.profiler does not start: no CUPTI"})
+    assert gpu.run(CONFIG, DIMS, images()).kernels is None
+    assert "no CUPTI" in gpu.kernels_why
+
+
+def test_a_session_that_was_lent_is_left_open() -> None:
+    engine()[0].close()
