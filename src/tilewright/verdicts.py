@@ -21,6 +21,10 @@ SECONDS = 10.0
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 
 
+class Closed(Exception):
+    """Nobody waits for the verdict any more."""
+
+
 class Verdicts:
     """What the interpreter says of a task's candidates, asked once for each that computes something else."""
 
@@ -28,6 +32,7 @@ class Verdicts:
         self.task, self.board, self.seed = task, board, seed
         self._engine = InterpreterEngine(task, board)
         self._trusted: Trusted | None = None
+        self._closed = False
         self._known: dict[tuple[str, tuple[int, ...], Configuration], Checked] = {}
 
     def of(self, workload: Workload, configuration: Configuration) -> Checked:
@@ -40,6 +45,8 @@ class Verdicts:
         return self._known[key]
 
     def close(self) -> None:
+        """A check that still runs in another thread ends with its next case."""
+        self._closed = True
         self._engine.close()
         if self._trusted is not None:
             self._trusted.close()
@@ -56,8 +63,13 @@ class Verdicts:
             trusted=self._trusted,
             quick=True,
             seconds=SECONDS,
+            progress=self._go_on,
         )
         return _checked(verdict)
+
+    def _go_on(self, *progress: object) -> None:
+        if self._closed:
+            raise Closed
 
     def _without_hints(self, configuration: Configuration) -> Configuration:
         hints = self.task.space.hints

@@ -6,6 +6,9 @@ the same in NumPy. Nothing here is shared with the interpreter. Types, all of 8 
     i f h   tiles of int32, float32, bfloat16        m   a tile of truth values
     s       a scalar int32                           c   a truth value
     w       a scalar that no loaded number decides   j   a tile of indices that no loaded number decides
+
+cuTile's front end makes one ``fma`` of a product and a sum, across statements. So products of floats here are exact
+in their type: by powers of two, or in float32 of bfloat16.
 """
 
 from __future__ import annotations
@@ -87,11 +90,13 @@ def _sum(a: Any, **axes: Any) -> Any:
     return np.sum(a, dtype=a.dtype, **axes)
 
 
-def _arithmetic(kind: str, other: str) -> list[Form]:
-    steps = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+STEPS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def _arithmetic(kind: str, other: str, signs: str = "+-*") -> list[Form]:
     return [
-        Form(kind, kind + other, f"({{}} {sign} {{}})", lambda e, a, b, step=step: step(a, b))
-        for sign, step in steps.items()
+        Form(kind, kind + other, f"({{}} {sign} {{}})", lambda e, a, b, step=STEPS[sign]: step(a, b))
+        for sign in signs
     ]
 
 
@@ -114,7 +119,7 @@ def _of_any_tile(kind: str) -> list[Form]:
             kind, kind, "ct.permute({}.reshape((2, 2, 2)), (1, 2, 0)).reshape((8,))",
             lambda e, a: a.reshape(2, 2, 2).transpose(1, 2, 0).reshape(SIZE),
         ),
-        *_arithmetic(kind, kind),
+        *_arithmetic(kind, kind, "+-*" if kind == "i" else "+-"),
     ]  # fmt: skip
 
 
@@ -142,7 +147,8 @@ _FOLDED = "ct.broadcast_to(ct.{}({{}}.reshape((2, 4)), axis={}, keepdims=True), 
 FORMS = [
     *_of_any_tile("i"), *_of_any_tile("f"), *_of_any_tile("h"),
     *_arithmetic("i", "k"), *_arithmetic("i", "s"), *_divided("i"),
-    *_arithmetic("f", "q"), *_arithmetic("w", "k"), *_arithmetic("w", "w"), *_divided("w"),
+    *_arithmetic("f", "q", "+-"), *_arithmetic("f", "p", "*"),
+    *_arithmetic("w", "k"), *_arithmetic("w", "w"), *_divided("w"),
     *_arithmetic("s", "k"), *_arithmetic("s", "s"), *_divided("s"),
     Form("i", "ii", "({} & {})", lambda e, a, b: a & b),
     Form("i", "ii", "({} ^ {})", lambda e, a, b: a ^ b),
@@ -162,6 +168,8 @@ FORMS = [
     Form("f", "i", "ct.broadcast_to(ct.sum(ct.astype({} % 16, ct.float32)), (8,))",
          lambda e, a: np.broadcast_to(_sum((a % 16).astype(np.float32)), SIZE)),
     Form("h", "s", "ct.load(h, ({},), (8,), padding_mode=ZERO)", _tile("h", 0)),
+    Form("h", "hh", "ct.astype(ct.astype({}, ct.float32) * ct.astype({}, ct.float32), ct.bfloat16)",
+         lambda e, a, b: (a.astype(np.float32) * b.astype(np.float32)).astype(BF16)),
     Form("h", "f", "ct.astype({}, ct.bfloat16)", lambda e, a: a.astype(BF16)),
     Form("s", "i", "ct.max({}).item()", lambda e, a: np.max(a)),
     Form("s", "i", "ct.sum({}).item()", lambda e, a: _sum(a)),
@@ -180,6 +188,7 @@ FORMS = [
 LITERALS = {
     "k": st.integers(-9, 9),
     "d": st.sampled_from([-7, -3, -2, 2, 3, 5, 8]),
+    "p": st.sampled_from([-2.0, -0.5, 0.25, 4.0]),
     "q": st.sampled_from([-1.5, -0.5, 0.0, 0.25, 2.0, 3.0]),
 }
 DECIDED = {"s": "w", "i": "j"}
