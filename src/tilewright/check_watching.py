@@ -57,5 +57,6 @@ class Watching:
 
 
 def _line(one: Sanitized) -> str:
-    found = one.reason or (f"{len(one.findings)} findings" if one.findings else "no finding")
+    count = len(one.findings)
+    found = one.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
     return f"compute-sanitizer {one.tool}: {found}"

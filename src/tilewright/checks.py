@@ -17,6 +17,7 @@ from tilewright.progress import Progress, silent
 from tilewright.records import Configuration
 from tilewright.task import Task
 from tilewright.verification import shapes
+from tilewright.verification.addresses import Reaching
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import SECONDS, Verdict, check
 from tilewright.verification.engine import Engine
@@ -87,7 +88,7 @@ def _verdict(task: Task, engine: str, board: Board, asked: Asked, progress: Prog
         verdict = check(
             task, runs, configurations=asked.configurations, workloads=task.selected(asked.workloads),
             seed=asked.seed, trusted=trusted if task.trusted is not None else None,
-            compiles=compiling, ahead=ahead, only=asked.case, quick=asked.quick, seconds=asked.seconds,
+            compiles=compiling, ahead=ahead, reaches=Reaching(task, board), only=asked.case, quick=asked.quick, seconds=asked.seconds,
             progress=progress,
         )  # fmt: skip
         return watching.joined(verdict)

@@ -67,6 +67,8 @@ def same(actual: Any, wanted: Any) -> bool:
 class Findings:
     """Stands for the interpreter's context: keeps what is reported."""
 
+    dry = False
+
     def __init__(self) -> None:
         self.found: list[tuple[str, str, int | None]] = []
 

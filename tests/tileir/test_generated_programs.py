@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from tileir.programs import LENGTH, OUTPUTS, ROW, SCATTERED, SIZE, Program, programs
 
 from tilewright.languages.cutile import CuTile
@@ -90,7 +90,8 @@ def work(counts: Counts) -> tuple[Any, ...]:
     return rows, counts.loaded_runs.tolist(), counts.stored_runs.tolist()
 
 
-@settings(max_examples=EXAMPLES, derandomize=True, deadline=None, database=None,
+# No shrinking: it would take longer than a test may.
+@settings(max_examples=EXAMPLES, phases=[Phase.generate], derandomize=True, deadline=None, database=None,
           suppress_health_check=list(HealthCheck))  # fmt: skip
 @given(program=programs())
 def test_programs_give_what_numpy_gives(program: Program, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda.tile._bytecode import encodings
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tileir import oracle
 from tileir.build import Builder, text_name, tile
@@ -310,10 +310,10 @@ EPSILON = {"f16": 2.0**-10, "bf16": 2.0**-7, "f32": 2.0**-23, "f64": 2.0**-52}
 
 def assert_result(case: Case, element: str, got: Any, wanted: Any) -> None:
     if case.operation in FUNCTIONS:
-        ulps = 8 if element == "f64" else 1
-        assert np.allclose(
-            got.astype(np.float64), wanted, rtol=ulps * EPSILON[element], atol=0
-        ), (case, got, wanted)  # fmt: skip
+        rtol, atol = EPSILON[element] * (8 if element == "f64" else 1), 2.0**-24 if element == "f16" else 0
+        with np.errstate(over="ignore"):
+            numbers = wanted.astype(got.dtype).astype(np.float64)
+        assert np.allclose(got.astype(np.float64), numbers, rtol=rtol, atol=atol), (case, got, wanted)
     else:
         bits = got.dtype.kind in "ib" or case.operation == "Bitcast"
         same = (
@@ -354,7 +354,14 @@ def varied(case: Case) -> bool:
 shapes = st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3).map(tuple)
 
 
-@settings(max_examples=15, derandomize=True, deadline=None, database=None)
+@settings(
+    max_examples=15,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    report_multiple_bugs=False,
+)
 @given(
     shape=shapes,
     floating=st.sampled_from(["f16", "bf16", "f32", "f64"]),

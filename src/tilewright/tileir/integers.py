@@ -53,9 +53,13 @@ def report(context: Any, op: Op, violated: Array, message: str) -> None:
 def check_wrap(
     context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]
 ) -> None:
-    """Reports the overflows that the operation declares not to happen. The checks are only worked out
-    where they are asked for."""
+    """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only
+    what addresses and branches are made of, every signed one. The checks are only worked out where they
+    are asked for."""
     overflow = op.attributes.get("overflow", "none")
+    if context.dry and overflow not in NO_SIGNED_WRAP:
+        where = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
+        report(context, op, signed_wrap(), where)
     if overflow in NO_SIGNED_WRAP:
         report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
     if overflow in NO_UNSIGNED_WRAP:

@@ -23,6 +23,7 @@ RUNS: Mapping[str, str] = {
     "plain": "two runs, on differently poisoned memory and in another order of the blocks",
     "relaunched": "launched three times on the same buffers",
     "in place": "in place, as deployed",
+    "addresses": "a dry run beyond 2³¹ elements: addresses without data",
     "caches": "fresh contents at the same addresses, the same at others, one element changed",
 }
 """What is done with a case's inputs (trust.md 1, 11; 12; 10; 20 and 21)."""

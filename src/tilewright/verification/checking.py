@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Workload
 from tilewright.task import Task
+from tilewright.verification.addresses import Reaches
 from tilewright.verification.cases import Case
 from tilewright.verification.data import drawn
 from tilewright.verification.engine import Engine
@@ -70,6 +71,7 @@ def check(
     trusted: Trusting | None = None,
     compiles: Compiles | None = None,
     ahead: Callable[[Sequence[tuple[Configuration, Case]]], None] | None = None,
+    reaches: Reaches | None = None,
     only: Case | None = None,
     quick: bool = False,
     seconds: float = SECONDS,
@@ -82,6 +84,7 @@ def check(
     compiles: tells a kernel that does not compile from one that crashes; without it a failure before the
         run is believed to be the compiler's on shapes and layouts that no workload names.
     ahead: gets all planned cases before the first of them runs.
+    reaches: follows addresses beyond 2³¹ elements; without it that is not part of the plan.
     only: one case instead of the plan.
     quick: reduced workloads and small integers only.
     seconds: after which no further case is begun.
@@ -90,13 +93,16 @@ def check(
     started = time.perf_counter()
     configurations = tuple(configurations) or (task.space.shipped,)
     workloads = tuple(workloads) or task.selected(None)
-    examiner = Examiner(task, engine, Judge(task, trusted), compiles)
+    examiner = Examiner(task, engine, Judge(task, trusted), compiles, reaches)
     if only is not None:
         planned = [Planned(one, only, 0, ("asked for",)) for one in configurations]
     else:
-        planned = plan(task, configurations, workloads, seed, own_shapes=engine.name == "gpu", quick=quick)
+        planned = plan(
+            task, configurations, workloads, seed,
+            own_shapes=engine.name == "gpu", addresses=reaches is not None, quick=quick,
+        )  # fmt: skip
     if ahead is not None:
-        ahead([(one.configuration, one.case) for one in planned])
+        ahead([(one.configuration, one.case) for one in planned if one.case.run != "addresses"])
     results, skipped = _examined(examiner, planned, seconds, started, progress)
     if only is None:
         _refuse_degenerate(examiner, planned)

@@ -17,6 +17,7 @@ from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.records import Configuration, Failed
 from tilewright.task import ArraySpec, Dims, Task
+from tilewright.verification.addresses import Reaches
 from tilewright.verification.cases import Case
 from tilewright.verification.data import drawn
 from tilewright.verification.engine import NO_ALIAS, Engine, Ran
@@ -63,6 +64,7 @@ class Examiner:
     engine: Engine
     judge: Judge
     compiles: Compiles | None = None
+    reaches: Reaches | None = None
     uncounted: bool = False
     """Whether some run could not say which kernels ran (trust.md 15)."""
     runs: int = 0
@@ -75,7 +77,7 @@ class Examiner:
         started = time.perf_counter()
         self._findings, self._error = [], None
         how = {"plain": self._plain, "relaunched": self._relaunched, "in place": self._in_place,
-               "caches": self._caches}[case.run]  # fmt: skip
+               "caches": self._caches, "addresses": self._addresses}[case.run]  # fmt: skip
         verdict: Literal["correct", "incorrect", "unverified"] = "correct"
         try:
             self._served(case)
@@ -130,6 +132,15 @@ class Examiner:
         first, second = (self._outputs(configuration, case, inputs, n, alias=alias) for n in (0, 1))
         self._same(configuration, case, inputs, first, second, alias)
         return self._right(case, inputs, first, second)
+
+    def _addresses(self, configuration: Configuration, case: Case) -> str:
+        if self.reaches is None:
+            raise Unverified("nobody here follows addresses")
+        reached = self.reaches(configuration, case.sizes, case.seed)
+        self._findings += reached.findings
+        if reached.verdict != "correct":
+            raise (Wrong if reached.verdict == "incorrect" else Unverified)(reached.reason)
+        return reached.reason
 
     def _caches(self, configuration: Configuration, case: Case) -> str:
         """An engine changes the addresses every second run: contents A, then B there, A elsewhere, A′ there."""

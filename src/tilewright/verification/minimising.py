@@ -17,6 +17,8 @@ SECONDS = 4.0
 
 def minimised(examiner: Examiner, failed: Result) -> Result:
     """The smallest failing case that up to `TRIES` cases and `SECONDS` seconds of trying find."""
+    if failed.case.run == "addresses":
+        return failed  # no other way to run it would fit in memory
     best, tried, until = failed, {str(failed.case)}, time.monotonic() + SECONDS
     while len(tried) <= TRIES and time.monotonic() < until:
         candidate = next((one for one in _simpler(examiner, best.case) if str(one) not in tried), None)

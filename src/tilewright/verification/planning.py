@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.records import Configuration, Value, Workload
 from tilewright.task import Dims, Task
 from tilewright.verification import shapes
+from tilewright.verification.addresses import huge
 from tilewright.verification.cases import Case
 from tilewright.verification.data import KINDS, SPECIAL, is_whole
 from tilewright.verification.shapes import Limit
@@ -39,11 +40,13 @@ def plan(
     seed: int,
     *,
     own_shapes: bool = False,
+    addresses: bool = False,
     quick: bool = False,
 ) -> list[Planned]:
     """The cases of all ``configurations``, the most telling first.
 
     own_shapes: also the workloads as they are, for an engine that can afford them.
+    addresses: also a shape of more than 2³¹ elements, of which only the addresses are followed.
     quick: only reduced workloads and small integers.
     """
     planned: dict[tuple[Configuration, str], Planned] = {}
@@ -53,6 +56,7 @@ def plan(
         cases += [one for one in hard if one.case.data == "small integers"] if quick else hard
         if not quick:
             cases += _shapes(task, configuration, workloads, seed)
+            cases += _huge(task, configuration, workloads, seed) if addresses else ()
         if own_shapes:
             cases += [Planned(configuration, _case(w.dims, seed, w.name), 1, (w.name,)) for w in workloads]
         for one in cases:
@@ -95,6 +99,15 @@ def _hard(
     yield Planned(configuration, _case(dims, seed, workload.name, run="relaunched"), 2)
     if not all(is_whole(spec.dtype) for spec in task.inputs.values()):
         yield Planned(configuration, _case(dims, seed, workload.name, run="caches"), 2)
+
+
+def _huge(
+    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
+) -> Iterator[Planned]:
+    workload = max(workloads, key=partial(_raggedness, task, configuration))
+    dims = huge(task, workload.dims, shapes.moduli(task, configuration, workload.dims))
+    if dims is not None:
+        yield Planned(configuration, _case(dims, seed, "huge", run="addresses"), 2)
 
 
 def _raggedness(task: Task, configuration: Configuration, workload: Workload) -> int:
