@@ -52,8 +52,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "stages": ("compile", "predict", "screen", "verify", "measuring", "store", "tileir.launching"),
     "verification": (
         "verification", "verification.images", "verification.engine", "verification.data", "verification.shapes",
-        "verification.addresses", "verification.cases", "verification.gradients", "verification.judging", "verification.examining",
-        "verification.minimising", "verification.planning", "verification.checking", "verification.report",
+        "verification.addresses", "verification.cases", "verification.gradients", "verification.judging",
+        "verification.examining", "verification.minimising", "verification.planning", "verification.checking", "verification.report",
         "verification.trusted", "verification.interpreted", "verification.on_gpu", "verification.sanitizer_tool",
     ),
     "worker": (

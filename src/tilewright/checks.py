@@ -88,8 +88,8 @@ def _verdict(task: Task, engine: str, board: Board, asked: Asked, progress: Prog
         verdict = check(
             task, runs, configurations=asked.configurations, workloads=task.selected(asked.workloads),
             seed=asked.seed, trusted=trusted if task.trusted is not None else None,
-            compiles=compiling, ahead=ahead, reaches=Reaching(task, board), only=asked.case, quick=asked.quick, seconds=asked.seconds,
-            progress=progress,
+            compiles=compiling, ahead=ahead, reaches=Reaching(task, board),
+            only=asked.case, quick=asked.quick, seconds=asked.seconds, progress=progress,
         )  # fmt: skip
         return watching.joined(verdict)
 

@@ -67,7 +67,7 @@ class Verdicts:
         )
         return _checked(verdict)
 
-    def _go_on(self, *progress: object) -> None:
+    def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if self._closed:
             raise Closed
 
