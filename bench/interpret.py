@@ -1,21 +1,19 @@
 """How long the interpreter takes, watched, on one core: matmul 256³, rms_norm 512 × 1024, attention 1×2×256×64.
 
-    taskset -c 0 env OMP_NUM_THREADS=1 python bench/interpret.py
+    taskset -c 0 env OMP_NUM_THREADS=1 python bench/interpret.py [--out FILE.json]
 
 From a launch to its outputs: lowering, reading and running. The first launch of a process also pays for the
-front end's own start, so each is run once before. Prints the best and the median of five as JSON.
+front end's own start, so each is run once before. Prints the best and the median of five.
 """
 
 from __future__ import annotations
 
-import json
-import platform
+import argparse
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
+from common import EXAMPLES, made_here, write
 
 from tilewright.hardware import default_board
 from tilewright.loading import load_task
@@ -23,7 +21,6 @@ from tilewright.verification.images import images_for, storage
 from tilewright.verification.interpreted import InterpreterEngine
 from tilewright.verify import draw
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 CASES = {
     "matmul": ({"M": 256, "N": 256, "K": 256}, {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, 2.0),
     "rms_norm": ({"M": 512, "N": 1024}, {}, 1.0),
@@ -55,16 +52,16 @@ def seconds(name: str) -> list[float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out")
+    out = parser.parse_args().out
     found = {}
     for name, (dims, _, allowed) in CASES.items():
         times = seconds(name)
-        found[name] = {
-            "dims": dims, "best_s": round(min(times), 3), "median_s": round(statistics.median(times), 3),
-            "allowed_s": allowed,
-        }  # fmt: skip
-    json.dump({"host": platform.processor() or platform.machine(), "python": platform.python_version(),
-               "numpy": np.__version__, "cases": found}, sys.stdout, indent=1)  # fmt: skip
-    print()
+        best, median = round(min(times), 3), round(statistics.median(times), 3)
+        found[name] = {"dims": dims, "best_s": best, "median_s": median, "allowed_s": allowed}
+        print(f"{name:>10} {best:.3f} s, median {median:.3f} s, allowed {allowed:g} s")
+    write(out, {**made_here(), "cases": found})
 
 
 if __name__ == "__main__":

@@ -7,15 +7,13 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from tilewright.compile import Unit, launch_of
+from tilewright.bench.gpu import detect
+from tilewright.check_compiling import Compiling
 from tilewright.hardware import board_for_gpu
-from tilewright.languages import language_of
 from tilewright.loading import load_task
-from tilewright.records import Failed, Workload
 from tilewright.task import Task
 from tilewright.verification.checking import Verdict, check
 from tilewright.verification.on_gpu import GpuEngine
@@ -40,35 +38,18 @@ HONEST = module_of("honest").HONEST
 SEEN = [name for name, cheat in CHEATS.items() if "gpu" in cheat.engines]
 
 
-def compiles(task: Task) -> Any:
-    """Tells a crash from a compiler error: by the compiler itself, for the GPU that is here."""
-    from tilewright.bench.gpu import detect
-
+def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verdict:
     gpu = detect()
     assert gpu is not None
-    board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
-
-    def said(configuration: Any, dims: Any, arrays: Any) -> Failed | None:
-        unit = Unit(Workload("asked for", dims), configuration, board)
-        try:
-            launch, hints = launch_of(task, unit)
-        except Exception as error:  # the launch function's own
-            return Failed("launch", str(error))
-        language = language_of(launch.kernel)
-        lowered = language.lower(launch, hints, configuration, board.arch)
-        if isinstance(lowered, Failed):
-            return lowered
-        built = language.assemble(lowered, 60.0)
-        return built if isinstance(built, Failed) else None
-
-    return said
-
-
-def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verdict:
+    compiling = Compiling(
+        task, board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch), to_machine_code=True
+    )
     engine = GpuEngine(task, silence=30.0)
     yardstick = Trusted(task, "cuda") if trusted and task.trusted is not None else None
     try:
-        return check(task, engine, trusted=yardstick, compiles=compiles(task), seconds=seconds)
+        return check(
+            task, engine, trusted=yardstick, compiles=compiling, ahead=compiling.ahead, seconds=seconds
+        )
     finally:
         engine.close()
         if yardstick is not None:
@@ -85,7 +66,7 @@ def said(verdict: Verdict) -> str:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_correct(example: Path) -> None:
-    verdict = checked(load_task(str(example)), trusted=True, seconds=40.0)
+    verdict = checked(load_task(str(example)), trusted=True, seconds=120.0)
     assert verdict.verdict == "correct", verdict.reason
     assert verdict.engine == "gpu"
     assert not [one for one in verdict.unverified if "trust 15" in one], "the profiler names the kernels"
