@@ -53,8 +53,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "verification": (
         "verification", "verification.images", "verification.engine", "verification.data", "verification.shapes",
         "verification.addresses", "verification.cases", "verification.gradients", "verification.judging",
-        "verification.examining", "verification.minimising", "verification.planning", "verification.checking", "verification.report",
-        "verification.trusted", "verification.interpreted", "verification.on_gpu", "verification.sanitizer_tool",
+        "verification.examining", "verification.minimising", "verification.planning", "verification.checking",
+        "verification.report", "verification.trusted", "verification.interpreted", "verification.on_gpu",
+        "verification.sanitizer_tool",
     ),
     "worker": (
         "bench.buffers", "bench.checking", "bench.clock", "bench.running", "bench.worker", "bench.once",
