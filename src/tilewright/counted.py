@@ -73,13 +73,12 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
     """The roofline's verdict on counted work; what the author states as the least still sets the speed of light."""
     work = count(task, workload, board)
-    declared = None if task.flops is None else task.work(workload.dims)
     return classify(
         work.flops,
         work.bytes,
         task.compute_dtype,
         board,
-        least_flops=min(work.flops, declared) if declared is not None else work.flops,
+        least_flops=min(work.flops, task.work(workload.dims)),
         least_bytes=min(work.bytes, task.traffic(workload.dims)),
         source=work.source,
     )
@@ -120,5 +119,5 @@ def _sampled(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Co
 
 
 def _declared(task: Task, workload: Workload, reason: str) -> Work:
-    flops = task.work(workload.dims) if task.flops is not None else 0.0
-    return Work(flops, task.traffic(workload.dims), f"as the task declares: not counted, {reason}")
+    flops, moved = task.work(workload.dims), task.traffic(workload.dims)
+    return Work(flops, moved, f"as the task declares: not counted, {reason}")
