@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.exploits import honest, tasks
 
 from tilewright.bench.gpu import detect
 from tilewright.check_compiling import Compiling
@@ -24,17 +22,7 @@ EXAMPLES = sorted((HERE.parent.parent / "examples").glob("*.py"))
 EXPLOITS = HERE.parent / "exploits"
 
 
-def module_of(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"on_gpu_{name}", EXPLOITS / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-CHEATS = module_of("tasks").CATALOGUE
-HONEST = module_of("honest").HONEST
+CHEATS, HONEST = tasks.CATALOGUE, honest.HONEST
 SEEN = [name for name, cheat in CHEATS.items() if "gpu" in cheat.engines]
 
 
