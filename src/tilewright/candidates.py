@@ -11,9 +11,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tilewright.compile import Compiled, launch_of
-from tilewright.counted import bound_of
 from tilewright.hardware import Board
 from tilewright.languages import language_of
 from tilewright.measuring import Measuring
@@ -30,8 +30,11 @@ from tilewright.records import (
 )
 from tilewright.screen import candidate_of, ranking, screen_compiled
 from tilewright.task import Task
-from tilewright.verdicts import NOT_ASKED, Verdicts
 
+if TYPE_CHECKING:
+    from tilewright.verdicts import Verdicts
+
+NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {
     "correct": "the shortest predicted time of those that the interpreter finds correct; predicted, not measured",
     "unverified": "the shortest predicted time; predicted, not measured, and not verified: ",
@@ -167,6 +170,8 @@ class WorkloadTuner:
 
     @cached_property
     def bound(self) -> Bound:
+        from tilewright.counted import bound_of  # the interpreter loads while the first compilers run
+
         return bound_of(self.task, self.workload, self.board)
 
     def _screened(self, compiled: Sequence[Compiled]) -> Mapping[Configuration, Screened | Failed]:

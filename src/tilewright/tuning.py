@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright import verify
 from tilewright.bench.gpu import Gpu, detect
@@ -36,7 +36,9 @@ from tilewright.progress import Progress, silent
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
 from tilewright.task import Task
-from tilewright.verdicts import Verdicts
+
+if TYPE_CHECKING:
+    from tilewright.verdicts import Verdicts
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where there is no GPU and none is named."""
@@ -116,9 +118,7 @@ def tune(
             workloads=[workload for workload in chosen if workload.name not in finished],
             measuring=Measuring(task, session, policy, seed, progress),
             top=top,
-            verdicts=None
-            if target.measured
-            else stack.enter_context(closing(Verdicts(task, target.board, seed))),
+            verdicts=None if target.measured else stack.enter_context(_verdicts(task, target, seed)),
             gpu=stack.enter_context(_OneThread()),
         )
         stack.callback(work.stop)  # before the thread is waited for
@@ -231,6 +231,12 @@ def _opened(stack: ExitStack, session: Session | None, task: Task) -> Session:
     stack.enter_context(session)
     session.open(where_is(task))
     return session
+
+
+def _verdicts(task: Task, target: Target, seed: int) -> closing[Verdicts]:
+    from tilewright.verdicts import Verdicts  # not loaded where a GPU verifies
+
+    return closing(Verdicts(task, target.board, seed))
 
 
 def _jobs(target: Target) -> int:

@@ -18,8 +18,6 @@ from tilewright.verification.trusted import Trusted
 SECONDS = 10.0
 """For one candidate."""
 
-NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
-
 
 class Closed(Exception):
     """Nobody waits for the verdict any more."""
