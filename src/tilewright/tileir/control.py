@@ -18,7 +18,7 @@ from tilewright.tileir.registry import IN_CONTEXT, PURE, Array, Unknown, Unsuppo
 from tilewright.tileir.tree import Op, PointerType, Region, TileType
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
-ENDLESS = 1 << 22
+ENDLESS = 1 << 18
 """Iterations of one ``loop`` after which it is taken to run for ever."""
 
 VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "tokens", "args", "indices"})
