@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir import arithmetic, integers  # noqa: F401  (register the operations of bodies)
+from tilewright.tileir import arithmetic, assumptions, integers  # noqa: F401  (register operations)
 from tilewright.tileir.registry import IN_CONTEXT, PURE, Array
 from tilewright.tileir.tree import Op, PointerType, Region, TileType
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tilewright.tileir.counting import Counter
 from tilewright.tileir.findings import Finding, Findings
 from tilewright.tileir.memory import Memory
-from tilewright.tileir.registry import Array, Unknown
+from tilewright.tileir.registry import Array
 from tilewright.tileir.tree import Location, Op, Region
 
 Grid = tuple[int, int, int]
@@ -110,6 +109,3 @@ class Context:
 
     def print(self, op: Op, text: str, lane: int = 0) -> None:
         self.world.prints.append(Printed(self.world.place(int(self.blocks[lane])), text))
-
-    def any_unknown(self, *values: Any) -> bool:
-        return any(isinstance(value, Unknown) for value in values)

@@ -6,7 +6,6 @@ bytes *touched* count each byte of memory once, so they are the least that a per
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -251,7 +250,3 @@ def intersection(runs: Array, start: int, end: int) -> int:
     """Bytes of ``runs`` within [start, end): what of one tensor was touched."""
     clipped = np.clip(runs, start, end)
     return _length(clipped)
-
-
-def intensity(flop: float, bytes_: float) -> float:
-    return flop / bytes_ if bytes_ else math.inf

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from tilewright.tileir import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
+from tilewright.tileir import (
+    arithmetic,
+    assumptions,
+    conversions,
+    integers,
+    pointers,
+    products,
+    reductions,
+    tiles,
+    views,
+)
 from tilewright.tileir.control import CONTROL, TERMINATORS
 from tilewright.tileir.registry import IN_CONTEXT, PURE
 
-HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, tiles, views)
+HANDLERS = (
+    arithmetic, assumptions, conversions, integers, pointers, products, reductions, tiles, views,
+)  # fmt: skip
 """The modules whose import registers handlers."""
 
 IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})

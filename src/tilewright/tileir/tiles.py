@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.tileir import assumptions as assumptions  # registers `assume`
 from tilewright.tileir.findings import ASSERTION, OUT_OF_BOUNDS
 from tilewright.tileir.numbers import bits_of, constant_values, dtype_of, packed, unpacked, wrapped
 from tilewright.tileir.printing import formatted

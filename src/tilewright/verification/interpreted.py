@@ -50,29 +50,30 @@ class InterpreterEngine:
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):
             return Ran(failed=runnable)
-        findings: list[Finding] = []
+        memory, addresses = self._placed(images, alias, poison)
+        arguments, grid = runnable.bound(addresses), runnable.launch.grid
         undefined: dict[str, None] = {}
+        findings: tuple[Finding, ...] = ()
         try:
             for number in range(launches):
-                memory, addresses = self._placed(images, alias, poison, first=number == 0)
-                arguments, grid = runnable.bound(addresses), runnable.launch.grid
+                if number:
+                    memory.next_launch()
                 done = run(runnable.module, arguments, grid, memory, seed=seed + number, poison=poison)
-                findings += done.findings
                 undefined |= dict.fromkeys(map(str, done.undefined))
+                if findings := done.findings:
+                    break
         except Unsupported as refused:
-            return Ran(tuple(findings), refused=f"the interpreter does not run this: {refused}")
+            return Ran(refused=f"the interpreter does not run this: {refused}")
         name = runnable.module.entry().name
-        return Ran(tuple(findings), kernels=(name,), declared=name, undefined=tuple(undefined))
+        return Ran(findings, kernels=(name,), declared=name, undefined=tuple(undefined))
 
     def _placed(
-        self, images: Mapping[str, Image], alias: Mapping[str, str], poison: int, *, first: bool
+        self, images: Mapping[str, Image], alias: Mapping[str, str], poison: int
     ) -> tuple[Memory, dict[str, int]]:
-        """Memory anew for each launch, since launches follow one another and cannot race; only the first finds
-        the outputs unwritten."""
         memory = Memory(poison=poison)
         return memory, {
             name: memory.allocate(
-                name, image.array, within=image.raw, written=name in self.task.inputs or not first
+                name, image.array, within=image.raw, written=name in self.task.inputs
             ).address
             for name, image in images.items()
             if name not in alias
