@@ -1,8 +1,8 @@
-"""The command line: thin adapters over `inspecting`, `tuning` and `doctor`.
+"""The command line: thin adapters over `inspecting`, `checks`, `comparing`, `tuning` and `doctor`.
 
 Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and
-nothing else. Exit codes: 0 done, 1 the answer is no (a workload for which no configuration works), 2 the
-request is wrong, 3 this machine cannot do it, 130 interrupted.
+nothing else. Exit codes: 0 done, 1 the answer is no (an incorrect kernel, a workload for which no
+configuration works), 2 the request is wrong, 3 this machine cannot do it, 130 interrupted.
 A mistake of the person who asks is one line that starts with ``error:``, also when it is in the task
 file; a traceback means a mistake of ours. What a command needs is imported when it runs.
 """
