@@ -19,7 +19,6 @@ from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
 from tilewright.compile import Unit, compile_all
-from tilewright.hardware import board_for_gpu
 from tilewright.records import Configuration, Workload
 from tilewright.task import Task
 from tilewright.tuning import machine_of, target_of
@@ -46,7 +45,7 @@ def need_gpu() -> Any:
     gpu = detect()
     if gpu is None:
         sys.exit("this benchmark needs a GPU")
-    return board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+    return gpu.board
 
 
 def made_here() -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tilewright.compile import BUDGET_SECONDS, hints_of
+from tilewright.errors import in_one_line
 from tilewright.hardware import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
@@ -66,7 +67,7 @@ class Compiling:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)
         except Exception as error:  # the task's own code, for dimensions that it may not serve
-            return Failed("launch", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+            return Failed("launch", in_one_line(error))
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         return lowered if isinstance(lowered, Failed) else (language, lowered)
 

@@ -12,7 +12,7 @@ from tilewright.bench.gpu import detect
 from tilewright.check_compiling import Compiling
 from tilewright.check_watching import Watching
 from tilewright.errors import NoGpu, UnknownChoice
-from tilewright.hardware import ARCHITECTURES, Board, board_for_gpu, default_board
+from tilewright.hardware import ARCHITECTURES, Board, default_board
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration
 from tilewright.task import Task
@@ -109,7 +109,7 @@ def board_here(engine: str, arch: str) -> Board:
     """The GPU's own board where it is the engine, else the default one of ``arch``."""
     gpu = detect()
     if engine == "gpu" and gpu is not None:
-        return board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+        return gpu.board
     return default_board(arch)
 
 

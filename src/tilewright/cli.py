@@ -32,6 +32,7 @@ from tilewright.cli_shared import (
     Jobs,
     OneWorkload,
     Where,
+    Workloads,
     architectures,
     loaded,
     print_json,
@@ -66,10 +67,6 @@ DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
 """As `tuning.RACED` and `rules.Policy` have them; `--help` imports neither."""
 
-Workloads = Annotated[
-    list[str] | None,
-    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
-]
 Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
 L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]

@@ -12,6 +12,7 @@ from tilewright.cli_shared import (
     AsJson,
     Config,
     Where,
+    Workloads,
     architectures,
     loaded,
     print_json,
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 DEFAULT_SECONDS = 120.0
 """As `verification.checking.SECONDS` has it; `--help` does not import it."""
 
-Workloads = Annotated[
-    list[str] | None,
-    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
-]
 EngineName = Annotated[
     str | None,
     typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]"),

@@ -29,6 +29,10 @@ Arch = Annotated[
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
 ]
+Workloads = Annotated[
+    list[str] | None,
+    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
+]
 OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
 Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware import Board
 from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
@@ -184,7 +184,7 @@ def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
     except TilewrightError:
         raise
     except Exception as error:  # the task's own code, for this configuration
-        return Failed("launch", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+        return Failed("launch", in_one_line(error))
     language = language_of(launch.kernel)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)
     return lowered if isinstance(lowered, Failed) else (language, lowered)

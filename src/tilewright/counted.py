@@ -87,16 +87,11 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 def _counts(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
     """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some
     with data; a reason where neither can be done."""
-    memory = Memory(watch=False)
-    addresses = {
-        name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True).address
-        for name, array in arrays.items()
-    }
-    grid, entry = runnable.launch.grid, runnable.module.entry()
+    entry = runnable.module.entry()
     affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
-    sample = max(SAMPLED_BLOCKS, affordable) if math.prod(grid) > affordable else None
+    sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
     try:
-        return run(runnable.module, runnable.bound(addresses), grid, memory, dry=True, sample=sample).counts
+        return runnable.dry_run(arrays, sample=sample)[0].counts
     except NeedsData as reason:
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:

@@ -56,3 +56,8 @@ class NoGpu(MachineError):
 
 class StorageError(MachineError):
     pass
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error of code that is not ours, as its type and the first line of what it says."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

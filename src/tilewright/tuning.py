@@ -28,7 +28,7 @@ from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
-from tilewright.hardware import Board, board_for_gpu, default_board
+from tilewright.hardware import Board, default_board
 from tilewright.loading import where_is
 from tilewright.measuring import Measuring
 from tilewright.packages import installed_version
@@ -66,7 +66,7 @@ class Target:
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     """The board to tune for: that of ``arch``, else this machine's, else the default's, with a note."""
     if gpu is not None and arch in (None, gpu.arch):
-        return Target(board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch), gpu)
+        return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)
     if gpu is not None:
         return Target(board, None, f"this machine's GPU is {gpu.arch}; {arch} is predicted, not measured")

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch", reason="buffers are torch's memory")
 from tilewright.bench import buffers as buffers_module  # noqa: E402
 from tilewright.bench.buffers import (  # noqa: E402
     GUARD_BYTES,
-    POISONS,
     Buffers,
     _checksum,
     guarded,
@@ -23,6 +22,7 @@ from tilewright.bench.buffers import (  # noqa: E402
 )
 from tilewright.search.space import Space  # noqa: E402
 from tilewright.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, uniform  # noqa: E402
+from tilewright.verification.images import POISONS  # noqa: E402
 from tilewright.verify import Slice  # noqa: E402
 
 DIMS = {"M": 6, "N": 5, "D": 4}

@@ -20,9 +20,6 @@ from tilewright.verify import Array, Slice, axes_of
 GUARD_BYTES = 1 << 16
 """On each side. A multiple of 256, so that a tensor is as aligned as torch's allocator makes it."""
 GUARD = 0xA5
-POISONS = (0xFF, 0x6B)
-"""Two patterns, since recycled memory may happen to hold one: NaN in every float format, and a large
-finite number (trust.md 1)."""
 CHUNK = 1 << 24
 """Elements that are summed or compared at a time, to bound the memory that this takes."""
 

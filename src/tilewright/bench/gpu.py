@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tilewright.hardware import Board, board_for_gpu
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -19,6 +21,11 @@ class Gpu:
     l2_bytes: int
     cuda_driver: str
     """The newest CUDA that the driver supports, e.g. ``13.0``."""
+
+    @property
+    def board(self) -> Board:
+        """What this GPU has. Raises as `hardware.board_for_gpu` does."""
+        return board_for_gpu(self.name, self.sms, self.memory_bytes, arch=self.arch)
 
 
 _asking = threading.Lock()

@@ -20,7 +20,6 @@ from tilewright.bench.channel import Message
 from tilewright.bench.gpu import detect
 from tilewright.bench.running import Bound, Images, Tensors, bound
 from tilewright.errors import NoGpu, TilewrightError
-from tilewright.hardware import board_for_gpu
 from tilewright.loading import load_task
 from tilewright.records import Configuration
 
@@ -29,7 +28,7 @@ def run(request: Message) -> None:
     gpu = detect()
     if gpu is None:
         raise NoGpu("there is no GPU to run the case on")
-    board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+    board = gpu.board
     task, config = load_task(request["task"]), Configuration.of(request["config"])
 
     def bind(tensors: Tensors) -> Bound:

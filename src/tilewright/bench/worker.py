@@ -39,8 +39,7 @@ from tilewright.bench.checking import Examiner
 from tilewright.bench.clock import GpuClock
 from tilewright.bench.monitor import Monitor
 from tilewright.bench.running import Images, bound
-from tilewright.errors import TilewrightError
-from tilewright.hardware import board_for_gpu
+from tilewright.errors import TilewrightError, in_one_line
 from tilewright.languages import warm_up
 from tilewright.loading import load_task
 from tilewright.records import Configuration
@@ -57,7 +56,7 @@ class Worker:
         self.task, self.out = task, out
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
-        self.board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
+        self.board = gpu.board
         self.examiner: Examiner | None = None
         self.images: Images | None = None
 
@@ -185,7 +184,7 @@ def answer(worker: Worker, request: Message, out: IO[str]) -> bool:
         send(out, {"failed": f"out of GPU memory: {str(error).splitlines()[0]}", "dead": False})
         return True
     except Exception as error:
-        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        reason = in_one_line(error)
         dead = context_is_broken()
         send(out, {"failed": reason, "dead": dead})
         return not dead

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.tileir.counting import Counter
-from tilewright.tileir.findings import Finding, Findings
+from tilewright.tileir.findings import Finding, Findings, block_of
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.registry import Array
 from tilewright.tileir.tree import Location, Op, Region
@@ -48,8 +48,7 @@ class World:
 
     def place(self, block: int) -> Grid:
         """The block's index along x, y and z."""
-        x, y, _ = self.grid
-        return block % x, block // x % y, block // (x * y)
+        return block_of(block, self.grid)
 
 
 class Context:

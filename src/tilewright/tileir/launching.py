@@ -6,13 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.compile import hints_of
-from tilewright.errors import TaskError
+from tilewright.errors import TaskError, in_one_line
 from tilewright.hardware import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.task import ArraySpec, Dims, Launch, Task
+from tilewright.tileir.allocations import Allocation
 from tilewright.tileir.disassemble import ReadError
+from tilewright.tileir.interpreter import Executed, run
+from tilewright.tileir.memory import Memory
 from tilewright.tileir.reader import read_bytecode
 from tilewright.tileir.tree import Module
 
@@ -31,6 +36,20 @@ class Runnable:
         """The arguments with an address for each array."""
         return tuple(addresses[one.name] if isinstance(one, ArraySpec) else one for one in self.arguments)
 
+    def dry_run(
+        self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
+    ) -> tuple[Executed, tuple[Allocation, ...]]:
+        """Follows addresses and control flow without data, and says where the tensors lay. Their memory is never
+        touched, so the system never provides it. Raises as `interpreter.run` does."""
+        memory = Memory(watch=False)
+        placed = tuple(
+            memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True)
+            for name, array in arrays.items()
+        )
+        arguments = self.bound({one.name: one.address for one in placed})
+        grid = self.launch.grid
+        return run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed), placed
+
 
 class Launcher:
     """Makes the launches of one task runnable; equal bytecode is read once."""
@@ -48,7 +67,7 @@ class Launcher:
         except TaskError as error:
             return Failed("launch", str(error))
         except Exception as error:
-            return Failed("launch", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+            return Failed("launch", in_one_line(error))
         language = language_of(launch.kernel)
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         if isinstance(lowered, Failed):

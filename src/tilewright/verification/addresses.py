@@ -7,7 +7,7 @@ must lie within its tensor. An index that a kernel computes in 32 bits wraps rou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,11 +16,10 @@ import numpy as np
 from tilewright.errors import CompilerMissing
 from tilewright.hardware import Board
 from tilewright.records import Configuration, Failed, Value
-from tilewright.task import ArraySpec, Dims, Task
+from tilewright.task import Dims, Task
+from tilewright.tileir.allocations import Allocation
 from tilewright.tileir.findings import Finding
-from tilewright.tileir.interpreter import run
 from tilewright.tileir.launching import Launcher
-from tilewright.tileir.memory import Memory
 from tilewright.tileir.registry import Array, NeedsData, Unsupported
 from tilewright.verification.shapes import Tiles, extent
 
@@ -76,13 +75,7 @@ class Reaching:
             runnable = self._launcher.runnable(configuration, dims, arrays)
             if isinstance(runnable, Failed):
                 return Reached("unverified", f"does not compile: {runnable.reason}")
-            memory = Memory(watch=False)
-            placed = {name: _placed(memory, array) for name, array in arrays.items()}
-            starts = {name: start for name, (start, _) in placed.items()}
-            grid = runnable.launch.grid
-            done = run(
-                runnable.module, runnable.bound(starts), grid, memory, seed=seed, sample=BLOCKS, dry=True
-            )
+            done, placed = runnable.dry_run(arrays, sample=BLOCKS, seed=seed)
         except NeedsData as operation:
             return Reached("unverified", f"the addresses of {operation} depend on data")
         except (Unsupported, CompilerMissing, MemoryError) as error:
@@ -95,20 +88,14 @@ class Reaching:
         return Reached("correct", f"every address of {done.blocks} blocks lies within its tensor")
 
 
-def _placed(memory: Memory, array: ArraySpec) -> tuple[int, int]:
-    """Where a tensor begins and ends. Its memory is never touched, so the system never provides it."""
-    start = memory.allocate(array.name, np.empty(array.nbytes, np.uint8), written=True).address
-    return start, start + array.nbytes
-
-
-def _outside(runs: Array, placed: Mapping[str, tuple[int, int]]) -> str | None:
+def _outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
     """The first run of addresses that no tensor holds, in words."""
     inside = np.zeros(len(runs), bool)
-    for start, end in placed.values():
-        inside |= (runs[:, 0] >= start) & (runs[:, 1] <= end)
+    for one in placed:
+        inside |= (runs[:, 0] >= one.address) & (runs[:, 1] <= one.address + one.nbytes)
     where = np.flatnonzero(~inside)
     if not where.size:
         return None
     first = int(runs[where[0], 0])
-    name = min(placed, key=lambda one: min(abs(first - placed[one][0]), abs(first - placed[one][1])))
-    return f"outside every tensor, {first - placed[name][0]} bytes from the start of '{name}'"
+    near = min(placed, key=lambda one: min(abs(first - one.address), abs(first - one.address - one.nbytes)))
+    return f"outside every tensor, {first - near.address} bytes from the start of '{near.name}'"
