@@ -60,4 +60,4 @@ class StorageError(MachineError):
 
 def in_one_line(error: BaseException) -> str:
     """An error of code that is not ours, as its type and the first line of what it says."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"

@@ -1,22 +1,50 @@
-"""Finding the task in a Python file: ``examples/matmul.py`` or ``ops.py:attention``."""
+"""Finding the task in a Python file: ``examples/matmul.py`` or ``ops.py:attention``.
+
+A file may be loaded as one of its versions: ``files`` says which copy stands for which file of the user.
+Each copy is a module of its own, so that several versions live in one process. It runs where the original
+lies: its folder is importable, ``__file__`` names the original, relative imports reach the installed
+package. Only the code, and what `inspect` reads of a function, is the copy's.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import inspect
+import linecache
+import os
 import sys
 import traceback
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
-from tilewright.errors import RequestError, TaskError, TilewrightError, UnknownChoice
+from tilewright.errors import RequestError, TaskError, TilewrightError, UnknownChoice, in_one_line
 from tilewright.task import Task
 
 
-def load_task(where: str) -> Task:
+@dataclass
+class _Loading:
+    """What `editable` needs to know of the task file that is being loaded, and what it leaves."""
+
+    path: Path
+    files: Mapping[str, str]
+    modules: dict[Path, ModuleType] = field(default_factory=dict)
+    named: dict[str, Path] = field(default_factory=dict)
+    """As the task file names them → the files."""
+
+
+_LOADING: ContextVar[_Loading | None] = ContextVar("_LOADING", default=None)
+
+
+def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     """The task of ``FILE`` or ``FILE:TASK`` (the task's name, or the variable that holds it).
+
+    files: absolute paths of editable files → absolute paths of the copies to load in their place.
 
     Raises TaskError when the file does not import, or holds no task; when it holds several and none
     is named, the message lists them.
@@ -25,18 +53,63 @@ def load_task(where: str) -> Task:
     path = Path(file).resolve()
     if not path.is_file():
         raise RequestError(f"no such task file: {file}")
-    module = _imported(path)
+    loading = _Loading(path, dict(files or {}))
+    token = _LOADING.set(loading)
+    try:
+        module = _executed(path, loading.files.get(str(path)), "task")
+    finally:
+        _LOADING.reset(token)
+    _all_loaded(loading)
     found = {name: task for name, task in vars(module).items() if isinstance(task, Task)}
     task = _chosen(found, wanted, file)
-    return replace(task, file=path, edit=task.edit or (path.name,))
+    backward = task.backward and replace(task.backward, file=path)
+    return replace(task, file=path, edit=_edit(task, loading), backward=backward)
+
+
+def editable(where: str | os.PathLike[str]) -> ModuleType:
+    """A module whose file Tilewright may edit, for a task whose kernel lives in another file.
+
+    where: a module (``"tilegym.ops.cutile.attention"``) or a Python file, relative to the task file.
+
+    Call it in the task file, outside any function. The module is loaded afresh under a private name, from the
+    version's copy while `optimize` tries one; its ``__file__`` is the original's. Code that imports the
+    module by its own name, also another editable module, keeps getting the original. Decorators that
+    register an implementation somewhere register again.
+    """
+    loading, caller = _LOADING.get(), sys._getframe(1).f_globals.get("__file__")
+    folder = loading.path.parent if loading else Path(caller).resolve().parent if caller else Path.cwd()
+    name = os.fspath(where)
+    path, package = (folder / name).resolve(), None
+    if not name.endswith(".py"):
+        path, package = _origin(name)
+    elif not path.is_file():
+        raise TaskError(f"editable('{name}'): no such file: {path}")
+    if loading is None:
+        return _executed(path, None, "edit", package)
+    if path == loading.path:
+        raise TaskError(f"editable('{name}') is the task file itself, which is editable without it")
+    loading.named[name] = path
+    if path not in loading.modules:
+        loading.modules[path] = _executed(path, loading.files.get(str(path)), "edit", package)
+    return loading.modules[path]
+
+
+def editable_files(task: Task) -> tuple[Path, ...]:
+    """The files of ``task.edit`` as absolute paths."""
+    folder = _file_of(task).parent
+    return tuple(Path(os.path.normpath(folder / name)) for name in task.edit)
 
 
 def where_is(task: Task) -> str:
     """What `load_task` needs to find this task again, in another process."""
+    return f"{_file_of(task)}:{task.name}"
+
+
+def _file_of(task: Task) -> Path:
     file = task.file or Path(inspect.getsourcefile(task.launch) or "")
     if not file.is_file():
         raise TaskError(f"task '{task.name}' is not in a file; kernels are compiled from their source file")
-    return f"{file}:{task.name}"
+    return file
 
 
 def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:
@@ -57,33 +130,101 @@ def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:
     return next(iter(found.values()))
 
 
-def _imported(path: Path) -> ModuleType:
-    """The file as a module of its own name space; its folder is importable while it loads."""
-    name = f"tilewright_task_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise TaskError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
+def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
+    """What the task declares, checked; else its editable modules, if it has any; else its own file."""
+    if not task.edit:
+        return tuple(str(path) for path in loading.modules) or (loading.path.name,)
+    edit = []
+    for name in task.edit:
+        path = loading.named.get(name) or (loading.path.parent / name).resolve()
+        if path != loading.path and path not in loading.modules and Path(name) not in loading.modules:
+            raise TaskError(
+                f"task '{task.name}': edit names '{name}', which is neither {loading.path.name} nor loaded "
+                f'by editable; fix: in the task file, module = tilewright.editable("{name}")'
+            )
+        edit.append(loading.path.name if path == loading.path else str(loading.named.get(name, name)))
+    return tuple(dict.fromkeys(edit))
+
+
+def _all_loaded(loading: _Loading) -> None:
+    """A copy that nobody asked for would be judged by the original's results."""
+    known = {str(loading.path), *map(str, loading.modules)}
+    if unused := [file for file in loading.files if file not in known]:
+        raise TaskError(
+            f"{loading.path.name} does not load {unused[0]} through editable when it is loaded again; "
+            "fix: call tilewright.editable in the task file itself, outside any function"
+        )
+
+
+def _origin(name: str) -> tuple[Path, str]:
+    """The file of an importable module, and the package in which its relative imports start."""
     try:
-        spec.loader.exec_module(module)
+        spec = importlib.util.find_spec(name)
+    except TilewrightError:
+        raise
+    except Exception as error:  # its package's own code, or a name that is none
+        raise TaskError(f"editable('{name}'): its package does not import: {in_one_line(error)}") from error
+    if spec is None:
+        raise TaskError(f"editable('{name}'): no such module; a file's name ends in .py")
+    if not spec.origin or not spec.origin.endswith(".py"):
+        raise TaskError(
+            f"editable('{name}'): the module is not a Python file but {spec.origin or 'a folder'}"
+        )
+    is_package = spec.submodule_search_locations is not None
+    return Path(os.path.abspath(spec.origin)), name if is_package else name.rpartition(".")[0]
+
+
+class _FreshLoader(SourceFileLoader):
+    """Reads the source each time. A cached compilation is believed when size and second are equal, as those
+    of two versions may well be; and nothing is written beside the user's file."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def _executed(path: Path, copy: str | None, kind: str, package: str | None = None) -> ModuleType:
+    """The file, or its copy, as a module of its own name space.
+
+    package: where its relative imports start; None for a file whose folder is importable while it loads.
+    """
+    source = copy or str(path)
+    if path.suffix != ".py":
+        raise TaskError(f"{path} is not a Python file")
+    name = f"tilewright_{kind}_{hashlib.sha256(source.encode()).hexdigest()[:12]}_{path.stem}"
+    if package:
+        name = f"{package}._{name}"
+    loader = _FreshLoader(name, source)
+    spec = importlib.util.spec_from_file_location(
+        name, source, loader=loader, submodule_search_locations=None
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(path)
+    linecache.cache.pop(source, None)
+    sys.modules[name] = module
+    try:
+        with _importable(path.parent) if package is None else nullcontext():
+            spec.loader.exec_module(module)
     except TilewrightError as error:
         del sys.modules[name]
-        raise TaskError(f"{path.name}:{_line_in(error, path)}: {error}") from error
+        raise TaskError(f"{path.name}:{_line_in(error, source)}: {error}") from error
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        here = isinstance(error, SyntaxError) and error.filename == str(path)
-        line = error.lineno if here else _line_in(error, path)  # type: ignore[union-attr]
-        said = next(iter(str(error).splitlines()), "")
-        raise TaskError(f"{path.name}:{line}: does not import: {type(error).__name__}: {said}") from error
-    finally:
-        sys.path.remove(str(path.parent))
+        here = isinstance(error, SyntaxError) and error.filename == source
+        line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
+        raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}") from error
     return module
 
 
-def _line_in(error: BaseException, path: Path) -> int | str:
-    frames = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+
+
+def _line_in(error: BaseException, source: str) -> int | str:
+    frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
     return next((line for line in reversed(frames) if line), "?")
