@@ -363,9 +363,9 @@ def test_an_interrupt_in_a_save_leaves_what_was_before(store: Store, monkeypatch
 
     from tilewright import store as module
 
-    insert = module._insert
+    insert = module.insert
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_insert", interrupted)
+        patch.setattr(module, "insert", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.save(run, result("done", candidates=9))
     assert store.load(run).workloads == (result("done"),)

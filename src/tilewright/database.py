@@ -1,50 +1,45 @@
-"""The SQLite file behind `store.py`: its tables, its connection, its transactions and its errors.
+"""An SQLite file of Tilewright's: its connection, its transactions, its errors, and records in its columns.
 
-An error of SQLite or of the file system becomes a `StorageError` in one place, `storage`. A file that
-is not ours, or that another version of Tilewright wrote, is refused before anything of it is changed.
+`store.py` (``results.db``) and `ledger.py` (``ledger.db``) each bring a `Schema` and derive from
+`DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError` in one place, `storage`.
+A file that is not ours, or that another version of Tilewright wrote, is refused before anything of it is
+changed. Columns of JSON hold what `codec.to_json` writes.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
+from tilewright.codec import from_json, to_json
 from tilewright.errors import StorageError
+from tilewright.records import Value
 
-SCHEMA = 1
-"""Version of the tables below. A record field with a default may be added without a new version."""
+Decoded = TypeVar("Decoded")
+Opened = TypeVar("Opened", bound="DatabaseFile")
 
 BUSY_SECONDS = 30.0
 """How long to wait for another process that is writing."""
 
-_SCHEMA_TABLE = "tilewright_schema"
 
-_TABLES = (
-    f"CREATE TABLE {_SCHEMA_TABLE} (version INTEGER NOT NULL)",
-    """CREATE TABLE runs (
-        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, key TEXT NOT NULL,
-        measured INTEGER NOT NULL, arch TEXT NOT NULL, gpu TEXT, machine TEXT NOT NULL,
-        versions TEXT NOT NULL, started TEXT NOT NULL, finished TEXT, seconds TEXT NOT NULL)""",
-    """CREATE TABLE workloads (
-        run TEXT NOT NULL REFERENCES runs (id), name TEXT NOT NULL, position INTEGER NOT NULL,
-        dims TEXT NOT NULL, bound TEXT NOT NULL, best INTEGER, tied TEXT NOT NULL,
-        shipped TEXT NOT NULL, reason TEXT NOT NULL, race TEXT, PRIMARY KEY (run, name))""",
-    """CREATE TABLE candidates (
-        run TEXT NOT NULL, workload TEXT NOT NULL, position INTEGER NOT NULL,
-        configuration TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL,
-        code_hash TEXT, code TEXT, compile_seconds REAL, predicted_us REAL, predicted TEXT,
-        median_us REAL, measured TEXT, samples TEXT, checked TEXT,
-        PRIMARY KEY (run, workload, position),
-        FOREIGN KEY (run, workload) REFERENCES workloads (run, name))""",
-    "CREATE INDEX runs_by_key ON runs (key)",
-    "CREATE INDEX candidates_by_code ON candidates (code_hash)",
-    f"INSERT INTO {_SCHEMA_TABLE} VALUES ({SCHEMA})",
-)
-"""``workloads.best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
+@dataclass(frozen=True)
+class Schema:
+    """What a file of one kind holds. A record field with a default may be added without a new version."""
+
+    table: str
+    """The table that holds the version. It tells our kinds of files apart, and from those of others."""
+    version: int
+    statements: tuple[str, ...]
+    """What makes the tables."""
+
 
 _ELSEWHERE = "set TILEWRIGHT_HOME to a directory that you can write"
 _FIXES = (
@@ -87,7 +82,7 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
         raise
 
 
-def connect(path: Path | str) -> sqlite3.Connection:
+def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
     """Open the file, and refuse what is not ours before anything of it is changed."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     try:
@@ -97,9 +92,11 @@ def connect(path: Path | str) -> sqlite3.Connection:
             _use_write_ahead_log(connection)
             with transaction(connection, "IMMEDIATE"):
                 if _is_empty(connection):  # no other process was faster
-                    for statement in _TABLES:
+                    for statement in schema.statements:
                         connection.execute(statement)
-        _check_schema(connection)
+                    connection.execute(f"CREATE TABLE {schema.table} (version INTEGER NOT NULL)")
+                    connection.execute(f"INSERT INTO {schema.table} VALUES ({schema.version})")
+        _check_schema(connection, schema)
     except BaseException:
         connection.close()
         raise
@@ -123,13 +120,129 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
         time.sleep(0.01)
 
 
-def _check_schema(connection: sqlite3.Connection) -> None:
+def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    if connection.execute(named, (_SCHEMA_TABLE,)).fetchone() is None:
+    if connection.execute(named, (schema.table,)).fetchone() is None:
         raise Unusable("is a database of another program; fix: set TILEWRIGHT_HOME to another directory")
-    (version,) = connection.execute(f"SELECT max(version) FROM {_SCHEMA_TABLE}").fetchone()
-    if version != SCHEMA:
+    (version,) = connection.execute(f"SELECT max(version) FROM {schema.table}").fetchone()
+    if version != schema.version:
         raise Unusable(
-            f"was written by another version of Tilewright (schema {version}, this one has {SCHEMA}); "
+            f"was written by another version of Tilewright (schema {version}, this one has {schema.version}); "
             "fix: update Tilewright, or set TILEWRIGHT_HOME to another directory"
         )
+
+
+class DatabaseFile:
+    """The file at ``path``, as a context manager or with `close`. Nothing is opened before the first use.
+
+    It belongs to one thread of one process; another process opens its own.
+    """
+
+    def __init__(self, path: Path, schema: Schema):
+        self.path = path.absolute()
+        self._schema = schema
+        self._connection: sqlite3.Connection | None = None
+
+    def __enter__(self: Opened) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next call opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with storage(self.path):
+            if self._connection is None:
+                self._make_folder()
+            connection = self._opened()
+            with transaction(connection, "IMMEDIATE"):
+                yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """One consistent view; of an empty file where there is none, and without creating it."""
+        with storage(self.path):
+            there = self._connection is not None or self.path.exists()
+            opened = nullcontext(self._opened()) if there else closing(connect(":memory:", self._schema))
+            with opened as connection, transaction(connection, "DEFERRED"):
+                yield connection
+
+    def _make_folder(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect(self.path, self._schema)
+        return self._connection
+
+
+# Rows
+
+
+def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> None:
+    """One row, column → value. Lone surrogates, which undecodable output leaves, are written as escapes."""
+    marks = ", ".join("?" * len(row))
+    values = [_storable(value) if isinstance(value, str) else value for value in row.values()]
+    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values)
+
+
+def _storable(text: str) -> str:
+    """Without the lone surrogates, which SQLite refuses."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def dump(value: Any) -> str | None:
+    """The record as JSON text, or NULL for None."""
+    return as_text(to_json(value))
+
+
+def as_text(data: Any) -> str | None:
+    """What `to_json` made, as text, or NULL for None."""
+    return None if data is None else json.dumps(data, allow_nan=False, separators=(",", ":"))
+
+
+def parse(kind: type[Decoded], text: str) -> Decoded:
+    """The record; fields that it gained since it was written take their defaults."""
+    return rebuilt(kind, json.loads(text))
+
+
+def rebuilt(kind: type[Decoded], data: Any) -> Decoded:
+    """`parse` for what is JSON data already."""
+    try:
+        return from_json(kind, data, defaults=True)
+    except ValueError as error:
+        raise Unusable(
+            f"holds a result that this Tilewright cannot read ({error}); "
+            "fix: use the Tilewright that wrote it, or move the file away"
+        ) from error
+
+
+def maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
+    """`parse`, or None for NULL."""
+    return None if text is None else parse(kind, text)
+
+
+# Where the files lie
+
+
+def home() -> Path:
+    """``$TILEWRIGHT_HOME``, or else ``.tilewright/`` here."""
+    return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright").expanduser()
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder. In a repository Git ignores what Tilewright puts there, unless it was there before."""
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    ignore = folder / ".gitignore"
+    ours = new or folder.name == ".tilewright"
+    if ours and not ignore.exists() and any((parent / ".git").exists() for parent in folder.parents):
+        ignore.write_text("*\n")

@@ -11,7 +11,8 @@
   processes that tune the same thing at once may share a run; the later save of a workload replaces
   the earlier.
 * Nothing is opened before the first call, and a call that only reads creates no file.
-* The file itself, and how its errors become a `StorageError`, is `database.py`.
+* The file itself, and how its errors become a `StorageError`, is `database.py`; its tables are
+  `store_tables.py`.
 
 A `Store` belongs to one thread of one process; another process opens its own.
 """
@@ -20,19 +21,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
-from tilewright.codec import from_json, to_json
-from tilewright.database import Unusable, connect, storage, transaction
+from tilewright.codec import to_json
+from tilewright.database import DatabaseFile, as_text, dump, home, insert, maybe, parse
 from tilewright.errors import UnknownChoice
 from tilewright.records import (
     Bound,
@@ -48,8 +46,7 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-
-Decoded = TypeVar("Decoded")
+from tilewright.store_tables import RESULTS
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class RunSummary:
 
 def default_path() -> Path:
     """``results.db`` in ``$TILEWRIGHT_HOME``, or else in ``.tilewright/`` here."""
-    return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright").expanduser() / "results.db"
+    return home() / "results.db"
 
 
 def key_of(parts: Mapping[str, Any]) -> str:
@@ -83,7 +80,7 @@ def _now() -> datetime:
     return datetime.now(timezone.utc)
 
 
-class Store:
+class Store(DatabaseFile):
     """The results at ``path`` (default: `default_path`), as a context manager or with `close`.
 
     Every method may raise `StorageError`; those that take a run, `UnknownChoice`.
@@ -96,24 +93,9 @@ class Store:
         clock: Callable[[], datetime] = _now,
         token: Callable[[int], str] = secrets.token_hex,
     ):
-        self.path = Path(path or default_path()).absolute()
+        super().__init__(Path(path or default_path()), RESULTS)
         self._clock = clock
         self._token = token
-        self._connection: sqlite3.Connection | None = None
-
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     # Writing
 
@@ -129,7 +111,7 @@ class Store:
             "started": _text_of(now),
         }
         with self._writing() as connection:
-            _insert(connection, "runs", row | _machine_row(machine) | {"seconds": "{}"})
+            insert(connection, "runs", row | _machine_row(machine) | {"seconds": "{}"})
         return run
 
     def save(self, run: str, result: WorkloadResult) -> None:
@@ -142,13 +124,13 @@ class Store:
             position = _position(connection, *key)
             connection.execute("DELETE FROM candidates WHERE run = ? AND workload = ?", key)
             connection.execute("DELETE FROM workloads WHERE run = ? AND name = ?", key)
-            _insert(connection, "workloads", workload | {"position": position})
+            insert(connection, "workloads", workload | {"position": position})
             for row in candidates:
-                _insert(connection, "candidates", row)
+                insert(connection, "candidates", row)
 
     def finish(self, run: str, seconds: Mapping[str, float]) -> None:
         """Mark the run as complete, with the wall seconds of each stage."""
-        row = (_text_of(self._clock()), _dump(seconds), run)
+        row = (_text_of(self._clock()), dump(seconds), run)
         with self._writing() as connection:
             _require(connection, run)
             connection.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", row)
@@ -175,7 +157,7 @@ class Store:
                 measured=bool(row["measured"]),
                 workloads=tuple(_results(connection, run)),
                 run=run,
-                seconds=_parse(dict[str, float], row["seconds"]),
+                seconds=parse(dict[str, float], row["seconds"]),
             )
 
     def runs(self, task: str | None = None) -> tuple[RunSummary, ...]:
@@ -187,31 +169,6 @@ class Store:
                 _summary(row, [name for (name,) in connection.execute(names, (row["id"],))])
                 for row in connection.execute(query, (task or "",)).fetchall()
             )
-
-    # The connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with storage(self.path):
-            if self._connection is None:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = self._opened()
-            with transaction(connection, "IMMEDIATE"):
-                yield connection
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view; of an empty store where there is no file, and without creating it."""
-        with storage(self.path):
-            there = self._connection is not None or self.path.exists()
-            opened = nullcontext(self._opened()) if there else closing(connect(":memory:"))
-            with opened as connection, transaction(connection, "DEFERRED"):
-                yield connection
-
-    def _opened(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._connection = connect(self.path)
-        return self._connection
 
 
 # Rows
@@ -233,17 +190,6 @@ def _position(connection: sqlite3.Connection, run: str, workload: str) -> int:
     return int(connection.execute(query, (workload, run)).fetchone()[0])
 
 
-def _insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> None:
-    marks = ", ".join("?" * len(row))
-    values = [_storable(value) if isinstance(value, str) else value for value in row.values()]
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values)
-
-
-def _storable(text: str) -> str:
-    """Without the lone surrogates that undecodable compiler output leaves, which SQLite refuses."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 def _number(value: float | None) -> float | None:
     """A Python float, also of NumPy's numbers. SQLite turns NaN into NULL."""
     return None if value is None else float(value)
@@ -252,20 +198,20 @@ def _number(value: float | None) -> float | None:
 def _machine_row(machine: Machine) -> dict[str, Value]:
     data = to_json(machine)
     versions = data.pop("versions")
-    return {"arch": machine.arch, "gpu": machine.gpu, "machine": _json(data), "versions": _json(versions)}
+    return {"arch": machine.arch, "gpu": machine.gpu, "machine": as_text(data), "versions": as_text(versions)}
 
 
 def _workload_row(run: str, result: WorkloadResult) -> dict[str, Value]:
     return {
         "run": run,
         "name": result.workload.name,
-        "dims": _dump(result.workload.dims),
-        "bound": _dump(result.bound),
+        "dims": dump(result.workload.dims),
+        "bound": dump(result.bound),
         "best": None if result.best is None else _place_of_best(result.best, result),
-        "tied": _dump(result.tied),
-        "shipped": _dump(result.shipped),
+        "tied": dump(result.tied),
+        "shipped": dump(result.shipped),
         "reason": result.reason,
-        "race": _dump(result.race),
+        "race": dump(result.race),
     }
 
 
@@ -283,18 +229,18 @@ def _candidate_row(run: str, workload: str, position: int, candidate: Candidate)
         "run": run,
         "workload": workload,
         "position": position,
-        "configuration": _dump(candidate.configuration),
+        "configuration": dump(candidate.configuration),
         "status": candidate.status,
         "reason": candidate.reason,
         "code_hash": code.code_hash if code else None,
-        "code": _dump(code),
+        "code": dump(code),
         "compile_seconds": _number(candidate.compile_seconds),
         "predicted_us": _number(predicted.us) if predicted else None,
-        "predicted": _dump(predicted),
+        "predicted": dump(predicted),
         "median_us": _number(measured.us) if measured else None,
-        "measured": _json(clocked),
-        "samples": _json(samples),
-        "checked": _dump(candidate.checked),
+        "measured": as_text(clocked),
+        "samples": as_text(samples),
+        "checked": dump(candidate.checked),
     }
 
 
@@ -308,14 +254,14 @@ def _results(connection: sqlite3.Connection, run: str) -> Iterator[WorkloadResul
 def _result(row: sqlite3.Row, rows: list[sqlite3.Row]) -> WorkloadResult:
     candidates = tuple(_candidate(each) for each in rows)
     return WorkloadResult(
-        workload=Workload(row["name"], _parse(dict[str, Value], row["dims"])),
-        bound=_parse(Bound, row["bound"]),
+        workload=Workload(row["name"], parse(dict[str, Value], row["dims"])),
+        bound=parse(Bound, row["bound"]),
         best=None if row["best"] is None else candidates[row["best"]],
-        tied=_parse(tuple[Configuration, ...], row["tied"]),
+        tied=parse(tuple[Configuration, ...], row["tied"]),
         candidates=candidates,
-        shipped=_parse(Configuration, row["shipped"]),
+        shipped=parse(Configuration, row["shipped"]),
         reason=row["reason"],
-        race=_maybe(dict[str, Any], row["race"]),
+        race=maybe(dict[str, Any], row["race"]),
     )
 
 
@@ -324,20 +270,20 @@ def _candidate(row: sqlite3.Row) -> Candidate:
     if measured is not None:
         measured = json.dumps(json.loads(measured) | {"samples_us": json.loads(row["samples"])})
     return Candidate(
-        configuration=_parse(Configuration, row["configuration"]),
+        configuration=parse(Configuration, row["configuration"]),
         status=row["status"],
         reason=row["reason"],
-        code=_maybe(MachineCode, row["code"]),
+        code=maybe(MachineCode, row["code"]),
         compile_seconds=row["compile_seconds"],
-        predicted=_maybe(PredictedTime, row["predicted"]),
-        measured=_maybe(MeasuredTime, measured),
-        checked=_maybe(Checked, row["checked"]),
+        predicted=maybe(PredictedTime, row["predicted"]),
+        measured=maybe(MeasuredTime, measured),
+        checked=maybe(Checked, row["checked"]),
     )
 
 
 def _machine(row: sqlite3.Row) -> Machine:
     data = json.loads(row["machine"]) | {"versions": json.loads(row["versions"])}
-    return _parse(Machine, json.dumps(data))
+    return parse(Machine, json.dumps(data))
 
 
 def _summary(row: sqlite3.Row, workloads: list[str]) -> RunSummary:
@@ -352,31 +298,6 @@ def _summary(row: sqlite3.Row, workloads: list[str]) -> RunSummary:
         gpu=row["gpu"],
         workloads=tuple(workloads),
     )
-
-
-def _dump(value: Any) -> str | None:
-    """The record as JSON text, or NULL for None."""
-    return _json(to_json(value))
-
-
-def _json(data: Any) -> str | None:
-    """What `to_json` made, as text, or NULL for None."""
-    return None if data is None else json.dumps(data, allow_nan=False, separators=(",", ":"))
-
-
-def _parse(kind: type[Decoded], text: str) -> Decoded:
-    """The record; fields that it gained since it was written take their defaults."""
-    try:
-        return from_json(kind, json.loads(text), defaults=True)
-    except ValueError as error:
-        raise Unusable(
-            f"holds a result that this Tilewright cannot read ({error}); "
-            "fix: use the Tilewright that wrote it, or move the file away"
-        ) from error
-
-
-def _maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
-    return None if text is None else _parse(kind, text)
 
 
 def _text_of(moment: datetime) -> str:

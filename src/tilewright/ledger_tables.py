@@ -1,0 +1,71 @@
+"""The tables of ``ledger.db``, and the triggers that make them append-only.
+
+SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, whoever asks. Iterations of
+a run are numbered from 0 without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.database import Schema
+
+_TABLES = {
+    "runs": (
+        """number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, task TEXT NOT NULL,
+        kernel TEXT NOT NULL, measured INTEGER NOT NULL, arch TEXT NOT NULL, gpu TEXT, kind TEXT NOT NULL,
+        started TEXT NOT NULL, record TEXT NOT NULL""",
+        "id = NEW.id OR number = NEW.number",
+    ),
+    "run_events": (
+        """number INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES runs (id),
+        event TEXT NOT NULL CHECK (event IN ('started', 'resumed', 'finished')),
+        at TEXT NOT NULL, stop_reason TEXT, final TEXT, patch TEXT""",
+        "number = NEW.number OR (run = NEW.run AND event = 'finished')",
+    ),
+    "iterations": (
+        """run TEXT NOT NULL REFERENCES runs (id), n INTEGER NOT NULL, entry TEXT NOT NULL,
+        optimization TEXT NOT NULL, site TEXT NOT NULL, value TEXT NOT NULL, correctness TEXT NOT NULL,
+        status TEXT NOT NULL, risk TEXT NOT NULL, latency_ms REAL, predicted_ms REAL, gain REAL,
+        reason TEXT NOT NULL, at TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (run, n)""",
+        "run = NEW.run AND n = NEW.n",
+    ),
+    "attempts": (
+        """run TEXT NOT NULL, n INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT NOT NULL,
+        status TEXT NOT NULL, reason TEXT NOT NULL, code_hash TEXT, record TEXT NOT NULL,
+        PRIMARY KEY (run, n, position), FOREIGN KEY (run, n) REFERENCES iterations (run, n)""",
+        "run = NEW.run AND n = NEW.n AND position = NEW.position",
+    ),
+    "samples": (
+        """run TEXT NOT NULL, n INTEGER NOT NULL, version TEXT NOT NULL, workload TEXT NOT NULL,
+        us TEXT NOT NULL, PRIMARY KEY (run, n, version, workload),
+        FOREIGN KEY (run, n) REFERENCES iterations (run, n)""",
+        "run = NEW.run AND n = NEW.n AND version = NEW.version AND workload = NEW.workload",
+    ),
+}
+"""Table → its columns, and what makes a new row the same as an old one.
+
+``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times
+in microseconds in the order of the rounds. A ``record`` is the record without what stands in other tables.
+"""
+
+
+def _statements() -> Iterator[str]:
+    for table, (columns, same) in _TABLES.items():
+        yield f"CREATE TABLE {table} ({columns})"
+        for change in ("UPDATE", "DELETE"):
+            yield f"""CREATE TRIGGER {table}_refuse_{change} BEFORE {change} ON {table}
+                BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: no {change} of {table}'); END"""
+        # INSERT OR REPLACE deletes the old row without asking the trigger above.
+        yield f"""CREATE TRIGGER {table}_refuse_again BEFORE INSERT ON {table}
+            WHEN EXISTS (SELECT 1 FROM {table} WHERE {same})
+            BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: that row of {table} exists'); END"""
+    yield """CREATE TRIGGER iterations_without_gaps BEFORE INSERT ON iterations
+        WHEN NEW.n NOT BETWEEN 0 AND (SELECT count(*) FROM iterations WHERE run = NEW.run)
+        BEGIN SELECT RAISE(ABORT, 'the iterations of a run are numbered from 0 without a gap'); END"""
+    yield "CREATE INDEX runs_by_key ON runs (key)"
+    yield "CREATE INDEX events_by_run ON run_events (run)"
+    yield "CREATE INDEX attempts_by_code ON attempts (code_hash)"
+
+
+LEDGER = Schema(table="tilewright_ledger_schema", version=1, statements=tuple(_statements()))
