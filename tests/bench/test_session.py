@@ -18,7 +18,8 @@ START = """\
 import json, os, signal, sys, time
 def say(**message):
     print(json.dumps(message), flush=True)
-task = json.loads(sys.stdin.readline())["task"]
+opened = json.loads(sys.stdin.readline())
+task, files = opened["task"], opened["files"]
 """
 READY = "say(started=True)\n"
 REQUESTS = "for line in sys.stdin:\n    request = json.loads(line)\n"
@@ -67,6 +68,21 @@ def test_a_request_is_answered(worker: Make) -> None:
     assert (first["do"], second["do"], first["task"]) == ("this", "that", "ops.py:task")
     assert first["pid"] == second["pid"], "one process serves both"
     assert session.losses == 0
+
+
+def test_every_process_opens_the_same_files(worker: Make) -> None:
+    """What judges a version is the baseline, also after a loss."""
+    script = START + READY + REQUESTS + "    say(done={'task': task, 'files': files})\n    os._exit(0)\n"
+    named = {"/home/u/ops.py": "/runs/7/baseline/ops.py"}
+    late = Session(None, [sys.executable, "-u", "-c", script])
+    late.open("ops.py:late", named)
+    early = Session("ops.py:early", [sys.executable, "-u", "-c", script], named)
+    for session, task in ((late, "ops.py:late"), (early, "ops.py:early")):
+        with session:
+            assert session.ask({}) == {"task": task, "files": named}
+            assert isinstance(session.ask({}), Lost)
+            assert session.ask({}) == {"task": task, "files": named}
+    assert worker(script).ask({}) == {"task": "ops.py:task", "files": {}}
 
 
 def test_starting_does_not_wait_for_the_process(worker: Make) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
@@ -35,12 +35,17 @@ class Lost:
 class Session:
     """One worker process at a time; the next request after a loss starts another.
 
-    ``task``: as `loading.load_task` takes it. Without one the process starts all the same, since
-    importing torch takes seconds, and `open` names the task when it is known.
+    ``task`` and ``files``: as `loading.load_task` takes them. Without a task the process starts all the same,
+    since importing torch takes seconds, and `open` names the task when it is known.
     """
 
-    def __init__(self, task: str | None = None, command: Sequence[str] = WORKER) -> None:
-        self.task = task
+    def __init__(
+        self,
+        task: str | None = None,
+        command: Sequence[str] = WORKER,
+        files: Mapping[str, str] | None = None,
+    ) -> None:
+        self.task, self.files = task, dict(files or {})
         self.silence = SILENCE_SECONDS
         self.command = tuple(command)
         self.losses = 0
@@ -64,12 +69,12 @@ class Session:
         )
         self._errors.start()
         if self.task is not None:
-            self._write({"task": self.task})
+            self._write({"task": self.task, "files": self.files})
 
-    def open(self, task: str) -> None:
+    def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         """Names the task of a session that was started without one."""
-        self.task = task
-        self._write({"task": task})
+        self.task, self.files = task, dict(files or {})
+        self._write({"task": task, "files": self.files})
 
     def ask(
         self,

@@ -7,7 +7,12 @@ It answers one JSON request a line (`session.Session` is the other side):
     check    config             → a `records.Checked`
     race     configs, policy    → a `protocol.RaceOutcome`, with progress on the way
     measure  configs, rounds    → every configuration's samples, none dropped, beside the trusted one's
+    confirm  versions, rounds   → paired samples of all and of a second copy of one, none dropped
     run_images config, images   → launches on memory images, which come back in their files
+
+Who runs is a `Contestant`: a configuration of the task as it was opened, or a version of the task's files (in place
+of ``config`` and ``configs``: ``version`` and ``versions``) with the configuration that it ships. The judge is the
+same for all: tensors, references and tolerances are those of the task as it was opened.
 
 A failure that leaves the CUDA context broken is answered with ``dead`` and ends the process; the
 parent starts another.
@@ -27,7 +32,7 @@ if __name__ == "__main__":
     threading.Thread(target=make_context, daemon=True).start()
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -38,6 +43,8 @@ from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.bench.checking import Examiner
 from tilewright.bench.clock import GpuClock
 from tilewright.bench.monitor import Monitor
+from tilewright.bench.prepared import Prepared
+from tilewright.bench.rounds import Budget, interleaved
 from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.languages import warm_up
@@ -51,14 +58,27 @@ SLOW = 3.0
 """`measure` times what is this much slower than the fastest only `FEW_ROUNDS` times."""
 
 
+@dataclass(frozen=True)
+class Contestant:
+    """What is launched: a configuration, by the task that launches it."""
+
+    task: Task
+    config: Configuration
+
+
 class Worker:
-    def __init__(self, task: Task, out: IO[str]) -> None:
-        self.task, self.out = task, out
+    """``where`` and ``files``: as `loading.load_task` takes them; the files of the task as it is opened."""
+
+    def __init__(self, where: str, files: Mapping[str, str], out: IO[str]) -> None:
+        self.where, self.out = where, out
+        self.task = load_task(where, files)
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
         self.board = gpu.board
+        self.prepared = Prepared(self.task, "cuda")
         self.examiner: Examiner | None = None
         self.images: Images | None = None
+        self._versions = {frozenset(files.items()): self.task}
 
     def hello(self, request: Message) -> Message:
         torch.zeros(1, device="cuda")
@@ -69,36 +89,37 @@ class Worker:
         }
 
     def prepare(self, request: Message) -> Message:
-        self.examiner = None  # frees the last workload's memory before the next is made
-        workload = self.task.workload(request["workload"])
-        self.examiner = Examiner(self.task, workload.dims, "cuda", request["seed"])
-        return {"cases": self.examiner.described()}
+        self.examiner = None  # its memory may be what the next one needs
+        self.examiner, new = self.prepared.get(
+            request["workload"], request["seed"], passing=request.get("passing", False)
+        )
+        return {"cases": self.examiner.described(), "new": new}
 
     def check(self, request: Message) -> Message:
         assert self.examiner is not None
-        config = Configuration.of(request["config"])
-        return {"checked": asdict(self.examiner.check(lambda tensors: self._runner(config, tensors)))}
+        one = self._contestant(request.get("config"), request.get("version"))
+        return {"checked": asdict(self.examiner.check(lambda tensors: self._runner(one, tensors)))}
 
     def race(self, request: Message) -> Message:
         assert self.examiner is not None
         policy = protocol.Policy(**request["policy"])
-        configs = [Configuration.of(values) for values in request["configs"]]
+        field = self._field(request)
         tensors = self.examiner.timing_tensors()
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
         base = request["shipped"] if request["shipped"] is not None else 0
-        runners = [self._runner(config, tensors) for config in (*configs, configs[base])]
+        runners = [self._runner(one, tensors) for one in (*field, field[base])]
 
         def announce(index: int) -> None:
-            send(self.out, {"at": index if index < len(configs) else base})
+            send(self.out, {"at": index if index < len(field) else base})
 
         with GpuClock(runners, policy, monitor, announce) as gpu_clock:
             clock: protocol.Clock = Announcing(gpu_clock, announce) if request.get("careful") else gpu_clock
             send(self.out, {"at": None})  # from here on a round holds them all
             for _ in range(policy.warmup_rounds):
                 clock.round(range(len(runners)))
-            noise = protocol.aa_check(clock, base, len(configs), AA_ROUNDS, rng, tie_band=policy.tie_band)
+            noise = protocol.aa_check(clock, base, len(field), AA_ROUNDS, rng, tie_band=policy.tie_band)
             outcome = protocol.race(
-                len(configs), clock, policy, cost=[tuple(cost) for cost in request["cost"]],
+                len(field), clock, policy, cost=[tuple(cost) for cost in request["cost"]],
                 shipped=request["shipped"], rng=rng, noise=noise, on_progress=self._progress,
             )  # fmt: skip
         again = None if outcome.winner is None else self.examiner.check_timed(runners[outcome.winner])
@@ -109,7 +130,7 @@ class Worker:
         assert self.examiner is not None
         policy = protocol.Policy(**request["policy"])
         tensors = self.examiner.timing_tensors()
-        runners = [self._runner(Configuration.of(values), tensors) for values in request["configs"]]
+        runners = [self._runner(one, tensors) for one in self._field(request)]
         if self.task.trusted is not None:
             runners.append(self.examiner.trusted_runner())
         monitor, samples = Monitor(), [[] for _ in runners]  # type: tuple[Monitor, list[list[float]]]
@@ -126,6 +147,30 @@ class Worker:
         trusted = samples.pop() if self.task.trusted is not None else None
         return {"samples_us": samples, "trusted_us": trusted, "monitor": monitor.record()}
 
+    def confirm(self, request: Message) -> Message:
+        """Interleaved rounds of ``versions`` and of a second copy of the one at ``copied``, the A/A check of the
+        same rounds; and a check of the first one on the buffers that were timed."""
+        assert self.examiner is not None
+        policy, copied = protocol.Policy(**request["policy"]), request["copied"]
+        field, tensors = self._field(request), self.examiner.timing_tensors()
+        runners = [self._runner(one, tensors) for one in (*field, field[copied])]
+        rng, monitor = np.random.default_rng(policy.seed), Monitor()
+
+        def announce(index: int) -> None:
+            send(self.out, {"at": index if index < len(field) else copied})
+
+        with GpuClock(runners, policy, monitor, announce) as clock:
+            send(self.out, {"at": None})
+            warm_up_rounds = Budget(policy.warmup_rounds, 0.0, policy.warmup_rounds)
+            interleaved(clock, len(runners), warm_up_rounds, rng)
+            timed = interleaved(
+                clock, len(runners), Budget(**request["budget"]), rng,
+                on_progress=lambda rounds: send(self.out, {"progress": {"rounds": rounds}}),
+            )  # fmt: skip
+        return {
+            **asdict(timed), "monitor": monitor.record(), "after_timing": self.examiner.check_timed(runners[0]),
+        }  # fmt: skip
+
     def run_images(self, request: Message) -> Message:
         config, self.images = Configuration.of(request["config"]), self.images or Images()
         return self.images.run(
@@ -135,9 +180,24 @@ class Worker:
     def _progress(self, progress: protocol.Progress) -> None:
         send(self.out, {"progress": asdict(progress)})
 
-    def _runner(self, config: Configuration, tensors: Mapping[str, Any]) -> Callable[[Any], None]:
+    def _field(self, request: Message) -> list[Contestant]:
+        if "versions" in request:
+            return [self._contestant(None, files) for files in request["versions"]]
+        return [self._contestant(values, None) for values in request["configs"]]
+
+    def _contestant(self, config: Mapping[str, Any] | None, version: Mapping[str, str] | None) -> Contestant:
+        """Loads a version once; its launches find their cubins in the front end's cache."""
+        if version is None:
+            assert config is not None, "a request names configurations or versions"
+            return Contestant(self.task, Configuration.of(config))
+        key = frozenset(version.items())
+        if key not in self._versions:
+            self._versions[key] = load_task(self.where, version)
+        return Contestant(self._versions[key], self._versions[key].space.shipped)
+
+    def _runner(self, one: Contestant, tensors: Mapping[str, Any]) -> Callable[[Any], None]:
         assert self.examiner is not None
-        return bound(self.task, config, self.examiner.dims, self.board, tensors).launch
+        return bound(one.task, one.config, self.examiner.dims, self.board, tensors).launch
 
 
 class Announcing:
@@ -159,7 +219,7 @@ def serve(requests: IO[str], out: IO[str]) -> None:
     if first is None:
         return
     try:
-        worker = Worker(load_task(first["task"]), out)
+        worker = Worker(first["task"], first.get("files", {}), out)
     except TilewrightError as error:
         send(out, {"error": str(error), "kind": type(error).__name__})
         return

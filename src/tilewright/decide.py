@@ -1,0 +1,318 @@
+"""Keep or revert: the table P-22, read on intervals and not on points (X-13, X-14, X-15; trust.md 24, 26).
+
+    paired samples ─→ intervals of the ratios ─→ a verdict per workload ─→ keep or revert ─→ go on or stop
+
+A ratio is the candidate's time over the incumbent's in the same round, below 1 is faster. Its interval is that
+of the median (`bench.stats`), without a distribution behind it. Nothing here measures or asks a clock.
+
+- The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of
+  the A/A interval of the same session, and at least `FLOOR`. What lies within the floor is nobody's gain or loss.
+- *Slower*: the interval lies wholly above 1 + floor, or that of the ratio to the baseline wholly above
+  1 + `WORSE` (P-12). One slower workload reverts.
+- A gain is *proven* when the interval of the overall ratio, or that of one workload, lies wholly below
+  1 - floor. The overall ratio is the geometric mean over the workloads in the same round.
+- *Keep*: a gain is proven, and for every workload it is proven that it is at most `WORSE` slower than the incumbent
+  and the baseline. What stays undecided to the last look is reverted.
+
+All claims of gain, at all planned looks, share one error budget, `ERROR`, by Bonferroni: an identical candidate
+is kept at most once in a hundred decisions, floor or no floor. The rows of P-22 are told apart by the
+*centre* of the overall interval; whether there is a gain or a loss at all is asked of its bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tilewright.bench import stats
+from tilewright.bench.protocol import Noise
+from tilewright.bench.stats import Array, Interval
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.records import PredictedTime
+
+ERROR = 0.01
+"""Of a whole decision: a gain is claimed where there is none."""
+ROUNDS = (100, 400, 1600)
+"""Rounds after which a confirmation is looked at; each look costs its share of `ERROR`. What is clear ends at the
+first. By `rounds_needed` the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of
+3 % in 200 rounds; the third look is for smaller gains."""
+FLOOR = 0.005
+"""Smallest difference that counts, whatever the A/A check says: half of the tie band of a race."""
+WORSE = 0.02
+"""P-12: nothing may end slower than the baseline by more than this."""
+LARGE, SMALL = 0.05, 0.02
+"""Gains, as shares of the time, that part the rows of P-22."""
+BASE_MISSES = 2
+"""P-22: iterations in a row without improvement that end the loop."""
+PATIENCE = 6
+"""The same by default, where the rest of the playbook is tried too."""
+PREDICTED_MARGIN = 0.05
+"""A predicted difference below this says nothing. Of the pairs of configurations recorded on an H200 on 2026-11-21
+(bench/recorded), the slower predicted was the slower measured in 55 % of those predicted less than 5 % apart,
+and in 85 % of the others: the order is worth something beyond it, the size of the difference nothing."""
+POLICIES = ("default", "base")
+"""``base`` follows P-22 to the letter; ``default`` goes on after a gain under 2 % and is more patient."""
+
+Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One workload's confirmation: µs of three versions in the same rounds, and two copies of the incumbent."""
+
+    candidate_us: Sequence[float] = field(repr=False)
+    incumbent_us: Sequence[float] = field(repr=False)
+    baseline_us: Sequence[float] = field(repr=False)
+    noise: Noise
+
+
+@dataclass(frozen=True)
+class Following:
+    """What comes after the decision."""
+
+    lower_priority: bool
+    """The entry's next site is less promising: it gained under 5 % here."""
+    stop_reason: str | None
+    """Why the loop ends here; None to go on."""
+    misses: int
+    """Iterations in a row that kept nothing, with this one."""
+
+    @property
+    def go_on(self) -> bool:
+        return self.stop_reason is None
+
+
+@dataclass(frozen=True)
+class WorkloadDecision:
+    """``ratio``: candidate over incumbent. ``same``: neither proven, and slower by more than 2 % ruled out."""
+
+    ratio: Interval
+    against_baseline: Interval
+    floor: float
+    verdict: Verdict
+    why: str
+
+    @property
+    def harmless(self) -> bool:
+        """Proven to be at most 2 % slower than the incumbent and than the baseline."""
+        return max(self.ratio.high, self.against_baseline.high) <= 1 + WORSE
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Keep or revert, why, and what follows. ``reason`` is one line for the ledger."""
+
+    status: Literal["keep", "revert"]
+    decided: bool
+    """False where more rounds may still change the status."""
+    reason: str
+    overall: Interval
+    """Candidate over incumbent, over all workloads."""
+    by_workload: Mapping[str, WorkloadDecision]
+    following: Following
+
+    @property
+    def keep(self) -> bool:
+        return self.status == "keep"
+
+    @property
+    def go_on(self) -> bool:
+        return self.following.go_on
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self.following.stop_reason
+
+    @property
+    def lower_priority(self) -> bool:
+        return self.following.lower_priority
+
+
+@dataclass(frozen=True)
+class PredictedDecision:
+    """The same from predicted times: ratios without intervals, and every reason says that it is predicted."""
+
+    status: Literal["keep", "revert"]
+    reason: str
+    overall: float
+    """Predicted candidate over incumbent, geometric mean over the workloads."""
+    by_workload: Mapping[str, str]
+    following: Following
+
+    @property
+    def keep(self) -> bool:
+        return self.status == "keep"
+
+    @property
+    def stop_reason(self) -> str | None:
+        return self.following.stop_reason
+
+    @property
+    def lower_priority(self) -> bool:
+        return self.following.lower_priority
+
+
+def decide(
+    samples: Mapping[str, Paired], *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
+    last: bool = True,
+) -> Decision:  # fmt: skip
+    """Keep or revert the candidate of ``samples``, by workload; the rules stand at the top of this module.
+
+    misses: iterations in a row before this one that kept nothing. last: no more rounds will come, so that what
+    is undecided is reverted; otherwise the decision says so and may be asked again after the next look.
+    """
+    if not samples:
+        raise RequestError("a decision needs the samples of at least one workload")
+    confidence = 1 - 2 * tail_of(len(samples))
+    by_workload = {name: _workload(one, confidence) for name, one in samples.items()}
+    overall = stats.median_interval(_per_round(list(samples.values())), confidence)
+    floor = sum(one.floor for one in by_workload.values()) / len(by_workload)
+    slower = [name for name, one in by_workload.items() if one.verdict == "slower"]
+    faster = [name for name, one in by_workload.items() if one.verdict == "faster"]
+    harmful = [name for name, one in by_workload.items() if not one.harmless]
+    status: Literal["keep", "revert"] = "revert"
+    decided = True
+    if slower:
+        reason = f"slower on {_list(slower)}: {by_workload[slower[0]].why}"
+    elif (
+        math.isfinite(floor)
+        and overall.low > 1 - floor
+        and all(one.ratio.low > 1 - one.floor for one in by_workload.values())
+    ):
+        reason = f"no gain: {overall} × the incumbent's time, within the noise of {floor:.1%}"
+    elif overall.high >= 1 - floor and (not faster or overall.centre >= 1):
+        decided, reason = last, f"no gain is proven: {overall} × the incumbent's time{_wanted(samples)}"
+    elif harmful:
+        decided = last
+        reason = f"a loss of {WORSE:.0%} is not ruled out on {_list(harmful)}: {by_workload[harmful[0]].why}"
+    else:
+        status = "keep"
+        where = "" if overall.high < 1 - floor else f", proven on {_list(faster)}"
+        reason = f"{1 - overall.centre:.1%} less time: {overall} × the incumbent's{where}"
+    after = following(status == "keep", 1 - overall.centre, policy, misses, patience)
+    return Decision(status, decided, reason, overall, by_workload, after)
+
+
+def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
+    """The rows of P-22 that say what comes next. ``gain``: share of the time, the centre of its interval.
+
+    Also for iterations that never came to a decision: what crashed, failed or was wrong is a miss.
+    """
+    if policy not in POLICIES:
+        raise UnknownChoice("policy", policy, POLICIES)
+    if keep:
+        stop = (
+            f"a gain of {gain:.1%} is under {SMALL:.0%} (P-22)" if policy == "base" and gain < SMALL else None
+        )
+        return Following(gain < LARGE, stop, 0)
+    limit, misses = BASE_MISSES if policy == "base" else patience, misses + 1
+    rule = "P-22" if policy == "base" else f"--patience {patience}"
+    return Following(
+        False,
+        f"{misses} iterations in a row without improvement ({rule})" if misses >= limit else None,
+        misses,
+    )
+
+
+def decide_predicted(
+    candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
+    baseline: Mapping[str, PredictedTime], *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
+) -> PredictedDecision:  # fmt: skip
+    """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
+    ratios = {name: one.us / incumbent[name].us for name, one in candidate.items()}
+    against = {name: one.us / baseline[name].us for name, one in candidate.items()}
+    said = {name: f"predicted {ratio:.3f} × the incumbent's time" for name, ratio in ratios.items()}
+    overall = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
+    gains = overall < 1 and min(overall, *ratios.values()) < 1 - PREDICTED_MARGIN
+    keep = gains and not worse
+    if worse:
+        loss = max(max(ratios[name], against[name]) for name in worse) - 1
+        reason = f"predicted {loss:.1%} slower on {_list(worse)}"
+    elif gains:
+        reason = (
+            f"predicted {1 - overall:.1%} less time, over the predictor's margin of {PREDICTED_MARGIN:.0%}"
+        )
+    else:
+        reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
+    after = following(keep, 1 - overall, policy, misses, patience)
+    return PredictedDecision("keep" if keep else "revert", reason, overall, said, after)
+
+
+def tail_of(workloads: int) -> float:
+    """The error that one bound may have: `ERROR` over the claims of gain, at every look."""
+    return ERROR / ((workloads + (workloads > 1)) * len(ROUNDS))
+
+
+def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
+    """Rounds after which a true ``gain`` of one workload is proven with probability ``power``.
+
+    ``spread``: of one sample, as `Noise.spread`. For planning, from the large-sample error under a normal law.
+    The floor, too, is as wide as the A/A interval of so many rounds.
+    """
+    pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
+    error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
+    while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, AA_TAIL)):
+        n += max(1, n // 20)
+    return n
+
+
+AA_CONFIDENCE = 0.95
+"""Of the A/A interval whose outer bound is the floor."""
+AA_TAIL = (1 - AA_CONFIDENCE) / 2
+
+
+def floor_of(noise: Noise) -> float:
+    """How far two copies of one kernel may differ here; infinite where the A/A check was too short to say."""
+    return max(FLOOR, noise.ratio.high - 1, 1 - noise.ratio.low)
+
+
+def _workload(one: Paired, confidence: float) -> WorkloadDecision:
+    ratio = stats.ratio_interval(one.candidate_us, one.incumbent_us, confidence)
+    against = stats.ratio_interval(one.candidate_us, one.baseline_us, confidence)
+    floor = floor_of(one.noise)
+    verdict: Verdict = "undecided"
+    why = f"{ratio} × the incumbent's time, noise {floor:.1%}"
+    if against.low > 1 + WORSE:
+        verdict, why = "slower", f"{against} × the baseline's time, {WORSE:.0%} are allowed"
+    elif ratio.low > 1 + floor:
+        verdict = "slower"
+    elif ratio.high < 1 - floor:
+        verdict = "faster"
+    elif max(ratio.high, against.high) <= 1 + WORSE:
+        verdict = "same"
+    return WorkloadDecision(ratio, against, floor, verdict, why)
+
+
+def _per_round(samples: Sequence[Paired]) -> Array:
+    """The geometric mean over the workloads of the ratio, round by round of the workload with the fewest.
+
+    A workload with more rounds gives the medians of equal, odd blocks of them: of an odd number of samples the
+    median has the same median as one of them has, so that the interval stays as exact as it was.
+    """
+    ratios = [np.asarray(one.candidate_us) / np.asarray(one.incumbent_us) for one in samples]
+    rounds = min(len(ratio) for ratio in ratios)
+    logs = []
+    for ratio in ratios:
+        block = len(ratio) // rounds
+        block -= 1 - block % 2
+        logs.append(np.median(np.log(ratio[: rounds * block].reshape(rounds, block)), axis=1))
+    mean: Array = np.exp(np.mean(logs, axis=0))
+    return mean
+
+
+def _wanted(samples: Mapping[str, Paired]) -> str:
+    """Of the workload that is furthest from enough rounds for a gain of 3 %, how many it would need."""
+    for name, one in samples.items():
+        needed = rounds_needed(one.noise.spread, workloads=len(samples))
+        if needed > len(one.candidate_us):
+            return f"; {name} would need {needed} rounds to show 3 %, it had {len(one.candidate_us)}"
+    return ""
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names)

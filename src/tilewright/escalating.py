@@ -1,0 +1,134 @@
+"""What to tell a person when the loop ends short of the bound: what was ruled out, and where to look (P-22, last row).
+
+The cause is read off the machine code and the launch where it shows there: spills, no tensor cores, too few blocks,
+a kernel that is mostly launch. What is left is *scheduling* when none of these is so and the changes tried did not
+help: the order in which the compiler, or the hardware, lets instructions and blocks run. Without machine code
+or without a single change tried it is *unknown*. Only these two are for a person (`Escalation.needed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tilewright.records import Bound, MachineCode
+
+NEAR = 1.3
+"""Times the speed of light: nearer than this, the bound itself is the cause. On an H200 rms_norm reaches 0.78 of the
+peak bandwidth and a product of 8192³ 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
+LAUNCH_US = 8.0
+"""Launch, ramp and drain on cold L2 take 5 µs (`predict.Coefficients.launch_us`): most of what is under this."""
+
+Cause: TypeAlias = Literal[
+    "the bound", "launch", "too few blocks", "spills", "no tensor cores", "scheduling", "unknown"
+]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One iteration, as far as it matters here."""
+
+    entry: str
+    optimization: str
+    kept: bool
+    reason: str
+    ratio: float | None = None
+    """Its time over the incumbent's; None where it was not timed."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """How the last incumbent stands on one workload. ``us``: measured, or predicted."""
+
+    workload: str
+    bound: Bound
+    us: float
+    code: MachineCode | None
+    blocks: int
+    """CTAs of the grid."""
+
+    @property
+    def times_the_bound(self) -> float:
+        return self.us / self.bound.speed_of_light_us
+
+
+@dataclass(frozen=True)
+class Escalation:
+    """Of the workload that is furthest from its bound."""
+
+    workload: str
+    cause: Cause
+    why: str
+    ruled_out: tuple[str, ...]
+    look_at: tuple[str, ...]
+
+    @property
+    def needed(self) -> bool:
+        """P-22: the user is asked where the cause is scheduling or unknown."""
+        return self.cause in ("scheduling", "unknown")
+
+
+LOOK: Mapping[Cause, tuple[str, ...]] = {
+    "the bound": ("fewer bytes or operations: another algorithm, a narrower dtype, fusion with a neighbour",),
+    "launch": ("several of these launches in one, a CUDA graph, or fusion with a neighbour",),
+    "too few blocks": ("smaller tiles, or a split of the reduction over blocks, so that every SM has work",),
+    "spills": ("what lives across the inner loop: fewer or smaller tiles at a time",),
+    "no tensor cores": (
+        "the operands' dtypes at ct.mma, and the tile's extents: what keeps it off the tensor cores",
+    ),
+    "scheduling": (
+        "stalls by cause and source line: ncu --set full --section WarpStateStats --section SourceCounters",
+        "gaps between loads and the products that wait for them: tilewright inspect, the order of the loop's body",
+        "the tail: blocks of unequal work, the last wave, an order of blocks that misses the L2",
+    ),
+    "unknown": ("a profile of the kernel: ncu --set full",),
+}
+
+
+def escalation(tried: Sequence[Tried], cases: Sequence[Case], sms: int) -> Escalation:
+    """Why the kernel is no faster, as far as it can be told. ``sms``: of the board."""
+    case = max(cases, key=lambda one: one.times_the_bound)
+    causes = dict(_causes(case, sms))
+    found = next((cause for cause, (is_so, _) in causes.items() if is_so), None)
+    ruled_out = [f"{cause}: {why}" for cause, (is_so, why) in causes.items() if not is_so]
+    failed = list(_without_gain(tried))
+    distance = f"{case.workload} takes {case.times_the_bound:.2f} × its bound ({case.bound.kind})"
+    if found is not None:
+        cause, why = found, causes[found][1]
+    elif case.code is not None and failed:
+        cause, why = "scheduling", "neither the machine code nor the launch shows what it waits for"
+    else:
+        cause, why = (
+            "unknown",
+            "no change was tried" if case.code is not None else "its machine code is not known",
+        )
+    return Escalation(case.workload, cause, f"{distance}: {why}", (*ruled_out, *failed), LOOK[cause])
+
+
+def _causes(case: Case, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]]]:
+    """Cause → whether it is so, and what says it; the first that is so is the cause."""
+    yield "the bound", (case.times_the_bound <= NEAR, f"{case.times_the_bound:.2f} × the speed of light")
+    yield "launch", (case.us < LAUNCH_US, f"{case.us:.1f} µs, of which a launch is about 5")
+    yield "too few blocks", (case.blocks < sms, f"{case.blocks} blocks on {sms} SMs")
+    code = case.code
+    if code is not None:
+        spilled = code.local_loads + code.local_stores
+        yield "spills", (spilled > 0, f"{spilled} instructions that spill or reload registers")
+        off = case.bound.kind == "compute" and code.tensor_path == "none"
+        yield (
+            "no tensor cores",
+            (off, f"{code.tensor_instructions} tensor instructions, {case.bound.kind}-bound"),
+        )
+
+
+def _without_gain(tried: Sequence[Tried]) -> Iterator[str]:
+    """Each entry that never helped: how often it was tried, and the best it did."""
+    helped = {one.entry for one in tried if one.kept}
+    for entry in dict.fromkeys(one.entry for one in tried):
+        mine = [one for one in tried if one.entry == entry]
+        if entry in helped:
+            continue
+        timed = [one.ratio for one in mine if one.ratio is not None]
+        best = f"at best {min(timed):.3f} × the time" if timed else mine[-1].reason
+        yield f"{mine[0].optimization} ({entry}): tried {len(mine)}×, {best}"

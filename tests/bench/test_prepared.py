@@ -1,0 +1,93 @@
+"""Examiners of several workloads side by side, within half of a memory that is made up here."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
+
+from tilewright.bench import prepared as prepared_module  # noqa: E402
+from tilewright.bench.checking import Examiner  # noqa: E402
+from tilewright.bench.prepared import Prepared, bytes_needed  # noqa: E402
+from tilewright.search.space import Space  # noqa: E402
+from tilewright.task import Output, Task, Tensor  # noqa: E402
+
+WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
+ONE = 8 * 4 * (1 + 1 + 4)
+"""Bytes of an examiner with M = 8: the input, the output and four copies of it."""
+
+
+def task() -> Task:
+    return Task(
+        name="double",
+        tensors={"x": Tensor(("M",), "float32"), "y": Output(("M",), "float32")},
+        reference=lambda x: 2 * x,
+        launch=lambda x: None,  # type: ignore[arg-type,return-value]
+        flops=lambda M: M,
+        space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
+        workloads=WORKLOADS,
+    )
+
+
+class Memory:
+    """What is free, as it would be seen while ``prepared`` holds what it holds."""
+
+    def __init__(self, total: int) -> None:
+        self.prepared = Prepared(task(), "cpu", lambda: total - self.held)
+
+    @property
+    def held(self) -> int:
+        return sum(bytes_needed(self.prepared.task, one.dims) for one in self.prepared._held.values())
+
+    def new(self, workload: str, seed: int = 0, *, passing: bool = False) -> bool:
+        return self.prepared.get(workload, seed, passing=passing)[1]
+
+
+def test_bytes_are_those_of_the_tensors_and_of_copies_of_the_outputs() -> None:
+    assert bytes_needed(task(), {"M": 8}) == ONE
+
+
+def test_what_fits_is_made_once() -> None:
+    memory = Memory(8 * ONE)
+    assert [memory.new(name) for name in "abcabc"] == [True] * 3 + [False] * 3
+    first, _ = memory.prepared.get("a", 0)
+    assert memory.prepared.get("a", 0)[0] is first
+    assert memory.new("a", 1), "another seed, other inputs"
+
+
+def test_what_was_asked_for_longest_ago_goes_first() -> None:
+    memory = Memory(4 * ONE)  # two at a time
+    assert memory.new("a") and memory.new("b") and not memory.new("a") and memory.new("c")
+    assert not memory.new("a")
+    assert memory.new("b")
+    assert memory.held == 2 * ONE
+
+
+def test_a_workload_larger_than_half_of_the_memory_is_alone() -> None:
+    memory = Memory(10 * ONE)
+    assert memory.new("a") and memory.new("large")
+    assert memory.held == 8 * ONE
+    assert memory.new("a") and memory.held == ONE
+
+
+def test_a_passing_seed_leaves_with_the_next_one() -> None:
+    """A confirmation's inputs never come back; those of the run do."""
+    memory = Memory(100 * ONE)
+    assert memory.new("a") and memory.new("a", 7, passing=True) and memory.new("b", 7, passing=True)
+    assert not memory.new("a", 7, passing=True), "a second look at the same confirmation"
+    assert memory.held == 3 * ONE
+    assert memory.new("a", 8, passing=True)
+    assert memory.held == 2 * ONE and not memory.new("a")
+
+
+def test_when_the_device_is_full_all_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, full = Memory(100 * ONE), [True]
+
+    def examiner(*args: object) -> Examiner:
+        if memory.prepared._held and full and full.pop():
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return Examiner(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(prepared_module, "Examiner", examiner)
+    assert memory.new("a") and memory.new("b")
+    assert memory.held == ONE and memory.new("a")

@@ -1,0 +1,179 @@
+"""The worker's contestants on a CPU, with Python functions in place of kernels: versions under the baseline's judge."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
+
+from tilewright.bench import worker as worker_module  # noqa: E402
+from tilewright.bench.prepared import Prepared  # noqa: E402
+from tilewright.bench.protocol import Policy  # noqa: E402
+from tilewright.bench.running import Bound  # noqa: E402
+from tilewright.bench.worker import Worker, answer  # noqa: E402
+
+TEXT = """\
+import tilewright as tw
+
+def kernel(x, y, FACTOR):
+    y.copy_(FACTOR * x)
+
+task = tw.Task(
+    name="double",
+    tensors={"x": tw.Tensor(("M",), "float32"), "y": tw.Output(("M",), "float32")},
+    reference=lambda x: 2 * x,
+    launch=lambda x, y, config: tw.Launch(kernel, (1,), (x, y, config.FACTOR)),
+    flops=lambda M: M,
+    space=tw.Space(constants={"FACTOR": (2, 3)}, shipped={"FACTOR": 2}),
+    workloads={"a": {"M": 64}, "b": {"M": 32}},
+)
+"""
+
+
+class Clock:
+    """A clock whose times are the number of the launch: it runs what it is given."""
+
+    def __init__(
+        self, runners: Sequence[Any], policy: Policy, monitor: Any, announce: Callable[[int], None]
+    ) -> None:
+        self.runners, self.launches = runners, 0
+        for index in range(len(runners)):
+            announce(index)
+
+    def __enter__(self) -> Clock:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def round(self, order: Sequence[int]) -> list[float]:
+        for index in order:
+            self.runners[index](None)
+        return [10.0 + index for index in order]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, dict[str, str]]:
+    """Overlays by name, of one user's file that has changed since the run began."""
+    user = tmp_path / "ops.py"
+    user.write_text(TEXT.replace("2 * x", "7 * x"))
+    texts = {
+        "baseline": TEXT,
+        "same": TEXT,
+        "wrong": TEXT.replace("FACTOR * x", "2.01 * x").replace("2 * x", "2.01 * x"),
+        "three": TEXT.replace('shipped={"FACTOR": 2}', 'shipped={"FACTOR": 3}'),
+        "unloadable": TEXT.replace("import tilewright", "import nothing_like_it"),
+    }
+    found = {}
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ops.py").write_text(text)
+        found[name] = {str(user): str(tmp_path / name / "ops.py")}
+    return found
+
+
+@pytest.fixture
+def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Worker:
+    def on_cpu(task: Any, config: Any, dims: Any, board: Any, tensors: Any) -> Bound:
+        launch = task.launched(config, dims, tensors, board)
+        return Bound(lambda stream: launch.kernel(*launch.args), "kernel")
+
+    monkeypatch.setattr(worker_module, "detect", lambda: SimpleNamespace(board=None))
+    monkeypatch.setattr(worker_module, "bound", on_cpu)
+    monkeypatch.setattr(worker_module, "GpuClock", Clock)
+    (user,) = files["baseline"]
+    made = Worker(user, files["baseline"], io.StringIO())
+    made.prepared = Prepared(made.task, "cpu")
+    return made
+
+
+def asked(worker: Worker, **request: Any) -> tuple[Any, list[Any]]:
+    """The answer, and what was said before it."""
+    worker.out.seek(0)
+    worker.out.truncate()
+    assert answer(worker, json.loads(json.dumps(request)), worker.out)
+    said = [json.loads(line) for line in worker.out.getvalue().splitlines()]  # type: ignore[attr-defined]
+    return said[-1], said[:-1]
+
+
+def verdict(worker: Worker, **who: Any) -> str:
+    said, _ = asked(worker, do="check", **who)
+    return str(said["done"]["checked"]["verdict"])
+
+
+def test_the_judge_is_the_task_as_it_was_opened(worker: Worker, files: dict[str, dict[str, str]]) -> None:
+    """Neither the user's changed file nor the version's own reference has a say."""
+    asked(worker, do="prepare", workload="a", seed=1)
+    assert verdict(worker, version=files["same"]) == "correct"
+    assert verdict(worker, version=files["wrong"]) == "incorrect"
+
+
+def test_a_version_runs_with_what_it_ships(worker: Worker, files: dict[str, dict[str, str]]) -> None:
+    asked(worker, do="prepare", workload="a", seed=1)
+    assert verdict(worker, version=files["three"]) == "incorrect"
+    assert verdict(worker, config={"FACTOR": 3}) == "incorrect"
+    assert verdict(worker, config={"FACTOR": 2}) == "correct"
+
+
+def test_a_version_is_loaded_once(worker: Worker, files: dict[str, dict[str, str]]) -> None:
+    asked(worker, do="prepare", workload="a", seed=1)
+    first = worker._contestant(None, files["same"]).task
+    verdict(worker, version=files["same"])
+    assert worker._contestant(None, files["same"]).task is first
+    assert worker._contestant(None, files["baseline"]).task is worker.task
+
+
+def test_a_version_that_does_not_load_is_an_answer(worker: Worker, files: dict[str, dict[str, str]]) -> None:
+    asked(worker, do="prepare", workload="a", seed=1)
+    said, _ = asked(worker, do="check", version=files["unloadable"])
+    assert "does not import" in said["error"]
+    assert verdict(worker, version=files["same"]) == "correct"
+
+
+def test_prepare_says_whether_it_was_there(worker: Worker) -> None:
+    new = [
+        asked(worker, do="prepare", workload=name, seed=1)[0]["done"]["new"] for name in ("a", "b", "a", "b")
+    ]
+    assert new == [True, True, False, False]
+
+
+CONFIRM = {"do": "confirm", "copied": 1, "budget": {"rounds": 30, "seconds": 60, "fewest": 5}}
+
+
+def test_a_confirmation_has_a_copy_of_the_incumbent_as_its_last_column(
+    worker: Worker, files: dict[str, dict[str, str]]
+) -> None:
+    asked(worker, do="prepare", workload="a", seed=9, passing=True)
+    versions = [files["same"], files["baseline"]]
+    said, before = asked(worker, **CONFIRM, versions=versions, policy=Policy().to_json())
+    done = said["done"]
+    assert done["samples_us"] == [[10.0] * 30, [11.0] * 30, [12.0] * 30]
+    assert done["after_timing"] is None and done["monitor"]
+    assert [one["at"] for one in before] == [0, 1, 1, None], "a hang of the copy is the incumbent's"
+
+
+def test_what_is_wrong_after_timing_is_found(worker: Worker, files: dict[str, dict[str, str]]) -> None:
+    """trust.md 12."""
+    asked(worker, do="prepare", workload="a", seed=9, passing=True)
+    said, _ = asked(
+        worker, **CONFIRM, versions=[files["wrong"], files["baseline"]], policy=Policy().to_json()
+    )
+    assert "after timing" in said["done"]["after_timing"]
+
+
+def test_a_race_takes_versions_as_it_takes_configurations(
+    worker: Worker, files: dict[str, dict[str, str]]
+) -> None:
+    asked(worker, do="prepare", workload="a", seed=1)
+    rest = {"do": "race", "cost": [[], []], "shipped": 0, "policy": Policy(max_rounds=60).to_json()}
+    versions, _ = asked(worker, **rest, versions=[files["baseline"], files["same"]])
+    configs, _ = asked(worker, **rest, configs=[{"FACTOR": 2}, {"FACTOR": 2}])
+    for said in (versions, configs):
+        assert said["done"]["race"]["winner"] == 0
+        assert [row["state"] for row in said["done"]["race"]["candidates"]] == ["leader", "dropped"]
