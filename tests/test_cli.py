@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli, compile, doctor, loading, terminal
+from tilewright import cli, cli_shared, compile, doctor, loading, terminal
 from tilewright.bench.gpu import Gpu, detect
 from tilewright.bench.rules import Policy
 from tilewright.languages import toolchain
@@ -498,7 +498,7 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     finally:
         process.kill()
     assert process.returncode == 130, err
-    expected = cli.RESUME if command == "tune" else "interrupted"
+    expected = cli_shared.RESUME if command == "tune" else "interrupted"
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
     assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
     assert list(files.glob("tilewright-*")) == []

@@ -22,7 +22,7 @@ from tilewright.records import MachineCode
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
-MADE_LATER = {".tilewright/", "results.db"}
+MADE_LATER = {".tilewright/", "results.db", "perf_results.md", "perf_predicted.md", "runs/"}
 """Paths that a command makes."""
 
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -15,15 +15,32 @@ from tilewright.hardware import default_board
 from tilewright.loading import load_task
 from tilewright.records import Built, MachineCode
 from tilewright.task import Dims, Distribution, Task
+from tilewright.verification.checking import check
+from tilewright.verification.interpreted import InterpreterEngine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
+PLAIN = tuple(
+    f"naive/{name}"
+    for name in (
+        "rms_norm",
+        "matmul",
+        "matmul_fp32",
+        "softmax",
+        "attention",
+        "rope",
+        "layer_norm",
+        "dual_gemm",
+    )
+)
+"""Kernels as a newcomer writes them: what `tilewright optimize` starts from."""
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 TENSOR_PATH = {"sm_80": "HMMA", "sm_90": "HGMMA", "sm_100": "UTCMMA", "sm_120": "HMMA"}
 """Of bf16 products: mma.sync, wgmma and tcgen05; consumer Blackwell has only the first."""
-PRODUCTS = ("matmul", "fmha")
+PRODUCTS = ("matmul", "fmha", "naive/matmul", "naive/attention", "naive/dual_gemm")
 
 Arrays = Mapping[str, np.ndarray]
+Formula = Callable[[Arrays, Dims], np.ndarray]
 
 
 @cache
@@ -44,6 +61,7 @@ def drawn(task: Task, dims: Dims, seed: int) -> dict[str, np.ndarray]:
 
 def test_these_are_all_the_examples() -> None:
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(NAMES)
+    assert {f"naive/{path.stem}" for path in EXAMPLES.glob("naive/*.py")} == set(PLAIN)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,7 +76,18 @@ def test_the_space_is_worth_a_search(name: str) -> None:
         assert tried[0] == task.space.shipped
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_plain_kernel_has_no_space_yet(name: str) -> None:
+    """Only what it ships: finding more is the optimiser's work."""
+    task = example(name)
+    assert task.name == name.replace("/", "_")
+    assert task.edit == (f"{Path(name).name}.py",)
+    assert not task.space.hints
+    for dims in task.workloads.values():
+        assert task.space.configurations(90, dims) == (task.space.shipped,)
+
+
+@pytest.mark.parametrize("name", [*NAMES, *PLAIN])
 def test_every_configuration_launches_on_specifications(name: str) -> None:
     """On every architecture and workload: the grid is legal, and so are the arguments' names."""
     task = example(name)
@@ -109,19 +138,52 @@ def swiglu(arrays: Arrays, dims: Dims) -> np.ndarray:
     return gate * (1 + np.tanh(gate / 2)) / 2 * arrays["up"]
 
 
+def softmax(arrays: Arrays, dims: Dims) -> np.ndarray:
+    """As one over the sum of the other weights relative to this one."""
+    x = arrays["x"]
+    return 1 / np.exp(x[:, None, :] - x[:, :, None]).sum(axis=2)
+
+
+def layer_norm(arrays: Arrays, dims: Dims) -> np.ndarray:
+    rows = [(row - np.average(row)) / np.sqrt(np.var(row) + 1e-5) for row in arrays["x"]]
+    return np.stack(rows) * arrays["weight"] + arrays["bias"]
+
+
+def dual_gemm(arrays: Arrays, dims: Dims) -> np.ndarray:
+    gated, raised = (np.einsum("mk,kn->mn", arrays["x"], arrays[name]) for name in ("gate", "up"))
+    return swiglu({"gate": gated, "up": raised}, dims)
+
+
+ATTENTION = (
+    {"B": 2, "H": 2, "S": 9, "D": 4, "causal": True},
+    {"B": 1, "H": 2, "S": 6, "D": 8, "causal": False},
+)
 SMALL = [
-    (matmul, {"M": 5, "N": 7, "K": 11}),
-    (rms_norm, {"M": 3, "N": 17}),
-    (rope, {"B": 2, "H": 3, "S": 5, "D": 8}),
-    (fmha, {"B": 2, "H": 2, "S": 9, "D": 4, "causal": True}),
-    (fmha, {"B": 1, "H": 2, "S": 6, "D": 8, "causal": False}),
-    (swiglu, {"M": 4, "N": 9}),
+    ("matmul", matmul, {"M": 5, "N": 7, "K": 11}),
+    ("rms_norm", rms_norm, {"M": 3, "N": 17}),
+    ("rope", rope, {"B": 2, "H": 3, "S": 5, "D": 8}),
+    *(("fmha", fmha, dims) for dims in ATTENTION),
+    ("swiglu", swiglu, {"M": 4, "N": 9}),
+    ("naive/rms_norm", rms_norm, {"M": 3, "N": 17}),
+    ("naive/matmul", matmul, {"M": 5, "N": 7, "K": 11}),
+    ("naive/matmul_fp32", matmul, {"M": 5, "N": 7, "K": 11}),
+    ("naive/softmax", softmax, {"M": 3, "N": 13}),
+    *(("naive/attention", fmha, dims) for dims in ATTENTION),
+    ("naive/rope", rope, {"B": 2, "H": 3, "S": 5, "D": 8}),
+    ("naive/layer_norm", layer_norm, {"M": 3, "N": 17}),
+    ("naive/dual_gemm", dual_gemm, {"M": 5, "N": 7, "K": 11}),
 ]
 
 
-@pytest.mark.parametrize(("formula", "dims"), SMALL, ids=lambda value: getattr(value, "__name__", None))
-def test_the_reference_is_right(formula, dims: Dims) -> None:  # type: ignore[no-untyped-def]
-    task = example(formula.__name__)
+def test_every_example_has_a_formula() -> None:
+    assert {name for name, _, _ in SMALL} == {*NAMES, *PLAIN}
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "dims"), SMALL, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_the_reference_is_right(name: str, formula: Formula, dims: Dims) -> None:
+    task = example(name)
     outputs = []
     for seed in (0, 1):
         inputs = drawn(task, dims, seed)
@@ -131,11 +193,11 @@ def test_the_reference_is_right(formula, dims: Dims) -> None:  # type: ignore[no
     assert verify.degenerate(*outputs) is None
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *PLAIN])
 def test_independent_dimensions_are_independent(name: str) -> None:
     """A slice of the inputs gives the slice of the output: large outputs are checked slice by slice."""
     task = example(name)
-    dims = next(dims for formula, dims in SMALL if formula.__name__ == name)
+    dims = next(dims for given, _, dims in SMALL if given == name)
     inputs = drawn(task, dims, 2)
     (whole,) = verify.reference_outputs(task, dims, inputs).values()
     (output,) = task.outputs.values()
@@ -153,14 +215,26 @@ def taken(array: np.ndarray, shape: tuple[str | int, ...], part: verify.Slice) -
     return array
 
 
+# On the interpreter -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_plain_kernel_is_right(name: str) -> None:
+    """On two tiles an axis and on ragged ones; `tilewright check` tries more."""
+    task = example(name)
+    verdict = check(task, InterpreterEngine(task, default_board("sm_90")), quick=True)
+    assert verdict.verdict == "correct", verdict.reason
+
+
 # Machine code -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *PLAIN])
 def test_the_shipped_configuration_compiles_everywhere(name: str) -> None:
     task = example(name)
-    units = [Unit(task.selected(None)[0], task.space.shipped, default_board(arch)) for arch in ARCHITECTURES]
-    for arch, compiled in zip(ARCHITECTURES, compile_all(task, units, seconds=60), strict=True):
+    archs = ARCHITECTURES if name in NAMES else ("sm_90", "sm_100")  # a plain kernel uses nothing special
+    units = [Unit(task.selected(None)[0], task.space.shipped, default_board(arch)) for arch in archs]
+    for arch, compiled in zip(archs, compile_all(task, units, seconds=60), strict=True):
         assert isinstance(compiled.built, Built), compiled.built
         assert isinstance(compiled.code, MachineCode), compiled.code
         assert f"sm_{compiled.code.sm}" == arch

@@ -3,12 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import TilewrightError
+from tilewright.loading import editable
 from tilewright.records import Configuration, Workload
 from tilewright.search.space import Space
 from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
 
 if TYPE_CHECKING:
     from tilewright.inspecting import inspect
+    from tilewright.languages.cutile_private import decorated_hints
+    from tilewright.optimizing import optimize
     from tilewright.tuning import tune
 
 __version__ = "0.1.0"
@@ -22,9 +25,12 @@ __all__ = [
     "Tensor",
     "TilewrightError",
     "Workload",
+    "decorated_hints",
+    "editable",
     "inspect",
     "integers",
     "normal",
+    "optimize",
     "tune",
     "uniform",
 ]
@@ -36,8 +42,16 @@ def __getattr__(name: str) -> Any:
         from tilewright.tuning import tune
 
         return tune
+    if name == "optimize":
+        from tilewright.optimizing import optimize
+
+        return optimize
     if name == "inspect":
         from tilewright.inspecting import inspect
 
         return inspect
+    if name == "decorated_hints":
+        from tilewright.languages.cutile_private import decorated_hints
+
+        return decorated_hints
     raise AttributeError(f"module 'tilewright' has no attribute '{name}'")

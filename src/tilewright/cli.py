@@ -13,15 +13,15 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tilewright import __version__, cli_check, cli_compare, terminal
+from tilewright import __version__, cli_check, cli_compare, cli_optimize, cli_report, terminal
 from tilewright.cli_shared import (
     DEFAULT_BUDGET,
     Arch,
@@ -29,6 +29,7 @@ from tilewright.cli_shared import (
     AsJson,
     Budget,
     Config,
+    Interrupted,
     Jobs,
     OneWorkload,
     Where,
@@ -36,6 +37,7 @@ from tilewright.cli_shared import (
     architectures,
     loaded,
     print_json,
+    resumable,
     task_speaks_to_stderr,
 )  # fmt: skip
 from tilewright.errors import RequestError, TilewrightError
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from tilewright.task import Task
 
 INTERRUPTED = 130
-RESUME = "interrupted; what was finished is stored, run the same command to resume"
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a person can mend."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -220,7 +221,7 @@ def tune(
     kept = _kept(store, no_store)
     speaks = task_speaks_to_stderr(as_json)
     bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
-    with _resumable(not no_store), speaks, kept as results, worker, bar as progress:
+    with resumable(not no_store), speaks, kept as results, worker, bar as progress:
         task = loaded(where)
         keep_torch_out()
         result = tuning.tune(
@@ -259,16 +260,14 @@ def _kept(store: Path | None, no_store: bool) -> Any:
     return nullcontext(None) if no_store else Store(store)
 
 
-@contextmanager
-def _resumable(stored: bool) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted(RESUME if stored else "interrupted") from None
+# optimize -----------------------------------------------------------------------------------------
+
+app.command()(cli_optimize.optimize)
 
 
-class Interrupted(Exception):
-    """Ctrl-C, with what is left of the work."""
+# report -------------------------------------------------------------------------------------------
+
+app.command()(cli_report.report)
 
 
 # doctor -------------------------------------------------------------------------------------------

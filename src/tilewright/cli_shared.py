@@ -81,3 +81,19 @@ def print_json(value: Any) -> None:
     from tilewright.codec import to_json
 
     print(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+RESUME = "interrupted; what was finished is stored, run the same command to resume"
+
+
+class Interrupted(Exception):
+    """Ctrl-C, with what is left of the work."""
+
+
+@contextmanager
+def resumable(stored: bool) -> Iterator[None]:
+    """Ctrl-C inside the block says what becomes of the work."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(RESUME if stored else "interrupted") from None

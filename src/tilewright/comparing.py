@@ -134,8 +134,7 @@ def compare(before: Version, after: Version, board: Board, *, seconds: float = B
     seconds: wall time that each compiler may take. Where one takes longer, or fails, the Tile IR is still
     compared. Raises RequestError for a version that gives no Tile IR, with the reason.
     """
-    runnables = [_lowered(name, one, board) for name, one in (("A", before), ("B", after))]
-    tile_ir = comparing.compare(*(_readable(runnable) for runnable in runnables))
+    tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(one.workload, one.configuration, board) for one in (before, after)]
     if before.task is after.task:
         compiled = compile_all(before.task, units, seconds=seconds)
@@ -145,8 +144,19 @@ def compare(before: Version, after: Version, board: Board, *, seconds: float = B
             for one, unit in zip((before, after), units, strict=True)
         ]
     codes = [_code(one) for one in compiled]
-    grids = runnables[0].launch.grid, runnables[1].launch.grid
     return Compared(before, after, board, tile_ir, codes[0], codes[1], grids)
+
+
+def compare_tile_ir(
+    before: Version, after: Version, board: Board
+) -> tuple[comparing.Comparison, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """What differs in Tile IR, and both grids; nothing is compiled further.
+
+    Raises RequestError for a version that gives no Tile IR, with the reason.
+    """
+    runnables = [_lowered(name, one, board) for name, one in (("A", before), ("B", after))]
+    comparison = comparing.compare(*(_readable(runnable) for runnable in runnables))
+    return comparison, (runnables[0].launch.grid, runnables[1].launch.grid)
 
 
 def _lowered(name: str, version: Version, board: Board) -> Runnable:

@@ -11,7 +11,7 @@ import math
 import os
 import queue
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
@@ -67,13 +67,24 @@ def compile_all(
     seconds: float = BUDGET_SECONDS,
     on_done: Callable[[Compiled], None] = lambda compiled: None,
 ) -> list[Compiled]:
-    """Compiles every unit; the results stand in the units' order.
+    """Compiles every unit of one task; the results stand in the units' order.
 
     jobs: compilers at a time (default: the cores of this machine).
     seconds: wall time for one compiler run.
     on_done: called in this thread as units finish, for progress.
     """
-    units = list(units)
+    return compile_each([(task, unit) for unit in units], jobs=jobs, seconds=seconds, on_done=on_done)
+
+
+def compile_each(
+    asked: Sequence[tuple[Task, Unit]],
+    *,
+    jobs: int | None = None,
+    seconds: float = BUDGET_SECONDS,
+    on_done: Callable[[Compiled], None] = lambda compiled: None,
+) -> list[Compiled]:
+    """As `compile_all`, each unit with the task that launches it: several versions of a kernel side by side."""
+    units = [unit for _, unit in asked]
     done: dict[int, Compiled] = {}
     with _Pool(jobs or os.cpu_count() or 1, seconds) as pool:
         futures: dict[Future[Outcome], list[int]] = {}
@@ -85,7 +96,7 @@ def compile_all(
             on_done(done[index])
 
         for index in _largest_first(units):
-            lowered = _lower(task, units[index])
+            lowered = _lower(*asked[index])
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:

@@ -109,7 +109,11 @@ def _sampled(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Co
             data = np.zeros(array.shape, storage(array.dtype))
         addresses[name] = memory.allocate(name, data, written=True).address
     return run(
-        runnable.module, runnable.bound(addresses), runnable.launch.grid, memory, sample=SAMPLED_BLOCKS
+        runnable.module,
+        runnable.bound(addresses, memory),
+        runnable.launch.grid,
+        memory,
+        sample=SAMPLED_BLOCKS,
     ).counts
 
 

@@ -254,9 +254,11 @@ def _consumers(code: MachineCode, shape: Shape) -> int:
 def _exchanges(code: MachineCode) -> bool:
     """Whether warpgroups read back from shared memory what others wrote: their operands and TMA need no LDS.
 
-    Elsewhere LDS says nothing: with UTCMMA it reads the address of tensor memory, with HMMA the operands.
+    Elsewhere LDS says nothing: with UTCMMA it reads the address of tensor memory, with HMMA the operands. Without
+    STSM it reads something else, such as the table of a list of arrays.
     """
-    return code.tensor_path in _WARPGROUP_PATHS and _stores_by_tma(code) and _width(code, "LDS") > 0
+    exchanged = _width(code, "LDS") > 0 and _width(code, "STSM") > 0
+    return code.tensor_path in _WARPGROUP_PATHS and _stores_by_tma(code) and exchanged
 
 
 # Trips --------------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Arithmetic that may be coarser than the dtype of what it is written to."""
 
 
+_RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
+"""Declared precision → the dtype by which `boards` knows its rate."""
+
+
 @dataclass(frozen=True)
 class Distribution:
     """How random input is drawn. ``normal``: mean a, standard deviation b; otherwise low a, high b."""
@@ -110,7 +114,9 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order."""
+    """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order. An argument
+    may be a list of arrays; such a launch is timed with ``launch="eager"``, since cuda-tile 1.7 does not capture
+    it into a graph."""
 
     kernel: Any
     grid: tuple[int, ...]
@@ -259,8 +265,8 @@ class Task:
 
     @property
     def compute_dtype(self) -> str:
-        """The dtype whose arithmetic rate bounds the task: that of the first input."""
-        return next(iter(self.inputs.values())).dtype
+        """The dtype whose arithmetic rate bounds the task: the precision that it declares, else the first input's."""
+        return _RATE_OF.get(self.precision or "", next(iter(self.inputs.values())).dtype)
 
 
 def _extent(entry: str | int, dims: Dims, tensor: str) -> int:

@@ -63,7 +63,7 @@ class Verdicts:
             seconds=SECONDS,
             progress=self._go_on,
         )
-        return _checked(verdict)
+        return checked_of(verdict)
 
     def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if self._closed:
@@ -74,7 +74,7 @@ class Verdicts:
         return Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))
 
 
-def _checked(verdict: Verdict) -> Checked:
+def checked_of(verdict: Verdict) -> Checked:
     errors = [one.error.share for one in verdict.results if one.error is not None]
     return Checked(
         verdict.verdict,

@@ -222,7 +222,7 @@ def executed(
         start = memory.allocate(tensor, data, written=tensor in task.inputs).address
         places[tensor] = (start, start + data.nbytes)
     addresses = {tensor: start for tensor, (start, _) in places.items()}
-    return run(one.module, one.bound(addresses), one.launch.grid, memory, dry=dry, **how), places
+    return run(one.module, one.bound(addresses, memory), one.launch.grid, memory, dry=dry, **how), places
 
 
 def vector(counts: Counts) -> dict[str, int]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import Launch
+from tilewright.task import ArraySpec, Launch
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,14 @@ class Lowered:
         return (self.arch, self.opt_level, self.code)
 
 
+@dataclass(frozen=True)
+class Table:
+    """Memory that a launch fills before its kernel runs, 64-bit numbers row by row: how a list of arrays
+    reaches a kernel. An `ArraySpec` stands for the address of the array of its name."""
+
+    rows: tuple[tuple[int | ArraySpec, ...], ...]
+
+
 class Language(Protocol):
     name: str
 
@@ -45,7 +53,7 @@ class Language(Protocol):
     ) -> Lowered | Failed: ...
 
     def arguments(self, launch: Launch) -> tuple[Any, ...]:
-        """What the compiled entry is called with: numbers, and an `ArraySpec` for each address."""
+        """What the compiled entry is called with: numbers, and an `ArraySpec` or a `Table` for an address."""
         ...
 
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:

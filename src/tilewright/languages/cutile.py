@@ -24,7 +24,7 @@ from cuda.tile import compilation
 from tilewright.errors import CompilerMissing
 from tilewright.languages import child
 from tilewright.languages import cutile_private as private
-from tilewright.languages.base import Lowered
+from tilewright.languages.base import Lowered, Table
 from tilewright.languages.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code import remarks
 from tilewright.records import Built, Configuration, Failed
@@ -80,7 +80,9 @@ class CuTile:
         flat: list[Any] = []
         for arg, annotation in zip(launch.args, annotations, strict=True):
             if isinstance(arg, ArraySpec):
-                flat += [arg, *arg.shape, *arg.strides]
+                flat += _described(arg)
+            elif isinstance(arg, list):
+                flat += [Table(tuple(tuple(_described(one)) for one in arg)), len(arg)]
             elif not annotation.constant:
                 flat.append(arg)
         return tuple(flat)
@@ -140,14 +142,16 @@ def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
     Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of
     strides and alignment, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
     """
-    if any(not isinstance(arg, (ArraySpec, bool, int, float)) for arg in args):
-        extents = [tuple(arg.shape) for arg in args if hasattr(arg, "shape")]
+    arrays = [
+        one for arg in args for one in (arg if isinstance(arg, list) else [arg]) if hasattr(one, "shape")
+    ]
+    extents = [tuple(one.shape) for one in arrays]
+    if any(not isinstance(one, ArraySpec) for one in arrays):
         return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
     annotations = private.parameter_annotations(kernel)
     if len(annotations) != len(args):
         raise TypeError(f"the kernel takes {len(annotations)} arguments, the launch passes {len(args)}")
     parameters = [_constraint(arg, annotation) for arg, annotation in zip(args, annotations, strict=True)]
-    extents = [arg.shape for arg in args if isinstance(arg, ArraySpec)]
     signature = compilation.KernelSignature(parameters, _convention(extents, kernel))
     return signature.with_mangled_symbol(private.function_name(kernel))
 
@@ -161,9 +165,16 @@ def _convention(shapes: Sequence[tuple[int, ...]], kernel: Any) -> Any:
     return compilation.CallingConvention.cutile_python_v1()
 
 
+def _described(array: ArraySpec) -> list[Any]:
+    """What the kernel is told of an array: where it is, its extents, its strides."""
+    return [array, *array.shape, *array.strides]
+
+
 def _constraint(arg: Any, annotation: private.Annotation) -> Any:
     if isinstance(arg, ArraySpec):
         return _array_constraint(arg, annotation)
+    if isinstance(arg, list):
+        return _list_constraint(arg, annotation)
     if annotation.constant:
         return compilation.ConstantConstraint(arg)
     if isinstance(arg, bool):
@@ -202,6 +213,32 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
         ],
         base_addr_divisible_by=DIVISOR if array.address_offset % DIVISOR == 0 else 1,
     )
+
+
+def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> Any:
+    """One constraint for all arrays of a list: what holds for each of them."""
+    if len({(array.dtype, array.ndim) for array in arrays}) != 1:
+        raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
+    each = [_array_constraint(array, annotation) for array in arrays]
+    together: dict[str, Any] = {
+        name: tuple(
+            values[0] if len(set(values)) == 1 else otherwise
+            for values in zip(*(getattr(one, name) for one in each), strict=True)
+        )
+        for name, otherwise in (
+            ("stride_constant", None),
+            ("shape_constant", None),
+            ("stride_divisible_by", 1),
+            ("shape_divisible_by", 1),
+        )
+    }
+    element = replace(
+        each[0],
+        **together,
+        base_addr_divisible_by=min(one.base_addr_divisible_by for one in each),
+        may_alias_internally=any(one.may_alias_internally for one in each),
+    )
+    return compilation.ListConstraint(element, alias_groups=(), elements_may_alias=False)
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:

@@ -6,6 +6,7 @@ compiles once more because the cubin cannot be put into cuTile's own disk cache.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 import typing
@@ -107,6 +108,21 @@ def opt_level(kernel: Any, arch: str) -> int:
     """What a launch would pass to the compiler: the hint, else the kernel's own decoration, else 3."""
     options = getattr(kernel, "_compiler_options", None)
     return int(options.opt_level_for_target(arch)) if options is not None else 3
+
+
+def decorated_hints(kernel: Any, arch: str | None = None) -> dict[str, int | None]:
+    """The compiler hints that a kernel object carries, from its decorator and from `replace_hints`: hint →
+    value, None where the compiler chooses. A hint given by architecture counts with ``arch``, else with its
+    default."""
+    options = kernel._compiler_options
+    found: dict[str, int | None] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, ct.ByTarget):
+            default = getattr(value, "_default", None)
+            value = value._by_target.get(arch, default if isinstance(default, int) else None)
+        found[field.name] = value
+    return found
 
 
 def error_text(error: Any) -> str:

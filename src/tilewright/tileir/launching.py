@@ -12,6 +12,7 @@ from tilewright.compile import hints_of
 from tilewright.errors import TaskError, in_one_line
 from tilewright.hardware import Board
 from tilewright.languages import language_of
+from tilewright.languages.base import Table
 from tilewright.records import Configuration, Failed
 from tilewright.task import ArraySpec, Dims, Launch, Task
 from tilewright.tileir.allocations import Allocation
@@ -29,12 +30,22 @@ class Runnable:
     launch: Launch
     module: Module
     arguments: tuple[Any, ...]
-    """In the order of the entry's parameters; an `ArraySpec` stands for the address of the array of its name."""
+    """In the order of the entry's parameters; an `ArraySpec` stands for the address of the array of its name,
+    a `Table` for that of memory with its rows."""
     code: bytes
 
-    def bound(self, addresses: Mapping[str, int]) -> tuple[Any, ...]:
-        """The arguments with an address for each array."""
-        return tuple(addresses[one.name] if isinstance(one, ArraySpec) else one for one in self.arguments)
+    def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
+        """The arguments with an address for each array; tables are put into ``memory``."""
+
+        def value(one: Any) -> Any:
+            return addresses[one.name] if isinstance(one, ArraySpec) else one
+
+        return tuple(
+            memory.allocate_table([[value(entry) for entry in row] for row in one.rows]).address
+            if isinstance(one, Table)
+            else value(one)
+            for one in self.arguments
+        )
 
     def dry_run(
         self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
@@ -42,13 +53,14 @@ class Runnable:
         """Follows addresses and control flow without data, and says where the tensors lay. Their memory is never
         touched, so the system never provides it. Raises as `interpreter.run` does."""
         memory = Memory(watch=False)
-        placed = tuple(
-            memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True)
+        placed = {
+            name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True)
             for name, array in arrays.items()
-        )
-        arguments = self.bound({one.name: one.address for one in placed})
+        }
+        arguments = self.bound({name: one.address for name, one in placed.items()}, memory)
         grid = self.launch.grid
-        return run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed), placed
+        done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
+        return done, (*placed.values(), *memory.tables)
 
 
 class Launcher:

@@ -10,7 +10,7 @@ addresses of whole tiles. Where the memory is watched, each access is shown to t
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +84,7 @@ class Memory:
         self.version = 0
         """Grows with each store, and with each atomic update that changes something."""
         self.allocations: list[Allocation] = []
+        self.tables: list[Allocation] = []  # what launches filled: known also where there is no data
         self._starts: list[int] = []
         self._watch = Watch(self.findings)
         self._next = BASE
@@ -145,6 +146,15 @@ class Memory:
         self._watch.restart()
         for one in self.allocations:
             one.shadow.restart()
+
+    def allocate_table(self, rows: Sequence[Sequence[int]]) -> Allocation:
+        """Numbers of 64 bits that a launch hands to its kernel in memory."""
+        self.tables.append(self.allocate(f"table {len(self.tables)}", np.array(rows, np.int64)))
+        return self.tables[-1]
+
+    def is_table(self, addresses: Array) -> bool:
+        """Whether all of ``addresses``, where arrays begin, are those of tables."""
+        return bool(self.tables) and bool(np.isin(addresses, [one.address for one in self.tables]).all())
 
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True

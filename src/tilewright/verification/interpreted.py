@@ -51,7 +51,7 @@ class InterpreterEngine:
         if isinstance(runnable, Failed):
             return Ran(failed=runnable)
         memory, addresses = self._placed(images, alias, poison)
-        arguments, grid = runnable.bound(addresses), runnable.launch.grid
+        arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[str, None] = {}
         findings: tuple[Finding, ...] = ()
         try:

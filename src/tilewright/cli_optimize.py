@@ -1,0 +1,134 @@
+"""`tilewright optimize`: a thin adapter over `optimizing`. `cli` registers it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tilewright import terminal
+from tilewright.cli_shared import (
+    DEFAULT_BUDGET,
+    Arch,
+    AsJson,
+    Budget,
+    Jobs,
+    Where,
+    Workloads,
+    loaded,
+    print_json,
+    resumable,
+    task_speaks_to_stderr,
+)
+
+if TYPE_CHECKING:
+    from tilewright.optimizing import Optimized
+    from tilewright.progress import Progress
+
+DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 8
+"""As `optimizing` and `decide` have them; `--help` imports neither."""
+
+PolicyName = Annotated[
+    Literal["default", "base"],
+    typer.Option("--policy", help="base: the decision table to the letter, which stops early."),
+]
+Iterations = Annotated[int, typer.Option(min=0, help="At most so many changes are tried.")]
+Minutes = Annotated[float, typer.Option(min=0.1, help="Wall time of one iteration.")]
+Patience = Annotated[
+    int, typer.Option(min=1, help="Iterations in a row without a gain, after which it ends.")
+]
+Lossy = Annotated[
+    bool,
+    typer.Option("--allow-lossy", help="Also try what rounds differently by design: exp2, approximate …"),
+]
+Changes = Annotated[
+    list[Path] | None,
+    typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first; several times."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="ID", help="Only these entries of the playbook.  [default: all]"),
+]
+L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
+How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [default: drawn]")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
+
+
+def optimize(
+    where: Where,
+    arch: Arch = None,
+    workload: Workloads = None,
+    policy: PolicyName = "default",
+    iterations: Iterations = DEFAULT_ITERATIONS,
+    minutes: Minutes = DEFAULT_MINUTES,
+    patience: Patience = DEFAULT_PATIENCE,
+    allow_lossy: Lossy = False,
+    change: Changes = None,
+    only: Only = None,
+    budget: Budget = DEFAULT_BUDGET,
+    jobs: Jobs = None,
+    l2: L2 = "cold",
+    launch: How = "graph",
+    seed: Seed = None,
+    fresh: Fresh = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the kernel faster: one change at a time, verified, measured, kept or reverted.
+
+    Works on a branch of its own; your files stay as they are. Without a GPU the gains are predicted.
+
+    Example: `tilewright optimize examples/naive/rms_norm.py`
+    """
+    from tilewright.bench.session import early_session
+
+    session = early_session()  # before all else: its process imports torch meanwhile
+
+    from tilewright import optimizing
+    from tilewright.bench.rules import Policy
+    from tilewright.languages import keep_torch_out
+
+    options = optimizing.Options(
+        policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
+        changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
+    )  # fmt: skip
+    with (
+        resumable(True),
+        task_speaks_to_stderr(as_json),
+        session or nullcontext(),
+        terminal.progress(quiet=as_json) as bars,
+    ):
+        task = loaded(where)
+        keep_torch_out()
+        result = optimizing.optimize(
+            task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
+            seed=seed, fresh=fresh, session=session, progress=bars if as_json else _telling(bars),
+        )  # fmt: skip
+    if as_json:
+        print_json(optimizing.to_json(result))
+    else:
+        _print(result, where)
+
+
+def _telling(bars: Progress) -> Progress:
+    """The bars, and a line that stays for each finished iteration."""
+
+    def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == "iteration":
+            terminal.stderr().print(f"{done:>3}  {note}", soft_wrap=True)
+        else:
+            bars(stage, done, total, note)
+
+    return tell
+
+
+def _print(result: Optimized, where: str) -> None:
+    from tilewright import optimize_tables
+
+    console = terminal.stdout()
+    console.print(optimize_tables.iterations(result))
+    console.print(optimize_tables.workloads(result))
+    for line in optimize_tables.ending(result, where):
+        console.print(line, soft_wrap=True)

@@ -1,0 +1,407 @@
+"""`tilewright optimize`: sets up a `loop.Loop`, runs it, and says what it ends with.
+
+With a GPU every result is measured; without one, or for another architecture than the GPU's, each is predicted
+and says so, and the result ends with the command that confirms it on a GPU.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tilewright.attempting import Builder, Variant
+from tilewright.bench.gpu import detect
+from tilewright.bench.rules import Policy
+from tilewright.bench.session import Session
+from tilewright.compile import BUDGET_SECONDS
+from tilewright.counted import bound_of
+from tilewright.decide import PATIENCE, POLICIES
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.escalating import Case, Tried, escalation
+from tilewright.gate import Gate
+from tilewright.handed_in import ENTRY, FromFiles, Proposer
+from tilewright.interpreting import Interpreting
+from tilewright.ledger import Ledger
+from tilewright.ledger_records import Iteration, RunRecord, Standing
+from tilewright.loading import editable_files, load_task, where_is
+from tilewright.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.playbook import ENTRIES
+from tilewright.playbook.base import Entry
+from tilewright.predicted_gate import PredictedGate
+from tilewright.progress import Progress, silent
+from tilewright.records import Bound, Machine, Workload
+from tilewright.store import key_of
+from tilewright.task import Task
+from tilewright.tuning import Target, machine_of, target_of
+from tilewright.versions import read_source
+from tilewright.workspace import Workspace
+
+ITERATIONS = 25
+"""P-23."""
+MINUTES = 10.0
+"""P-11."""
+FULL_CHECK_SECONDS = 60.0
+"""For the last incumbent's check on hostile shapes and data, by the interpreter."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may ask of the loop."""
+
+    policy: Literal["default", "base"] = "default"
+    iterations: int = ITERATIONS
+    minutes: float = MINUTES
+    patience: int = PATIENCE
+    lossy: bool = False
+    """Whether entries that round differently by design may be tried."""
+    changes: tuple[Path, ...] = ()
+    """Patches or files that are tried first (entry L)."""
+    jobs: int | None = None
+    seconds: float = BUDGET_SECONDS
+    """Wall time of one compiler run."""
+    only: tuple[str, ...] = ()
+    """Ids of the entries that may be tried; all where none is named."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UnknownChoice("policy", self.policy, POLICIES)
+        if self.iterations < 0 or self.patience < 1 or self.minutes <= 0:
+            raise RequestError("iterations must be 0 or more, patience 1 or more, and minutes above 0")
+        known = [entry.about.id for entry in ENTRIES]
+        for name in self.only:
+            if name not in known:
+                raise UnknownChoice("entry", name, known)
+
+
+@dataclass(frozen=True)
+class Optimized:
+    """What a run leaves."""
+
+    record: RunRecord
+    iterations: tuple[Iteration, ...]
+    patch: str
+    folder: Path
+    """Where the views of the run lie."""
+    note: str | None = None
+
+    @property
+    def kept(self) -> tuple[Iteration, ...]:
+        return tuple(one for one in self.iterations[1:] if one.status == "keep")
+
+    @property
+    def speedup(self) -> float | None:
+        """Baseline over final, geometric mean over the workloads; predicted where the run is."""
+        ratios = [
+            before / after
+            for one, other in zip(self.record.baseline, self.record.final, strict=False)
+            if (before := _us(one)) and (after := _us(other))
+        ]
+        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def optimize(
+    task: Task | str,
+    *,
+    arch: str | None = None,
+    workloads: Sequence[str] | None = None,
+    options: Options | None = None,
+    policy: Policy | None = None,
+    seed: int | None = None,
+    ledger: Ledger | None = None,
+    fresh: bool = False,
+    session: Session | None = None,
+    proposers: Sequence[Proposer] = (),
+    progress: Progress = silent,
+) -> Optimized:
+    """Changes the kernel one thing at a time, and keeps what is verified and faster.
+
+    task: a task, or ``FILE[:TASK]``.
+    policy: how the races measure.
+    seed: of the inputs; drawn where none is given, and recorded.
+    ledger: where every attempt is kept; the default one is in `database.home`. An interrupted run with the same
+        key goes on where it stopped, unless ``fresh``.
+    session: a worker process that is starting already (`session.early_session`).
+    proposers: who may hand in changes (entry L); asked before the playbook.
+    """
+    task = load_task(task) if isinstance(task, str) else task
+    options, policy = options or Options(), policy or Policy()
+    target = target_of(arch, detect())
+    with ExitStack() as stack:
+        if session is not None:
+            stack.enter_context(session)
+            if not target.measured:
+                session.close(wait=False)
+                session = None
+        if ledger is None:
+            ledger = stack.enter_context(Ledger())
+        asked = _Asked(
+            task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress
+        )
+        return _run(stack, asked, ledger, fresh, proposers)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    task: Task
+    target: Target
+    workloads: tuple[Workload, ...]
+    options: Options
+    policy: Policy
+    seed: int | None
+    session: Session | None
+    progress: Progress
+
+    @property
+    def texts(self) -> dict[Path, str]:
+        return {path: read_source(path) for path in editable_files(self.task)}
+
+    def key(self, versions: Mapping[str, str]) -> str:
+        """What makes an interrupted run the same."""
+        options = self.options
+        return key_of(
+            {
+                "optimize": where_is(self.task),
+                "texts": {str(path): text for path, text in self.texts.items()},
+                "task": self.task.file.read_text() if self.task.file else "",
+                "board": self.target.board.name,
+                "measured": self.target.measured,
+                "policy": self.policy.to_json(),
+                "options": {**vars(options), "changes": [str(path) for path in options.changes]},
+                "workloads": [workload.name for workload in self.workloads],
+                "seed": self.seed,
+                "versions": dict(versions),
+            }
+        )
+
+
+def _run(
+    stack: ExitStack, asked: _Asked, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
+) -> Optimized:
+    task, target = asked.task, asked.target
+    machine = machine_of(target)
+    key = asked.key(machine.versions)
+    interrupted = None if fresh else ledger.resume(key)
+    seed = interrupted[0].seed if interrupted else asked.seed
+    seed = seed if seed is not None else secrets.randbits(31)
+    name = interrupted[0].run if interrupted else ledger.new_name()
+    asked.progress("baseline", 0, None, f"{task.name}: the untouched code")
+    builder = Builder(
+        task, where_is(task), target.board, asked.workloads, ledger.folder(name) / "versions",
+        asked.options.jobs, asked.options.seconds,
+    )  # fmt: skip
+    baseline = _built(builder, "baseline", asked.texts)
+    bounds = {one.name: bound_of(task, one, target.board) for one in asked.workloads}
+    interpreting = stack.enter_context(closing(Interpreting(task, target.board, asked.workloads, seed)))
+    gate = _gate(stack, asked, baseline, bounds, interpreting, seed)
+    standings = gate.baseline(baseline)
+    if isinstance(standings, str):
+        raise RequestError(f"the untouched code of task '{task.name}' is not correct: {standings}")
+    workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
+    if interrupted:
+        record, iterations = interrupted[0], list(interrupted[1])
+        incumbent = _built(builder, f"resumed-{len(iterations)}", workspace.texts())
+    else:
+        record, iterations = (
+            ledger.begin(_record(asked, name, key, seed, machine, standings, gate, workspace)),
+            [],
+        )
+        incumbent = baseline
+    setup = Setup(
+        record, ledger, workspace, builder, gate, _entries(asked.options),
+        (*proposers, FromFiles(asked.options.changes, sum(one.entry == ENTRY for one in iterations))),
+        ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name),
+        bounds, _limits(asked.options), asked.progress,
+    )  # fmt: skip
+    loop = Loop(setup, incumbent, iterations)
+    if not iterations:
+        loop.append(baseline_iteration(standings))
+    reason = loop.run()
+    return _finished(asked, loop, reason, interpreting)
+
+
+def _finished(asked: _Asked, loop: Loop, reason: str, interpreting: Interpreting) -> Optimized:
+    setup = loop.setup
+    while (wrong := interpreting.incorrect(loop.incumbent, FULL_CHECK_SECONDS)) and loop.undo(wrong):
+        asked.progress("check", 0, None, f"took back the last change: {wrong}")
+    final = setup.gate.final(loop.incumbent)
+    if told := _escalated(loop, final):
+        reason = f"{reason}; {told}"
+    patch = setup.workspace.patch()
+    setup.ledger.finish(setup.run.run, reason, final, patch)
+    folder = setup.ledger.folder(setup.run.run)
+    (folder / "changes.patch").write_text(patch)
+    return Optimized(
+        setup.ledger.run(setup.run.run), tuple(loop.iterations), patch, folder, asked.target.note
+    )
+
+
+def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
+    """What a person should look at, where the loop ends far from the bound and the cause does not show (P-22)."""
+    variant, board = loop.incumbent, loop.setup.board
+    cases = [
+        Case(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
+        for one in final
+        if one.bound is not None and (us := _us(one))
+    ]
+    tried = [
+        Tried(
+            one.entry, one.optimization, one.status == "keep", one.reason, 1 / one.gain if one.gain else None
+        )
+        for one in loop.iterations[1:]
+    ]
+    found = escalation(tried, cases, board.sms) if cases else None
+    if found is None or not found.needed:
+        return ""
+    return f"escalated: {found.cause}: {found.why}; look at {'; '.join(found.look_at)}"
+
+
+def _built(builder: Builder, name: str, texts: Mapping[Path, str]) -> Variant:
+    """A version that has to compile: the untouched code, or the incumbent of an interrupted run."""
+    variants, fallen = builder.built([(name, name, texts)])
+    if not variants:
+        raise RequestError(f"task '{builder.baseline.name}': {name}: {fallen[0].reason}")
+    return variants[0]
+
+
+def _gate(
+    stack: ExitStack, asked: _Asked, baseline: Variant, bounds: Mapping[str, Bound],
+    interpreting: Interpreting, seed: int,
+) -> Gate:  # fmt: skip
+    options = asked.options
+    if not asked.target.measured:
+        return PredictedGate(interpreting, asked.workloads, bounds, options.policy, options.patience)
+    from tilewright.measured_gate import MeasuredGate
+    from tilewright.version_racing import Arena
+
+    arena = stack.enter_context(
+        Arena(
+            asked.task,
+            where_is(asked.task),
+            baseline.version,
+            asked.policy,
+            seed,
+            asked.progress,
+            asked.session,
+        )
+    )
+    return MeasuredGate(arena, interpreting, asked.workloads, bounds, options.policy, options.patience, seed)
+
+
+def _record(
+    asked: _Asked, name: str, key: str, seed: int, machine: Machine, standings: tuple[Standing, ...],
+    gate: Gate, workspace: Workspace,
+) -> RunRecord:  # fmt: skip
+    task, board, options = asked.task, asked.target.board, asked.options
+    where = where_is(task)
+    return RunRecord(
+        run=name,
+        key=key,
+        task=task.name,
+        kernel=workspace.kernel,
+        where=where,
+        machine=machine,
+        measured=gate.measured,
+        board=board.name,
+        bandwidth_gbs=board.bandwidth_gbs,
+        dtype=task.compute_dtype,
+        seed=seed,
+        baseline=standings,
+        policy={"decision": options.policy, "patience": options.patience, "race": asked.policy.to_json()},
+        options={**vars(options), "changes": [str(path) for path in options.changes]},
+        noise=gate.noise,
+        branch=workspace.branch,
+        base_commit=workspace.base_commit,
+        reproduce=_command(asked, where, seed, asked.target.measured),
+        confirm="" if gate.measured else _command(asked, where, seed, True),
+    )
+
+
+def _command(asked: _Asked, where: str, seed: int, measured: bool) -> str:
+    """The command that makes this run again; where ``measured``, on a machine with a GPU."""
+    options = asked.options
+    words = ["tilewright", "optimize", where, "--seed", str(seed), "--fresh"]
+    if not measured:
+        words += ["--arch", asked.target.board.arch]
+    if len(asked.workloads) != len(asked.task.workloads):
+        words += [word for one in asked.workloads for word in ("--workload", one.name)]
+    for name, value, usual in (
+        ("--policy", options.policy, "default"), ("--iterations", options.iterations, ITERATIONS),
+        ("--minutes", options.minutes, MINUTES), ("--patience", options.patience, PATIENCE),
+    ):  # fmt: skip
+        if value != usual:
+            words += [name, str(value)]
+    if options.lossy:
+        words.append("--allow-lossy")
+    words += [word for path in options.changes for word in ("--change", str(path))]
+    words += [word for entry in options.only for word in ("--only", entry)]
+    return shlex.join(words)
+
+
+def _entries(options: Options) -> tuple[Entry, ...]:
+    return tuple(entry for entry in ENTRIES if not options.only or entry.about.id in options.only)
+
+
+def _limits(options: Options) -> Limits:
+    return Limits(options.policy, options.iterations, options.minutes, options.patience, options.lossy)
+
+
+def _us(one: Standing) -> float | None:
+    time = one.measured or one.predicted
+    return time.us if time else None
+
+
+def to_json(result: Optimized) -> dict[str, Any]:
+    """What `optimize --json` prints; scripts rely on these names."""
+    record = result.record
+    return {
+        "run": record.run,
+        "task": record.task,
+        "machine": {**vars(record.machine), "versions": dict(record.machine.versions)},
+        "measured": record.measured,
+        "note": None if record.measured else "predicted, not measured",
+        "baseline": {one.workload: _standing_json(one) for one in record.baseline},
+        "final": {one.workload: _standing_json(one) for one in record.final},
+        "speedup": result.speedup,
+        "kept": [one.optimization for one in result.kept],
+        "branch": record.branch,
+        "stop_reason": record.stop_reason,
+        "iterations": [_iteration_json(one) for one in result.iterations],
+        "folder": str(result.folder),
+    }
+
+
+def _standing_json(one: Standing) -> dict[str, Any]:
+    """A measured time under ``us``, a predicted one under ``predicted_us``."""
+    return {
+        "us": one.measured.us if one.measured else None,
+        "interval_us": list(one.measured.interval_us) if one.measured else None,
+        "predicted_us": one.predicted.us if one.predicted else None,
+        "against_baseline": one.against_baseline.to_json() if one.against_baseline else None,
+        "speed_of_light_us": one.bound.speed_of_light_us if one.bound else None,
+    }
+
+
+def _iteration_json(one: Iteration) -> dict[str, Any]:
+    return {
+        "n": one.n,
+        "optimization": one.optimization,
+        "entry": one.entry,
+        "site": one.site,
+        "value": one.value,
+        "risk": one.risk,
+        "correctness": one.correctness,
+        "status": one.status,
+        "latency_ms": one.latency_ms,
+        "interval": list(one.interval_ms) if one.interval_ms else None,
+        "predicted_ms": one.predicted_ms,
+        "reason": one.reason,
+        "why_chosen": one.why_chosen,
+        "seconds": one.seconds,
+    }

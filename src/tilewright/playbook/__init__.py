@@ -1,0 +1,28 @@
+"""The playbook: what the loop tries, one file an entry. `base.py` says what an entry is."""
+
+from __future__ import annotations
+
+from tilewright.playbook.approximate import ENTRY as APPROXIMATE
+from tilewright.playbook.base import Entry
+from tilewright.playbook.batching import ENTRY as BATCHING
+from tilewright.playbook.clusters import ENTRY as CLUSTERS
+from tilewright.playbook.exp2 import ENTRY as EXP2
+from tilewright.playbook.flush_to_zero import ENTRY as FLUSH_TO_ZERO
+from tilewright.playbook.hoisting import ENTRY as HOISTING
+from tilewright.playbook.occupancy import ENTRY as OCCUPANCY
+from tilewright.playbook.persistent import ENTRY as PERSISTENT
+from tilewright.playbook.rows_per_tile import ENTRY as ROWS_PER_TILE
+from tilewright.playbook.swizzle import ENTRY as SWIZZLE
+from tilewright.playbook.tf32 import ENTRY as TF32
+from tilewright.playbook.tf32 import LOSSY as TF32_LOSSY
+from tilewright.playbook.tile_load import ENTRY as TILE_LOAD
+from tilewright.playbook.tile_sizes import ENTRY as TILE_SIZES
+from tilewright.playbook.tokens import ENTRY as TOKENS
+from tilewright.playbook.tune_space import ENTRY as TUNE_SPACE
+from tilewright.playbook.worker_warps import ENTRY as WORKER_WARPS
+
+ENTRIES: tuple[Entry, ...] = (
+    TILE_LOAD, PERSISTENT, TUNE_SPACE, TF32, TF32_LOSSY, TILE_SIZES, EXP2, FLUSH_TO_ZERO, APPROXIMATE, SWIZZLE,
+    TOKENS, BATCHING, OCCUPANCY, WORKER_WARPS, CLUSTERS, HOISTING, ROWS_PER_TILE,
+)  # fmt: skip
+"""In the order of the catalogue K1; which is tried first is decided by `choosing.py`."""

@@ -1,0 +1,285 @@
+"""Literals that say a configuration: in calls, dictionaries, loops around a ``yield`` and assignments.
+
+A library lists what it tries, often by architecture. What the conditions around a literal say of the board is
+asked as far as they speak of ``get_device_capability()`` alone, so that another architecture's list is no place.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import libcst as cst
+
+from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.syntax import Source, dotted, with_argument
+from tilewright.records import Configuration, Value
+from tilewright.search.knobs import HINTS
+
+NOT_A_LITERAL = object()
+OTHER_HINTS = 0.5
+"""Promise of a literal whose hints are not those that are launched: another place may set them, or it is not used."""
+
+_CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
+
+
+@dataclass(frozen=True)
+class Found:
+    """One literal that says the shipped constants."""
+
+    node: cst.Call | cst.Dict | cst.For | cst.Assign
+    constants: tuple[str, ...]
+    same: int
+    """How many knobs have the shipped value there."""
+    promise: float
+    fixed: Configuration = Configuration(())  # noqa: RUF009  (frozen)
+    """What a change must say besides: the knobs over which loops run."""
+
+
+def literals(source: Source, facts: Facts) -> Iterator[Found]:
+    """Calls and dictionaries that name the shipped values, in the order of the text."""
+    nodes: list[cst.Call | cst.Dict] = [*source.every(cst.Call), *source.every(cst.Dict)]
+    for node in nodes:
+        if isinstance(source.parent(node), cst.Decorator) or fixes_hints(node):
+            continue
+        loops = _loops(source, node)
+        found = _matched(
+            node, pairs(node) or {}, {name: values for name, (_, values) in loops.items()}, facts
+        )
+        if found is not None and _on_board(source, node, facts):
+            yield found if not found.fixed else _around(source, found, loops)
+
+
+def assignments(source: Source, facts: Facts) -> Iterator[Found]:
+    """``TILE_N = 128`` of the module, and in functions where one block assigns all constants of the space."""
+    shipped = facts.task.space.shipped
+    names = {name.lower(): name for name in facts.task.space.constants}
+    for node in source.every(cst.Assign):
+        beside = [part for one in _beside(source, node) for part in assigned(one)]
+        given = {names[target.lower()]: value for target, value in beside if target.lower() in names}
+        same = [name for name, value in given.items() if literal(value) == shipped[name]]
+        own = [names.get(target.lower()) for target, _ in assigned(node)]
+        wanted = len(names) if source.function_of(node) else 1
+        first = len(same) >= wanted and own[:1] == same[:1] != []
+        if first and _on_board(source, node, facts):
+            yield Found(node, tuple(same), len(same), 1.0)
+
+
+def written_in_literal(
+    source: Source, node: cst.Call | cst.Dict, changes: Mapping[str, Value]
+) -> tuple[str, dict[str, Value]]:
+    """The text with what a call or dictionary names changed there, and what it does not name."""
+    known = pairs(node) or {}
+    mine = {
+        name: value for name, value in changes.items() if known.get(name, NOT_A_LITERAL) is not NOT_A_LITERAL
+    }
+    left = {name: value for name, value in changes.items() if name not in mine}
+    return source.replaced({node: _with_values(node, mine)}), left
+
+
+def written_before_loops(
+    source: Source, loop: cst.For, changes: Mapping[str, Value]
+) -> tuple[str, dict[str, Value]]:
+    """The text with a configuration yielded before the loops that yield all others."""
+    for call in source.every(cst.Call, loop):
+        variables = {
+            name.value: arg.keyword.value
+            for arg in call.args
+            if arg.keyword is not None and isinstance(name := arg.value, cst.Name)
+        }
+        if (
+            isinstance(source.parent(call), cst.Yield)
+            and variables
+            and set(variables.values()) <= set(changes)
+        ):
+            named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
+            mine = {name: value for name, value in changes.items() if name in named}
+            new = cst.SimpleStatementLine([cst.Expr(cst.Yield(_with_values(call, mine)))])
+            left = {name: value for name, value in changes.items() if name not in mine}
+            return source.replaced({loop: cst.FlattenSentinel([new, loop])}), left
+    raise NotApplicable(f"{source.name}: a configuration beside these loops must name all that they run over")
+
+
+def written_in_assignments(
+    source: Source, node: cst.Assign, changes: Mapping[str, Value]
+) -> tuple[str, dict[str, Value]]:
+    """The text with ``TILE_M = 128`` and its neighbours in the same block of statements changed."""
+    left, swaps = dict(changes), {}
+    for name in changes:
+        for target, old in (part for one in (node, *_beside(source, node)) for part in assigned(one)):
+            if target.lower() == name.lower() and literal(old) is not NOT_A_LITERAL:
+                swaps[old] = cst.parse_expression(repr(left.pop(name)))
+                break
+    return source.replaced(swaps), left  # type: ignore[arg-type]
+
+
+# Pieces -------------------------------------------------------------------------------------------
+
+
+def last_name(call: cst.Call) -> str:
+    return dotted(call.func).split(".")[-1]
+
+
+def fixes_hints(node: cst.CSTNode) -> bool:
+    """``kernel.replace_hints(occupancy=2)``, or a function around it that says so in its name."""
+    return isinstance(node, cst.Call) and last_name(node).endswith("replace_hints")
+
+
+def pairs(node: cst.CSTNode | None) -> dict[str, object] | None:
+    """Keyword or key → literal value (or `NOT_A_LITERAL`) of a call or dictionary; None of anything else."""
+    if isinstance(node, cst.Call):
+        return {arg.keyword.value: literal(arg.value) for arg in node.args if arg.keyword is not None}
+    if isinstance(node, cst.Dict):
+        elements = [one for one in node.elements if isinstance(one, cst.DictElement)]
+        keys = [literal(one.key) for one in elements]
+        return {
+            key: literal(one.value) for key, one in zip(keys, elements, strict=True) if isinstance(key, str)
+        }
+    return None
+
+
+def literal(node: cst.BaseExpression) -> object:
+    """The value of a literal, or `NOT_A_LITERAL`."""
+    try:
+        value: object = ast.literal_eval(cst.Module([]).code_for_node(node).strip())
+    except (ValueError, SyntaxError):
+        return NOT_A_LITERAL
+    return value
+
+
+def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """Name and value of each part of ``a = 1`` and of ``a, b = 1, 2``."""
+    if len(node.targets) != 1:
+        return
+    target, value = node.targets[0].target, node.value
+    if isinstance(target, cst.Name):
+        yield target.value, value
+    elif isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+        for left, right in zip(target.elements, value.elements, strict=False):
+            if isinstance(left.value, cst.Name):
+                yield left.value.value, right.value
+
+
+def _matched(
+    node: cst.Call | cst.Dict,
+    said: Mapping[str, object],
+    loops: Mapping[str, tuple[object, ...]],
+    facts: Facts,
+) -> Found | None:
+    """The literal, if its constants are the shipped ones, be it as one of those that loops run over."""
+    space = facts.task.space
+    known = [name for name in said if name in space.knobs]
+    run = {name: loops[name] for name in known if name in loops}
+    if any(said[name] is NOT_A_LITERAL and name not in run for name in known):
+        return None
+    constants = tuple(name for name in known if name in space.constants)
+    same = [
+        name
+        for name in known
+        if any(_same(name, one, space.shipped[name]) for one in run.get(name, (said[name],)))
+    ]
+    if not same or any(name not in same for name in constants):
+        return None
+    if len(known) < len(said) and set(constants) != set(space.constants):
+        return None
+    if not constants and len(same) < len(said):
+        return None
+    fixed = Configuration.of(
+        {name: space.shipped[name] if name in same else _first(run[name]) for name in run}
+    )
+    return Found(node, constants, len(same), 1.0 if len(same) == len(known) else OTHER_HINTS, fixed)
+
+
+def _first(values: tuple[object, ...]) -> Value:
+    value = values[0]
+    assert value is None or isinstance(value, (int, float, str))
+    return value
+
+
+def _same(name: str, said: object, shipped: Value) -> bool:
+    """Whether a literal says what is shipped; 1 is the compiler's choice for these two hints (facts 7.1)."""
+    if name in ("occupancy", "num_ctas") and name in HINTS and {said, shipped} <= {None, 1}:
+        return True
+    return type(said) is type(shipped) and said == shipped
+
+
+def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[object, ...]]]:
+    """Keyword of a yielded call → the loop over literals that its value runs through."""
+    if not isinstance(node, cst.Call) or not isinstance(source.parent(node), cst.Yield):
+        return {}
+    around = {}
+    for loop in (one for one in source.parents(node) if isinstance(one, cst.For)):
+        values = literal(loop.iter)
+        if isinstance(loop.target, cst.Name) and isinstance(values, (list, tuple)) and values:
+            around[loop.target.value] = (loop, tuple(values))
+    return {
+        arg.keyword.value: around[arg.value.value]
+        for arg in node.args
+        if arg.keyword is not None and isinstance(arg.value, cst.Name) and arg.value.value in around
+    }
+
+
+def _around(source: Source, found: Found, loops: Mapping[str, tuple[cst.For, tuple[object, ...]]]) -> Found:
+    """The same at the outermost of the loops; a new configuration goes before it."""
+    loop = min((loop for loop, _ in loops.values()), key=source.place)
+    return Found(loop, found.constants, found.same, found.promise, found.fixed)
+
+
+def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
+    """The assignments in the same block of statements."""
+    statement = source.parent(node)
+    block = source.parent(statement) if statement is not None else None
+    lines = block.children if block is not None else ()
+    return [one for line in lines for one in line.children if isinstance(one, cst.Assign)]
+
+
+def _on_board(source: Source, node: cst.CSTNode, facts: Facts) -> bool:
+    """False where a condition on the device's capability says that this is another board's."""
+    capability, below = divmod(facts.sm, 10), node
+    names = {
+        target: capability
+        for one in source.every(cst.Assign)
+        for target, value in assigned(one)
+        if _CAPABILITY.fullmatch(source.code(value))
+    }
+    for above in source.parents(node):
+        if isinstance(above, cst.If) and below is not above.test:
+            holds = _holds(_CAPABILITY.sub(str(capability), source.code(above.test)), names)
+            if holds is not None and holds != (below is above.body):
+                return False
+        below = above
+    return True
+
+
+def _holds(condition: str, names: Mapping[str, object]) -> bool | None:
+    """What a condition on known names says; None where it asks for anything else."""
+    tree = ast.parse(condition.strip(), mode="eval")
+    parts = list(ast.walk(tree))
+    if any(isinstance(one, ast.Call) or (isinstance(one, ast.Name) and one.id not in names) for one in parts):
+        return None
+    try:
+        return bool(eval(compile(tree, "<condition>", "eval"), {"__builtins__": {}}, dict(names)))  # noqa: S307
+    except Exception:  # not a question of the capability after all
+        return None
+
+
+def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:
+    for name, value in values.items():
+        node = (
+            with_argument(node, name, repr(value))
+            if isinstance(node, cst.Call)
+            else _with_key(node, name, value)
+        )
+    return node
+
+
+def _with_key(node: cst.Dict, name: str, value: Value) -> cst.Dict:
+    new = [
+        one.with_changes(value=cst.parse_expression(repr(value)))
+        if isinstance(one, cst.DictElement) and literal(one.key) == name
+        else one
+        for one in node.elements
+    ]
+    return node.with_changes(elements=new)

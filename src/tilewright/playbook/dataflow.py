@@ -1,0 +1,209 @@
+"""What a piece of tile code reads, assigns and touches in memory: enough to move it safely.
+
+Names are followed as written, over a whole function; what is not understood counts as touching everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import libcst as cst
+
+from tilewright.playbook.syntax import Function, Source, dotted, elements
+
+LOADS = ("load", "gather", "load_advanced_indexing")
+_IMPURE = (
+    "store", "scatter", "store_advanced_indexing", "atomic_add", "atomic_and", "atomic_cas", "atomic_max",
+    "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "print", "printf", "assert_", "launch",
+    "grid_dependency_control_wait", "grid_dependency_control_launch_dependents", "static_assert",
+)  # fmt: skip
+"""Functions of cuda.tile that do more than compute a value."""
+_PURE_METHODS = (
+    "astype", "reshape", "permute", "transpose", "item", "slice", "tiled_view", "extract", "insert", "num_tiles",
+    "load",
+)  # fmt: skip
+_PURE_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "range", "sum", "tuple")
+
+
+def names_read(node: cst.CSTNode) -> set[str]:
+    """The names whose values ``node`` uses; what it only assigns is not among them."""
+    return set(_reads(node))
+
+
+def _reads(node: cst.CSTNode) -> Iterator[str]:
+    match node:
+        case cst.Name():
+            yield node.value
+        case cst.Attribute():
+            yield from _reads(node.value)
+        case cst.Arg():
+            yield from _reads(node.value)
+        case cst.AugAssign():
+            yield from _reads(node.target)
+            yield from _reads(node.value)
+        case cst.AssignTarget():
+            if not isinstance(node.target, (cst.Name, cst.Tuple, cst.List)):
+                yield from _reads(node.target)
+        case cst.AnnAssign():
+            if node.value is not None:
+                yield from _reads(node.value)
+        case cst.For():
+            yield from _reads(node.iter)
+            yield from _reads(node.body)
+        case cst.NamedExpr():
+            yield from _reads(node.value)
+        case _:
+            for child in node.children:
+                yield from _reads(child)
+
+
+def names_assigned(node: cst.CSTNode) -> Counter[str]:
+    """The names that ``node`` gives a value, and how often in the text."""
+    return Counter(_assigned(node))
+
+
+def _assigned(node: cst.CSTNode) -> Iterator[str]:
+    match node:
+        case cst.AssignTarget() | cst.AugAssign() | cst.AnnAssign() | cst.For() | cst.NamedExpr():
+            yield from _targets(node.target)
+        case cst.AsName():
+            yield from _targets(node.name)
+    for child in node.children:
+        yield from _assigned(child)
+
+
+def _targets(node: cst.CSTNode) -> Iterator[str]:
+    if isinstance(node, cst.Name):
+        yield node.value
+    elif isinstance(node, (cst.Tuple, cst.List)):
+        for one in node.elements:
+            yield from _targets(one.value)
+
+
+def parameters(function: Function) -> list[str]:
+    return [one.name.value for one in (*function.params.params, *function.params.kwonly_params)]
+
+
+def dependent(source: Source, function: Function, roots: Iterable[str]) -> set[str]:
+    """The names of ``function`` whose value follows from one of ``roots``, also by way of others and of loops."""
+    found = set(roots)
+    pieces = [
+        (set(names_assigned(one)), names_read(one))
+        for kind in (cst.Assign, cst.AugAssign, cst.AnnAssign)
+        for one in source.every(kind, function)
+    ]
+    pieces += [(set(_targets(one.target)), names_read(one.iter)) for one in source.every(cst.For, function)]
+    while True:
+        more = {name for written, read in pieces if read & found for name in written} - found
+        if not more:
+            return found
+        found |= more
+
+
+def assignments(
+    source: Source, inside: cst.CSTNode
+) -> Iterator[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]]:
+    """Statements that assign names alone and one value to each: ``a = x`` and ``a, b = x, y``."""
+    for line in source.every(cst.SimpleStatementLine, inside):
+        if len(line.body) != 1 or not isinstance(line.body[0], cst.Assign) or len(line.body[0].targets) != 1:
+            continue
+        target, value = line.body[0].targets[0].target, line.body[0].value
+        if isinstance(target, cst.Name):
+            yield line, target.value, value
+        elif isinstance(target, cst.Tuple):
+            names, values = elements(target), elements(value)
+            if names and values and len(names) == len(values):
+                for name, one in zip(names, values, strict=True):
+                    if isinstance(name, cst.Name):
+                        yield line, name.value, one
+
+
+class Effects:
+    """What the code of one function may do to memory."""
+
+    def __init__(self, source: Source, function: Function) -> None:
+        self.source, self.function = source, function
+        self._origins: dict[str, set[str]] = {}
+        for one in source.every(cst.Assign, function):
+            for name in names_assigned(one):
+                self._origins.setdefault(name, set()).update(names_read(one.value))
+        self.written = self._written()
+        """Names of the arrays that may be stored to; None where that cannot be told."""
+
+    def is_pure(self, node: cst.CSTNode) -> bool:
+        """Whether ``node`` computes values alone, and loads only from arrays that the function never writes."""
+        return all(self._is_pure_call(call) for call in self.source.every(cst.Call, node))
+
+    def stores_nothing(self, node: cst.CSTNode) -> bool:
+        """Whether ``node`` computes values and loads, also from arrays that the function writes."""
+        return all(
+            self.is_load(call) or self._is_pure_call(call) for call in self.source.every(cst.Call, node)
+        )
+
+    def arrays_of(self, name: str) -> set[str]:
+        """``name`` and every name that its value may be made from: the arrays behind a view."""
+        found, open_ = set(), [name]
+        while open_:
+            one = open_.pop()
+            if one not in found:
+                found.add(one)
+                open_ += self._origins.get(one, ())
+        return found
+
+    def is_load(self, call: cst.Call) -> bool:
+        """Of an array, or of a view."""
+        return self.name_of(call) in LOADS or (
+            isinstance(call.func, cst.Attribute) and call.func.attr.value in ("load", "load_offset")
+            and dotted(call.func.value) != self.source.tile_module
+        )  # fmt: skip
+
+    def name_of(self, call: cst.Call) -> str:
+        """The name in cuda.tile of what is called; "" of anything else."""
+        name = dotted(call.func)
+        module = f"{self.source.tile_module}."
+        if name.startswith(module):
+            return name.removeprefix(module)
+        return self.source.tile_name(name)
+
+    def _is_pure_call(self, call: cst.Call) -> bool:
+        name = self.name_of(call)
+        if self.is_load(call):
+            array = call.args[0].value if name in LOADS and call.args else getattr(call.func, "value", None)
+            return array is not None and self._is_never_written(array)
+        if name:
+            return name not in _IMPURE
+        called = dotted(call.func)
+        if called in self.source.functions:
+            inner = Effects(self.source, self.source.functions[called])
+            loads = any(inner.is_load(one) for one in self.source.every(cst.Call, inner.function))
+            return not loads and inner.is_pure(inner.function.body)
+        if isinstance(call.func, cst.Attribute):
+            return call.func.attr.value in _PURE_METHODS
+        return called in _PURE_BUILTINS
+
+    def _is_never_written(self, array: cst.BaseExpression) -> bool:
+        if self.written is None:
+            return False
+        return not any(self.arrays_of(name) & self.written for name in names_read(array))
+
+    def _written(self) -> set[str] | None:
+        written: set[str] = set()
+        for call in self.source.every(cst.Call, self.function.body):
+            name, called = self.name_of(call), dotted(call.func)
+            if name.startswith(("store", "scatter", "atomic")):
+                written |= self._behind(call.args[0].value) if call.args else set()
+            elif name in _IMPURE:
+                continue  # it prints or waits, and writes no array
+            elif not name and called in self.source.functions:
+                if Effects(self.source, self.source.functions[called]).written != set():
+                    written |= {one for arg in call.args for one in self._behind(arg.value)}
+            elif not name and isinstance(call.func, cst.Attribute):
+                if call.func.attr.value not in _PURE_METHODS:
+                    written |= self._behind(call.func.value)
+            elif not name and called not in _PURE_BUILTINS:
+                return None
+        return written
+
+    def _behind(self, node: cst.BaseExpression) -> set[str]:
+        return {one for name in names_read(node) for one in self.arrays_of(name)}

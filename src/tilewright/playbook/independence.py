@@ -1,0 +1,155 @@
+"""Which accesses of a kernel wait for one another, and which of them never touch the same bytes.
+
+Tile IR orders memory by tokens: a load waits for the stores before it that may touch the same array. Whether they
+do is shown by running the kernel: on every workload, reduced to a tile or two with the same remainders, each
+byte that a block touches is compared with those that the awaited access has touched before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import CompilerMissing
+from tilewright.playbook.base import Facts
+from tilewright.records import Failed, Workload
+from tilewright.tileir.accesses import direction
+from tilewright.tileir.interpreter import run
+from tilewright.tileir.launching import Launcher
+from tilewright.tileir.memory import Memory
+from tilewright.tileir.registry import NeedsData, Unsupported
+from tilewright.tileir.tokens import TokenChains
+from tilewright.tileir.tree import Location, Op
+from tilewright.tileir.watch import Access
+from tilewright.verification.images import storage
+from tilewright.verification.interpreted import FEW_SMS
+from tilewright.verification.shapes import moduli, reduced
+from tilewright.verify import draw
+
+Array = npt.NDArray[Any]
+Keys = npt.NDArray[np.int64]
+Place = tuple[int, int]
+"""Line (from 1) and column (from 0) in the source."""
+
+ORDERED = ("load", "store")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One access that waits for another one of the kernel, at least one of them a store."""
+
+    what: str
+    """``load`` or ``store``."""
+    place: Place
+    awaited: str
+    awaited_place: Place
+    earlier_iteration: bool
+    """It waits only for what the other one did in an earlier iteration of a loop around both."""
+    independent: bool
+    """They touched no byte in common, the awaited one first, in any workload."""
+
+    def __str__(self) -> str:
+        when = " of an earlier iteration" if self.earlier_iteration else ""
+        proof = "they touch no byte in common" if self.independent else "they touch the same bytes"
+        return f"the {self.what} in line {self.place[0]} waits for the {self.awaited} in line {self.awaited_place[0]}{when}; {proof}"
+
+
+def waiting(facts: Facts) -> tuple[Waiting, ...] | str:
+    """What waits in the incumbent, proven on all workloads; or why nothing can be said."""
+    found: dict[tuple[str, Place, str, Place], Waiting] = {}
+    for workload in facts.workloads:
+        one = _of_workload(facts, workload)
+        if isinstance(one, str):
+            return one
+        for wait in one:
+            key = (wait.what, wait.place, wait.awaited, wait.awaited_place)
+            known = found.get(key, wait)
+            found[key] = replace(
+                wait,
+                independent=wait.independent and known.independent,
+                earlier_iteration=wait.earlier_iteration and known.earlier_iteration,
+            )
+    return tuple(found[key] for key in sorted(found))
+
+
+def _of_workload(facts: Facts, workload: Workload) -> list[Waiting] | str:
+    task, configuration = facts.task, facts.task.space.shipped
+    dims = reduced(task, workload.dims, moduli(task, configuration, workload.dims))
+    arrays = task.arrays(dims)
+    try:
+        runnable = Launcher(task, replace(facts.board, sms=FEW_SMS)).runnable(configuration, dims, arrays)
+        if isinstance(runnable, Failed):
+            return runnable.reason
+        chains = TokenChains(runnable.module.entry())
+        memory, rng = _Recording(chains), np.random.default_rng(0)
+        addresses = {}
+        for name, array in arrays.items():
+            data = np.zeros(array.shape, storage(array.dtype))
+            if name in task.inputs:
+                data = draw(task.inputs[name].distribution, array.shape, rng).astype(storage(array.dtype))
+            addresses[name] = memory.allocate(name, data, written=True).address
+        run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
+    except (Unsupported, NeedsData, CompilerMissing) as reason:
+        return str(reason)
+    return memory.waits()
+
+
+class _Recording(Memory):
+    """A memory that compares what each access touches with what those that it waits for have touched."""
+
+    def __init__(self, chains: TokenChains) -> None:
+        super().__init__(watch=False)
+        self._before = {
+            op: {wait.op: wait.earlier_iteration for wait in chains.all_before(op)}
+            for op in chains.ops
+            if direction(op) in ORDERED
+        }
+        self._touched: dict[Op, Keys] = {}
+        self._met: set[tuple[Op, Op]] = set()
+
+    def load(
+        self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Any = None
+    ) -> Array:
+        self._record(access, addresses, mask, np.dtype(dtype).itemsize)
+        return super().load(access, addresses, mask, dtype, fill)
+
+    def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
+        self._record(access, addresses, mask, values.dtype.itemsize)
+        super().store(access, addresses, mask, values)
+
+    def waits(self) -> list[Waiting]:
+        found = []
+        for op, before in self._before.items():
+            for other, earlier in before.items():
+                if direction(other) not in ORDERED or "store" not in (direction(op), direction(other)):
+                    continue
+                mine, others = _place(op.location), _place(other.location)
+                independent = (op, other) not in self._met
+                found.append(Waiting(direction(op), mine, direction(other), others, earlier, independent))
+        return found
+
+    def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
+        before: Mapping[Op, bool] = self._before.get(access.op, {})
+        lanes = len(access.blocks)
+        shape = (lanes, *np.broadcast_shapes(addresses.shape, () if mask is None else mask.shape)[1:])
+        blocks = np.asarray(access.blocks, np.int64).reshape(lanes, *(1,) * (len(shape) - 1))
+        keys = np.broadcast_to(addresses + (blocks << 48), shape)
+        chosen = keys.reshape(-1) if mask is None else keys[np.broadcast_to(mask, shape)]
+        every = np.unique((chosen[:, None] + np.arange(width)).reshape(-1))
+        for other in before:
+            if other in self._touched and np.isin(every, self._touched[other], assume_unique=True).any():
+                self._met.add((access.op, other))
+        known = self._touched.get(access.op)
+        self._touched[access.op] = every if known is None else np.union1d(known, every)
+
+
+def _place(location: Location | None) -> Place:
+    if location is None:
+        return (0, 0)
+    while location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):
+        location = location.caller
+    return (location.line, location.column)

@@ -1,0 +1,324 @@
+"""Finding and changing places in a kernel's source: a thin layer over libcst, which keeps format and comments.
+
+A `Source` parses once and knows where each node stands. Changes are made by `Source.replaced`, which swaps
+nodes for others and returns the new text; the next change starts from a new `Source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import libcst as cst
+from libcst import matchers as m
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from tilewright.errors import TaskError
+
+Node = TypeVar("Node", bound=cst.CSTNode)
+Function = cst.FunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of one editable file."""
+
+    name: str
+    """File name, for messages."""
+    text: str
+
+    @cached_property
+    def _wrapper(self) -> MetadataWrapper:
+        try:
+            return MetadataWrapper(cst.parse_module(self.text))
+        except cst.ParserSyntaxError as error:
+            raise TaskError(f"{self.name}:{error.editor_line}: not valid Python") from error
+
+    @property
+    def module(self) -> cst.Module:
+        return self._wrapper.module
+
+    @cached_property
+    def _positions(self) -> Mapping[cst.CSTNode, object]:
+        return dict(self._wrapper.resolve(PositionProvider))
+
+    @cached_property
+    def _parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
+        return {child: node for node in self._nodes for child in node.children}
+
+    def place(self, node: cst.CSTNode) -> tuple[int, int]:
+        """Line (from 1) and column (from 0) where ``node`` begins."""
+        start = self._positions[node].start  # type: ignore[attr-defined]
+        return start.line, start.column
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return self._parents.get(node)
+
+    def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """From the nearest to the module."""
+        above = self.parent(node)
+        while above is not None:
+            yield above
+            above = self.parent(above)
+
+    def code(self, node: cst.CSTNode) -> str:
+        """The text of ``node``."""
+        return self.module.code_for_node(node)
+
+    def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
+        """All nodes of one class in the order of the text, below ``inside`` or in the whole file."""
+        return [node for node in self._below(inside or self.module) if isinstance(node, kind)]
+
+    def _below(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
+        """``node`` and all below it. libcst makes the children of a node anew each time it is asked."""
+        if node in self._reach:
+            start, end = self._reach[node]
+            return self._nodes[start:end]
+        return list(_walk(node))
+
+    @cached_property
+    def _nodes(self) -> list[cst.CSTNode]:
+        return self._order[0]
+
+    @property
+    def _reach(self) -> Mapping[cst.CSTNode, tuple[int, int]]:
+        return self._order[1]
+
+    @cached_property
+    def _order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
+        """All nodes in the order of the text, and where each and those below it stand among them."""
+        nodes: list[cst.CSTNode] = []
+        reach: dict[cst.CSTNode, tuple[int, int]] = {}
+
+        def walk(node: cst.CSTNode) -> None:
+            start = len(nodes)
+            nodes.append(node)
+            for child in node.children:
+                walk(child)
+            reach[node] = (start, len(nodes))
+
+        walk(self.module)
+        return nodes, reach
+
+    def at(self, kind: type[Node], line: int, column: int) -> Node:
+        """The outermost node of one class that begins at a place; `KeyError` where there is none."""
+        for node in self.every(kind):
+            if self.place(node) == (line, column):
+                return node
+        raise KeyError(f"{self.name}:{line}: no {kind.__name__} begins at column {column}")
+
+    def replaced(self, changes: Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]) -> str:
+        """The text with nodes swapped for others (a statement also for several)."""
+        changed = self.module.visit(_Swap(changes))
+        assert isinstance(changed, cst.Module)
+        return changed.code
+
+    # Functions and calls --------------------------------------------------------------------------
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """The functions at the top of the file."""
+        return {one.name.value: one for one in self.module.body if isinstance(one, cst.FunctionDef)}
+
+    @cached_property
+    def kernels(self) -> dict[str, Function]:
+        """Those that are decorated with ``ct.kernel``, with or without hints."""
+        return {name: one for name, one in self.functions.items() if self.kernel_decorator(one) is not None}
+
+    def kernel_decorator(self, function: Function) -> cst.Decorator | None:
+        for decorator in function.decorators:
+            called = decorator.decorator
+            target = called.func if isinstance(called, cst.Call) else called
+            if dotted(target) in (f"{self.tile_module}.kernel", self._imported_as("kernel")):
+                return decorator
+        return None
+
+    @cached_property
+    def tile_code(self) -> dict[str, Function]:
+        """The kernels and the functions of this file that they call, in the order of the text."""
+        reached = self.called_by(set(self.kernels))
+        return {name: one for name, one in self.functions.items() if name in reached}
+
+    def called_by(self, names: Iterable[str]) -> set[str]:
+        """``names`` and the functions of this file that they call, directly or not."""
+        open_ = list(names)
+        reached = set(open_)
+        while open_:
+            for call in self.every(cst.Call, self.functions[open_.pop()]):
+                name = dotted(call.func)
+                if name in self.functions and name not in reached:
+                    reached.add(name)
+                    open_.append(name)
+        return reached
+
+    @cached_property
+    def tile_module(self) -> str:
+        """The name that ``cuda.tile`` has in this file: ``ct``, as a rule."""
+        for statement in self.every(cst.Import):
+            for alias in statement.names:
+                if dotted(alias.name) == "cuda.tile" and alias.asname is not None:
+                    return dotted(alias.asname.name)
+        return "cuda.tile"
+
+    def _imported_as(self, name: str) -> str:
+        """What ``name`` of cuda.tile is called here after ``from cuda.tile import name``; "" where it is not."""
+        for statement in self.every(cst.ImportFrom):
+            if statement.module is None or dotted(statement.module) != "cuda.tile":
+                continue
+            if isinstance(statement.names, cst.ImportStar):
+                return name
+            for alias in statement.names:
+                if dotted(alias.name) == name:
+                    return dotted(alias.asname.name) if alias.asname is not None else name
+        return ""
+
+    def tile_name(self, name: str) -> str:
+        """What ``name`` stands for in cuda.tile after ``from cuda.tile import …``; "" where it is not from there."""
+        return self._tile_names.get(name, "")
+
+    @cached_property
+    def _tile_names(self) -> Mapping[str, str]:
+        names: dict[str, str] = {}
+        for statement in self.every(cst.ImportFrom):
+            if statement.module is None or dotted(statement.module) != "cuda.tile":
+                continue
+            if isinstance(statement.names, cst.ImportStar):
+                continue
+            for alias in statement.names:
+                here = dotted(alias.asname.name) if alias.asname is not None else dotted(alias.name)
+                names.setdefault(here, dotted(alias.name))
+        return names
+
+    def spelled(self, name: str) -> str:
+        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where it imports that by name."""
+        imported = any(
+            dotted(alias.name) == "cuda.tile" for one in self.every(cst.Import) for alias in one.names
+        )
+        return f"{self.tile_module}.{name}" if imported else self._imported_as(name)
+
+    def calls(self, *names: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
+        """Calls of ``ct.<name>`` for any of the names, in tile code or below ``inside``."""
+        wanted = {f"{self.tile_module}.{name}" for name in names} | {
+            self._imported_as(name) for name in names
+        }
+        wanted.discard("")
+        roots = [inside] if inside is not None else list(self.tile_code.values())
+        return [call for root in roots for call in self.every(cst.Call, root) if dotted(call.func) in wanted]
+
+    def function_of(self, node: cst.CSTNode) -> str:
+        """Name of the top-level function that holds ``node``; "" outside of any."""
+        names = [one.name.value for one in self.parents(node) if isinstance(one, cst.FunctionDef)]
+        if isinstance(node, cst.FunctionDef):
+            names.insert(0, node.name.value)
+        return names[-1] if names else ""
+
+    def ct(self, expression: str) -> cst.BaseExpression:
+        """``expression`` with the ``ct.`` of this file: ``source.ct("ct.exp2(x)")``."""
+        return cst.parse_expression(expression.replace("ct.", f"{self.tile_module}."))
+
+
+class _Swap(cst.CSTTransformer):
+    def __init__(self, changes: Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]) -> None:
+        super().__init__()
+        self.changes = {id(node): new for node, new in changes.items()}
+
+    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> object:  # type: ignore[override]
+        return self.changes.get(id(original_node), updated_node)
+
+
+def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    yield node
+    for child in node.children:
+        yield from _walk(child)
+
+
+def dotted(node: cst.CSTNode) -> str:
+    """``ct.load`` of an attribute or a name; "" of anything else."""
+    if isinstance(node, cst.Name):
+        return node.value
+    if isinstance(node, cst.Attribute) and (left := dotted(node.value)):
+        return f"{left}.{node.attr.value}"
+    return ""
+
+
+def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
+    """The value of a call's argument, by keyword or by its place among the positional ones (from 0)."""
+    for index, arg in enumerate(call.args):
+        if arg.keyword is not None and arg.keyword.value == name:
+            return arg.value
+        if arg.keyword is None and not arg.star and index == place:
+            return arg.value
+    return None
+
+
+def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
+    """The call with a keyword argument set (or its positional value changed), or removed with None."""
+    new = None if value is None else cst.parse_expression(value)
+    args: list[cst.Arg] = []
+    found = False
+    for index, arg in enumerate(call.args):
+        if (arg.keyword is not None and arg.keyword.value == name) or (
+            arg.keyword is None and not arg.star and index == place
+        ):
+            found = True
+            if new is not None:
+                args.append(arg.with_changes(value=new))
+            elif args and index == len(call.args) - 1:  # the one before ends the call now, as this one did
+                args[-1] = args[-1].with_changes(
+                    comma=arg.comma, whitespace_after_arg=arg.whitespace_after_arg
+                )
+        else:
+            args.append(arg)
+    if not found and new is not None:
+        args.append(keyword(name, new))
+    return call.with_changes(args=_separated(args))
+
+
+def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
+    tight = cst.AssignEqual(
+        whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace("")
+    )
+    return cst.Arg(value=value, keyword=cst.Name(name), equal=tight)
+
+
+def _separated(args: Sequence[cst.Arg]) -> list[cst.Arg]:
+    """A comma between all of them; what the author had after the last one stays where it can."""
+    fixed = []
+    for index, arg in enumerate(args):
+        last = index == len(args) - 1
+        if not last and not isinstance(arg.comma, cst.Comma):
+            arg = arg.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+        fixed.append(arg)
+    return fixed
+
+
+def is_keyword_true(call: cst.Call, name: str) -> bool:
+    return m.matches(argument(call, name) or cst.Name("None"), m.Name("True"))
+
+
+def number(node: cst.BaseExpression | None) -> int | float | None:
+    """The value of a literal number, with its sign; None for anything else."""
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
+        inside = number(node.expression)
+        return None if inside is None else -inside
+    if isinstance(node, (cst.Integer, cst.Float)):
+        return node.evaluated_value
+    return None
+
+
+def is_atom(node: cst.CSTNode) -> bool:
+    """Whether a method can be called on ``node`` as it is written."""
+    return isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(
+        getattr(node, "lpar", ())
+    )
+
+
+def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:
+    """The parts of a literal tuple or list; None where it is none, or has a star in it."""
+    if not isinstance(node, (cst.Tuple, cst.List)):
+        return None
+    if any(isinstance(one, cst.StarredElement) for one in node.elements):
+        return None
+    return [one.value for one in node.elements]

@@ -1,0 +1,117 @@
+"""Entry C: a few configurations that other machine code and the model speak for (K1 C, X-09)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
+from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, values_of, verdict
+
+from tilewright.hardware import board
+from tilewright.playbook import best_predicted, tune_space
+from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.syntax import Source
+from tilewright.playbook.tune_space import ENTRY, OFFERED, read_changes
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compilers of a small machine: fewer tile sizes, and hints for two of them."""
+    monkeypatch.setattr(best_predicted, "TILES", 5)
+    monkeypatch.setattr(best_predicted, "LEADERS", 2)
+    monkeypatch.setattr(
+        best_predicted, "HINTS", ({"occupancy": 2}, {"num_worker_warps": 8}, {"num_worker_warps": 4})
+    )
+
+
+@pytest.fixture(scope="module")
+def matmul(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+    return facts_of(loaded(MATMUL, tmp_path_factory.mktemp("matmul")))
+
+
+class TestTuneSpace(EntryContract):
+    entry = ENTRY
+    examples: ClassVar = {"scale": SCALE}
+
+
+def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: Facts) -> None:
+    site = only(ENTRY.sites(Source("file.py", MATMUL), matmul))
+    assert 2 <= len(values_of(site)) <= OFFERED
+    tiles = [read_changes(str(value)) for value in values_of(site)]
+    assert any("TILE_M" in one for one in tiles) and any("occupancy" in one for one in tiles)
+
+
+def test_every_value_is_another_machine_code(matmul: Facts, tmp_path: Path) -> None:
+    source = Source("file.py", MATMUL)
+    site = only(ENTRY.sites(source, matmul))
+    hashes = {matmul.codes["square"].code_hash}
+    for value in values_of(site):
+        codes = codes_of(loaded(ENTRY.apply(source, site, value), tmp_path))
+        assert codes["square"].code_hash not in hashes, value
+        hashes.add(codes["square"].code_hash)
+
+
+def test_the_best_predicted_is_still_correct(matmul: Facts, tmp_path: Path) -> None:
+    source = Source("file.py", MATMUL)
+    site = only(ENTRY.sites(source, matmul))
+    checked = verdict(loaded(ENTRY.apply(source, site, values_of(site)[0]), tmp_path))
+    assert checked.verdict == "correct", checked.reason
+
+
+def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
+    """A library's list of configurations: tiles come from its space, hints that it leaves open are added."""
+    facts = facts_of(loaded(LISTED + LISTED_TASK, tmp_path))
+    sites = ENTRY.sites(Source("listed.py", LISTED), facts)
+    assert len(sites) == 2 and sites[0].promise > sites[1].promise
+    for value in values_of(sites[0]):
+        changes = read_changes(str(value))
+        assert changes.get("TILE_M", 64) in (64, 128) and changes.get("TILE_N", 128) in (64, 128)
+
+
+def test_constants_that_do_not_stand_in_the_source_stay(matmul: Facts) -> None:
+    for config in best_predicted.best_predicted(matmul, OFFERED, ()):
+        assert (config["TILE_M"], config["TILE_N"], config["TILE_K"]) == (64, 64, 32)
+
+
+def test_a_tile_that_is_a_whole_row_keeps_its_size(tmp_path: Path) -> None:
+    text = SCALE.replace("(x, y, N)", "(x, y, config.TILE)").replace("x, y, M, N:", "x, y, M, N, config:")
+    text = text.replace(
+        "tw.Space(shipped={})", 'tw.Space(constants={"TILE": (1024,)}, shipped={"TILE": 1024})'
+    )
+    facts = facts_of(loaded(text, tmp_path))
+    assert best_predicted.tile_values("TILE", 1024, facts) == ()
+    assert best_predicted.tile_values("TILE", 512, facts) == (1024, 256, 2048, 128)
+
+
+def test_it_compiles_once_for_each_source(matmul: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source("file.py", MATMUL)
+    first = values_of(only(ENTRY.sites(source, matmul)))
+    monkeypatch.setattr(tune_space, "best_predicted", lambda *_: pytest.fail("asked again"))
+    assert values_of(only(ENTRY.sites(source, matmul))) == first
+
+
+def test_nothing_is_compiled_before_the_site_is_tried(matmul: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(best_predicted, "compile_all", lambda *_, **__: pytest.fail("compiled"))
+    assert only(ENTRY.sites(Source("file.py", MATMUL + "# another\n"), matmul)).values == ()
+
+
+def test_no_clusters_are_offered_where_there_are_none(matmul: Facts) -> None:
+    task = best_predicted.widened(matmul)
+    for name, fits in (("H200", True), ("A100-80GB", False)):
+        facts = replace(matmul, board=board(name))
+        cluster = task.space.shipped.replace(num_ctas=2)
+        assert bool(list(best_predicted._allowed(facts, task, [cluster]))) == fits
+
+
+@pytest.mark.parametrize("text", ["TILE_M", "=4", "TILE M=4"])
+def test_a_value_that_is_no_configuration_is_refused(text: str) -> None:
+    with pytest.raises(NotApplicable, match="knob=value"):
+        read_changes(text)
+
+
+def test_values_are_read_as_they_are_written() -> None:
+    said = read_changes("TILE=64,occupancy=auto,swap=True,scale=0.5,order=rows")
+    assert said == {"TILE": 64, "occupancy": None, "swap": True, "scale": 0.5, "order": "rows"}
