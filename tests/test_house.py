@@ -105,6 +105,7 @@ WITHOUT_DOCSTRING = {
     "errors.": "the tree in the module's docstring says what each means",
     "languages.base.Language": "the module's docstring describes it",
     "languages.cutile.CuTile": "implements languages.base.Language",
+    "playbook.": "implements playbook.base.Entry, and its `about` says what it is",
     "testing.simulated.": "the clocks implement bench.protocol.Clock",
     "bench.worker.Worker": "the module's docstring lists the requests; each method answers one",
     "bench.checking.Examiner": "the module's docstring describes it",

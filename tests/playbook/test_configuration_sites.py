@@ -177,9 +177,9 @@ def test_a_configuration_is_yielded_before_the_loops_that_yield_the_shipped_one(
     value = place.value({"TILE_N": 32, "TILE_M": 64})
     assert value == "TILE_M=64,occupancy=2,TILE_N=32"
     text = written(source, place.site("here", (value,)), {"TILE_M": 64, "occupancy": 2, "TILE_N": 32})
-    before = "        # Hopper and newer\n"
+    comment = "        # Hopper and newer\n"
     new = "        yield SimpleNamespace(TILE_M=64, TILE_N=32, occupancy=2)\n"
-    assert text == LOOPS.replace(before, new + before)
+    assert text == LOOPS.replace(comment, comment + new)
     with pytest.raises(NotApplicable, match="all that they run over"):
         written(source, place.site("here", (value,)), {"TILE_M": 64})
 

@@ -40,14 +40,14 @@ class Found:
 
 def literals(source: Source, facts: Facts) -> Iterator[Found]:
     """Calls and dictionaries that name the shipped values, in the order of the text."""
+    elsewhere = _fixed_hints(source)
     nodes: list[cst.Call | cst.Dict] = [*source.every(cst.Call), *source.every(cst.Dict)]
     for node in nodes:
         if isinstance(source.parent(node), cst.Decorator) or fixes_hints(node):
             continue
         loops = _loops(source, node)
-        found = _matched(
-            node, pairs(node) or {}, {name: values for name, (_, values) in loops.items()}, facts
-        )
+        said = {name: value for name, value in (pairs(node) or {}).items() if name not in elsewhere}
+        found = _matched(node, said, {name: values for name, (_, values) in loops.items()}, facts)
         if found is not None and _on_board(source, node, facts):
             yield found if not found.fixed else _around(source, found, loops)
 
@@ -98,7 +98,9 @@ def written_before_loops(
             mine = {name: value for name, value in changes.items() if name in named}
             new = cst.SimpleStatementLine([cst.Expr(cst.Yield(_with_values(call, mine)))])
             left = {name: value for name, value in changes.items() if name not in mine}
-            return source.replaced({loop: cst.FlattenSentinel([new, loop])}), left
+            new = new.with_changes(leading_lines=loop.leading_lines)
+            rest = loop.with_changes(leading_lines=())
+            return source.replaced({loop: cst.FlattenSentinel([new, rest])}), left
     raise NotApplicable(f"{source.name}: a configuration beside these loops must name all that they run over")
 
 
@@ -160,6 +162,12 @@ def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
         for left, right in zip(target.elements, value.elements, strict=False):
             if isinstance(left.value, cst.Name):
                 yield left.value.value, right.value
+
+
+def _fixed_hints(source: Source) -> set[str]:
+    """Hints that some ``replace_hints`` gives a literal value: what a list of configurations says of them is idle."""
+    calls = [pairs(call) or {} for call in source.every(cst.Call) if fixes_hints(call)]
+    return {name for said in calls for name, value in said.items() if value is not NOT_A_LITERAL}
 
 
 def _matched(

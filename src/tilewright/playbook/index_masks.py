@@ -10,8 +10,8 @@ import libcst as cst
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.index_forms import Form, Forms, Scalar
 from tilewright.playbook.reaching import reaching
-from tilewright.playbook.syntax import Source, argument, dotted, elements
-from tilewright.playbook.task_code import argument_of, task_of
+from tilewright.playbook.syntax import Source, dotted
+from tilewright.playbook.task_code import argument_of, shape_of
 from tilewright.playbook.tile_shapes import Shapes
 
 
@@ -72,31 +72,13 @@ def _extent(source: Source, array: cst.BaseExpression, axis: int) -> str | None:
     """The kernel's parameter that the launch gives the extent of ``array``, by the names of the dimensions."""
     kernel = source.function_of(array)
     try:
-        tensors = argument(task_of(source), "tensors", 1)
         given = argument_of(source, kernel, dotted(array))
-    except (NotApplicable, KeyError):
+        shape = None if given is None else shape_of(source, dotted(given))
+        dimension = shape[axis] if shape is not None and axis < len(shape) else None
+        for one in source.functions[kernel].params.params if dimension is not None else ():
+            passed = argument_of(source, kernel, one.name.value)
+            if passed is not None and dotted(passed) == dimension:
+                return one.name.value
+    except NotApplicable:
         return None
-    if not isinstance(tensors, cst.Dict) or not isinstance(given, cst.Name):
-        return None
-    dimension = _dimension(tensors, given.value, axis)
-    if dimension is None:
-        return None
-    for one in source.functions[kernel].params.params:
-        passed = argument_of(source, kernel, one.name.value)
-        if passed is not None and dotted(passed) == dimension:
-            return one.name.value
-    return None
-
-
-def _dimension(tensors: cst.Dict, name: str, axis: int) -> str | None:
-    """``M`` of ``"x": tw.Tensor(("M", "N"), …)``."""
-    for one in tensors.elements:
-        if not isinstance(one, cst.DictElement) or not isinstance(one.key, cst.SimpleString):
-            continue
-        if one.key.evaluated_value == name and isinstance(one.value, cst.Call):
-            listed = elements(argument(one.value, "shape", 0)) or []
-            entry = listed[axis] if axis < len(listed) else None
-            if isinstance(entry, cst.SimpleString):
-                value = entry.evaluated_value
-                return value if isinstance(value, str) and value.isidentifier() else None
     return None

@@ -169,6 +169,17 @@ def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpressi
     return given[names.index(parameter)]
 
 
+def shape_of(source: Source, tensor: str) -> list[str | None] | None:
+    """The shape that the task declares for a tensor, as it is written; None for an entry that is no literal, and for
+    a tensor that is not declared in this file."""
+    tensors = argument(task_of(source), "tensors", 1)
+    declared = _entry(tensors, tensor) if isinstance(tensors, cst.Dict) else None
+    listed = elements(argument(declared, "shape", 0)) if isinstance(declared, cst.Call) else None
+    if listed is None:
+        return None
+    return [str(one.evaluated_value) if isinstance(one, cst.Integer) else _text(one) for one in listed]
+
+
 # Pieces -------------------------------------------------------------------------------------------
 
 
