@@ -9,14 +9,15 @@ not compile, cannot be launched, or is predicted to be far slower. Each leaves a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tilewright import versions
+from tilewright.choosing import Proposal
 from tilewright.compile import Compiled, Unit, compile_each, launch_of
-from tilewright.errors import TilewrightError, in_one_line
+from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware import Board, architecture, attainable_ctas
 from tilewright.languages import language_of
 from tilewright.ledger_records import Attempt, AttemptStatus
@@ -24,7 +25,7 @@ from tilewright.playbook.base import NotApplicable
 from tilewright.predict import WARPGROUP, Work, predict
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
 from tilewright.task import Task
-from tilewright.versions import Forbidden, Version
+from tilewright.versions import Version
 
 HOPELESS = 4.0
 """Predicted at more than this many times the incumbent's time: not judged. The predictor errs by up to 1.7 times on
@@ -101,8 +102,12 @@ class Builder:
             version = versions.materialise(self.folder, name, texts)
             try:
                 task = versions.judged(self.baseline, versions.load(version, self.where))
-            except (TilewrightError, Forbidden) as error:
-                fallen.append(fell(value, "failed", f"does not load: {in_one_line(error)}"))
+                for workload in self.workloads:
+                    launch_of(task, Unit(workload, task.space.shipped, self.board))
+            except MachineError:
+                raise
+            except Exception as error:  # the version's own code
+                fallen.append(fell(value, "failed", f"does not load: {_said(error)}"))
             else:
                 loaded.append((value, texts, version, task))
         asked = [
@@ -120,6 +125,13 @@ class Builder:
             else:
                 variants.append(made)
         return variants, fallen
+
+    def certain(self, name: str, texts: Mapping[Path, str]) -> Variant:
+        """A version that has to compile: the untouched code, or what was kept before. Raises RequestError."""
+        variants, fallen = self.built([(name, name, texts)])
+        if not variants:
+            raise RequestError(f"task '{self.baseline.name}': {name}: {fallen[0].reason}")
+        return variants[0]
 
     def _variant(
         self,
@@ -178,19 +190,26 @@ def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Vari
 
 
 def applied(
-    apply: Callable[[Value], Mapping[Path, str]],
-    texts: Mapping[Path, str],
-    values: Sequence[Value],
-    label: str,
+    proposal: Proposal, texts: Mapping[Path, str], label: str
 ) -> tuple[list[tuple[Value, str, Mapping[Path, str]]], list[Attempt]]:
     """The texts of each value, with a name for its folder; and the values that do not apply."""
     wanted: list[tuple[Value, str, Mapping[Path, str]]] = []
     fallen = []
+    try:
+        values = proposal.values()
+    except MachineError:
+        raise
+    except (
+        Exception
+    ) as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
+        return [], [fell("", "failed", f"cannot look for values: {_said(error)}")]
     for place, value in enumerate(values):
         try:
-            changed = apply(value)
-        except (NotApplicable, TilewrightError) as reason:
-            fallen.append(fell(value, "failed", f"does not apply: {in_one_line(reason)}"))
+            changed = proposal.apply(value)
+        except MachineError:
+            raise
+        except Exception as error:
+            fallen.append(fell(value, "failed", f"does not apply: {_said(error)}"))
             continue
         if changed == texts:
             fallen.append(fell(value, "duplicate", "leaves the source as it is"))
@@ -202,6 +221,11 @@ def applied(
 def fell(value: Value, status: AttemptStatus, reason: str) -> Attempt:
     """A value that never became a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
+
+
+def _said(error: Exception) -> str:
+    """A reason that was given on purpose as it is, others with their type."""
+    return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
 
 
 def _spilling(one: Variant) -> str:

@@ -106,21 +106,24 @@ def proposals(
                 if site.kernel and reachable and site.kernel not in reachable:
                     continue
                 place = f"{site.what}, {site.kernel}"
+                if len(texts) > 1:
+                    place += f" in {path.name}"
                 named[place] += 1
                 if named[place] > 1:
                     place += f" #{named[place]}"
                 before = tried.get((entry.about.id, place), Tries(0, -1))
                 if before.times < MOST_TRIES and before.kept < kept:
                     score, why = _scored(entry, site, facts, history, before.times, lowered)
-                    found.append(_proposal(entry, site, place, path, texts, score, why))
+                    found.append(_proposal(entry, site, place, path, source, texts, score, why))
     found.sort(key=lambda one: (-one.score, one.entry, one.line, one.place))
     return found, unable
 
 
 def _proposal(
-    entry: Entry, site: Site, place: str, path: Path, texts: Mapping[Path, str], score: float, why: str
-) -> Proposal:
-    about, source = entry.about, Source(path.name, texts[path])
+    entry: Entry, site: Site, place: str, path: Path, source: Source, texts: Mapping[Path, str], score: float,
+    why: str,
+) -> Proposal:  # fmt: skip
+    about = entry.about
     return Proposal(
         entry=about.id,
         name=f"{about.name}: {site.what}",

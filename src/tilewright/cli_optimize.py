@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilewright.optimizing import Optimized
     from tilewright.progress import Progress
 
-DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 8
+DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 6
 """As `optimizing` and `decide` have them; `--help` imports neither."""
 
 PolicyName = Annotated[

@@ -30,10 +30,6 @@ class Judged:
     keep: bool
     crashed: bool = False
     """Nothing was judged: every variant crashed or hung."""
-    small: bool = False
-    """Kept for a gain that lowers the priority of its entry (P-22)."""
-    stop: str | None = None
-    """Why the loop should end here, where the decision says so."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -57,8 +53,8 @@ class Gate(Protocol):
         """How the untouched code stands on each workload; the reason where it is not correct."""
         ...
 
-    def judge(self, variants: Sequence[Variant], incumbent: Variant, misses: int) -> Judged:
-        """``misses``: iterations in a row before this one that kept nothing."""
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
+        """Which of them went furthest, the best predicted first, and whether it takes the incumbent's place."""
         ...
 
     def final(self, variant: Variant) -> tuple[Standing, ...]:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from tilewright import perf_results
-from tilewright.attempting import Builder, Variant, applied, screened
+from tilewright.attempting import Builder, Variant, applied, fell, screened
 from tilewright.choosing import Key, Proposal, Tries, proposals
 from tilewright.counted import Work, count
 from tilewright.decide import following
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.gate import Gate, Judged
-from tilewright.handed_in import Proposer, Seen, proposal_of
+from tilewright.handed_in import ENTRY, Proposer, Seen, proposal_of
 from tilewright.hardware import Board
 from tilewright.ledger import Ledger
 from tilewright.ledger_records import (
@@ -91,46 +92,39 @@ class Loop:
     ruled_out: list[str] = field(default_factory=list)
     """Since the last iteration: what needed none."""
     misses: int = 0
+    """Iterations in a row that kept nothing."""
+    _stop: str | None = None
+    """Why the loop ends after the last iteration, by P-22."""
     _kept: int = 0
     """Changes kept so far."""
+    _built_so_far: int = 0
     _facts: tuple[Variant, Facts] | None = None
 
     def __post_init__(self) -> None:
         """Where an interrupted run stood."""
-        for one in self.iterations[1:]:
-            self._kept += one.status == "keep"
-            self._count(one.entry, one.site)
-            after = following(one.status == "keep", 1.0, self.setup.limits.policy, self.misses, 10**6)
-            self.misses = after.misses
+        done, self.iterations = self.iterations, []
+        for one in done:
+            self._follow(one)
+            self.iterations.append(one)
 
     def run(self) -> str:
         """Iterates until something says stop; the reason."""
         limits = self.setup.limits
-        while len(self.iterations) <= limits.iterations:
+        while self._stop is None and len(self.iterations) <= limits.iterations:
             started = time.perf_counter()
             chosen = self._next()
             if chosen is None:
                 return "every entry was tried"
             proposal, variants, attempts = chosen
-            judged = self._judged(proposal, variants, attempts)
-            iteration = self._recorded(proposal, judged, attempts, time.perf_counter() - started)
-            self._kept += iteration.status == "keep"
-            self._count(proposal.entry, proposal.place)
-            if isinstance(judged, Judged):
-                self._follow(proposal, judged)
-            gain = (iteration.gain or 1.0) if iteration.status == "keep" else 1.0
-            after = following(
-                iteration.status == "keep", 1 - 1 / gain, limits.policy, self.misses, limits.patience
-            )
-            self.misses = after.misses
-            if stop := (judged.stop if isinstance(judged, Judged) else after.stop_reason):
-                return stop
-        return f"{limits.iterations} iterations (P-23)"
+            judged = self._judged(proposal, variants) if variants else _nothing_left(attempts)
+            self._record(proposal, variants, judged, attempts, time.perf_counter() - started)
+        return self._stop or f"{limits.iterations} iterations (P-23)"
 
     # Choosing -------------------------------------------------------------------------------------
 
     def _next(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """The next proposal of which something is left after compiling; None when all were tried."""
+        """The next proposal of which something is left after compiling, or what was handed in; None when all
+        were tried."""
         passed: set[Key] = set()
         while True:
             proposal = self._chosen(passed)
@@ -142,12 +136,9 @@ class Loop:
                 with within(self.setup.limits.minutes * 60):
                     variants, attempts = self._built(proposal)
             except TimeUp:
-                self._count(proposal.entry, proposal.place)
-                self.ruled_out.append(
-                    f"{proposal.name}: did not compile within {self.setup.limits.minutes:g} min"
-                )
-                continue
-            if variants:
+                late = f"did not compile within {self.setup.limits.minutes:g} min"
+                variants, attempts = [], [fell(proposal.place, "failed", late)]
+            if variants or proposal.entry == ENTRY:  # who hands something in hears what became of it
                 return proposal, variants, attempts
             self._count(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
@@ -186,23 +177,20 @@ class Loop:
 
     def _built(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
         """Every value of the proposal that compiles to something else than the incumbent."""
-        wanted, fallen = applied(
-            proposal.apply,
-            self.incumbent.texts,
-            proposal.values(),
-            f"{len(self.iterations)}-{proposal.entry}",
-        )
+        self._built_so_far += 1  # for the name: two proposals of one entry may be built in one iteration
+        label = f"{len(self.iterations)}-{proposal.entry}-{self._built_so_far}"
+        wanted, fallen = applied(proposal, self.incumbent.texts, label)
         built, failed = self.setup.builder.built(wanted)
         variants, dropped = screened(built, self.incumbent)
         return variants, [*fallen, *failed, *dropped]
 
-    def _judged(self, proposal: Proposal, variants: list[Variant], attempts: list[Attempt]) -> Judged | str:
+    def _judged(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
         """The gate's word; or why the iteration crashed."""
         n, limits = len(self.iterations), self.setup.limits
         self.setup.progress("judge", n, limits.iterations, f"{proposal.name}: {len(variants)} variants")
         try:
             with within(limits.minutes * 60):
-                return self.setup.gate.judge(variants, self.incumbent, self.misses)
+                return self.setup.gate.judge(variants, self.incumbent)
         except TimeUp:
             return f"longer than {limits.minutes:g} min (P-11)"
         except MachineError:
@@ -210,81 +198,115 @@ class Loop:
         except TilewrightError as error:
             return str(error)
 
-    def _recorded(
-        self, proposal: Proposal, judged: Judged | str, attempts: list[Attempt], seconds: float
-    ) -> Iteration:
+    def _record(
+        self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt],
+        seconds: float,
+    ) -> None:  # fmt: skip
         """Committed, recorded, and only then kept or restored (P-20)."""
-        n, setup, commit = len(self.iterations), self.setup, None
+        n, workspace = len(self.iterations), self.setup.workspace
         iteration = Iteration(
             n=n, optimization=proposal.name, entry=proposal.entry, site=proposal.place,
             why_chosen=proposal.why, risk=proposal.risk, seconds=seconds, ruled_out=tuple(self.ruled_out),
             correctness="unverified", status="crash", reason=str(judged), attempts=tuple(attempts),
         )  # fmt: skip
         if isinstance(judged, Judged):
-            best = judged.best
-            commit = setup.workspace.write_and_commit(
-                n, best.texts, _message(n, proposal, best.value, judged)
-            )
-            iteration = replace(
-                iteration, value=str(best.value), correctness=judged.correctness,
-                status=_status(judged), reason=judged.reason, commit=commit,
-                latency_ms=judged.latency_ms, interval_ms=judged.interval_ms, predicted_ms=judged.predicted_ms,
-                outcomes=judged.outcomes, attempts=(*attempts, *judged.attempts),
-                diff=setup.workspace.diff(commit),
-                comparison=what_changed(self.incumbent, best, setup.workloads[0], setup.board),
-                environment=judged.environment,
-            )  # fmt: skip
+            iteration = self._with_judgement(iteration, judged)
+        elif not variants and all(one.status in ("duplicate", "screened") for one in attempts):
+            iteration = replace(iteration, status="revert")  # nothing broke: there was nothing to judge
+        value, texts = self._tried(proposal, variants, judged)
+        if texts is not None:
+            message = _message(n, proposal, value, iteration.reason)
+            commit = workspace.write_and_commit(n, texts, message)
+            iteration = replace(iteration, value=str(value), commit=commit, diff=workspace.diff(commit))
         self.append(iteration)
-        if commit is not None and isinstance(judged, Judged):
-            if judged.keep:
-                setup.workspace.keep(commit)
+        if iteration.commit is not None:
+            if isinstance(judged, Judged) and judged.keep:
+                workspace.keep(iteration.commit)
                 self.incumbent = judged.best
             else:
-                setup.workspace.revert(n, commit)
+                workspace.revert(n, iteration.commit)
         self.ruled_out = []
-        return iteration
+
+    def _with_judgement(self, iteration: Iteration, judged: Judged) -> Iteration:
+        setup = self.setup
+        return replace(
+            iteration, correctness=judged.correctness, status=_status(judged), reason=judged.reason,
+            latency_ms=judged.latency_ms, interval_ms=judged.interval_ms, predicted_ms=judged.predicted_ms,
+            outcomes=judged.outcomes, attempts=(*iteration.attempts, *judged.attempts),
+            comparison=what_changed(self.incumbent, judged.best, setup.workloads[0], setup.board),
+            environment=judged.environment,
+        )  # fmt: skip
+
+    def _tried(
+        self, proposal: Proposal, variants: list[Variant], judged: Judged | str
+    ) -> tuple[Value, Mapping[Path, str] | None]:
+        """What the iteration's commit holds: the value that went furthest, and the texts; None of nothing."""
+        if isinstance(judged, Judged):
+            return judged.best.value, judged.best.texts
+        if variants:
+            return variants[0].value, variants[0].texts
+        wanted, _ = applied(proposal, self.incumbent.texts, "")
+        return (wanted[0][0], wanted[0][2]) if wanted else ("", None)
 
     def undo(self, reason: str) -> bool:
         """Takes back the last kept change, for what was found out only at the end; False where none is left."""
-        kept = [one for one in self.iterations if one.status == "keep" and one.commit in self._standing()]
+        kept = still_kept(self.iterations)
         if not kept:
             return False
         last, n = kept[-1], len(self.iterations)
-        before = kept[-2].commit if len(kept) > 1 else self.setup.workspace.base_commit
+        before = str(kept[-2].commit) if len(kept) > 1 else self.setup.workspace.base_commit
         self.append(
             Iteration(
                 n=n, optimization=f"undo {last.n}: {last.optimization}", entry=last.entry, site=last.site,
                 correctness="FAIL", status="revert", reason=reason, commit=last.commit,
             )
         )  # fmt: skip
-        self.setup.workspace.keep(str(before))
+        self.setup.workspace.keep(before)
         texts = self.setup.workspace.texts()
-        variants, _ = self.setup.builder.built([(f"undo {last.n}", f"{n}-undo", texts)])
-        self.incumbent = variants[0]
+        self.incumbent = self.setup.builder.certain(f"{n}-undo", texts)
         return True
-
-    def _standing(self) -> set[str]:
-        """The commits that the branch holds: those that were kept and not taken back."""
-        undone = {one.commit for one in self.iterations if one.status == "revert"}
-        return {one.commit for one in self.iterations if one.status == "keep" and one.commit} - undone
 
     def append(self, iteration: Iteration) -> None:
         """Into the ledger, and the table that is a view of it."""
         setup = self.setup
         setup.ledger.append(setup.run.run, iteration)
+        self._follow(iteration)
         self.iterations.append(iteration)
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
         note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
         setup.progress("iteration", iteration.n, setup.limits.iterations, note)
 
-    def _follow(self, proposal: Proposal, judged: Judged) -> None:
-        if judged.keep:
-            (self.lowered.add if judged.small else self.lowered.discard)(proposal.entry)
+    def _follow(self, one: Iteration) -> None:
+        """What comes after an iteration, by P-22: from its row alone, so that a resumed run goes on alike."""
+        if not self.iterations:
+            return
+        limits, kept = self.setup.limits, one.status == "keep"
+        share = _share_gained(one, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
+        after = following(kept, share, limits.policy, self.misses, limits.patience)
+        self.misses, self._stop = after.misses, after.stop_reason
+        if kept:
+            self._kept += 1
+            (self.lowered.add if after.lower_priority else self.lowered.discard)(one.entry)
+        self._count(one.entry, one.site)
 
     def _count(self, entry: str, place: str) -> None:
         """A site that was tried. What was kept there changed the code, and may be changed further."""
         before = self.tried.get((entry, place), Tries(0, 0))
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
+
+
+def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
+    """The changes that the branch holds: kept, and not taken back since."""
+    undone = {one.commit for one in iterations if one.status == "revert"}
+    return [one for one in iterations[1:] if one.status == "keep" and one.commit not in undone]
+
+
+def _share_gained(one: Iteration, before: Sequence[Iteration]) -> float:
+    """Of the time: measured by pairs, or else predicted."""
+    if one.gain is not None:
+        return 1 - 1 / one.gain
+    was = before[0].predicted_ms
+    return 1 - one.predicted_ms / was if one.predicted_ms is not None and was else 0.0
 
 
 def _status(judged: Judged) -> IterationStatus:
@@ -297,11 +319,13 @@ def _nothing_left(attempts: Sequence[Attempt]) -> str:
     return "; ".join(reasons[:3]) if reasons else "no value to try"
 
 
-def _message(n: int, proposal: Proposal, value: Value, judged: Judged) -> str:
+def _message(n: int, proposal: Proposal, value: Value, reason: str) -> str:
     """Of the commit: what, where, and the evidence."""
     lossy = " (lossy)" if proposal.risk == "lossy" else ""
     head = f"{proposal.name} = {value}{lossy}" if str(value) != proposal.place else f"{proposal.name}{lossy}"
-    return f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{judged.reason}\nChosen: {proposal.why}\n"
+    return (
+        f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{reason}\nChosen: {proposal.why}\n"
+    )
 
 
 def baseline_iteration(standings: Sequence[Standing]) -> Iteration:

@@ -16,7 +16,7 @@ from tilewright.attempting import Variant
 from tilewright.bench.rounds import Budget
 from tilewright.bench.stats import Interval, ratio_interval
 from tilewright.confirming import SECONDS, Confirmed, confirm
-from tilewright.decide import ROUNDS, following
+from tilewright.decide import ROUNDS
 from tilewright.gate import CORRECTNESS, Judged
 from tilewright.interpreting import Interpreting
 from tilewright.ledger_records import Attempt, Standing, WorkloadOutcome
@@ -40,10 +40,10 @@ class MeasuredGate:
 
     def __init__(
         self, arena: Arena, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound],
-        policy: str, patience: int, seed: int,
+        seed: int,
     ) -> None:  # fmt: skip
         self.arena, self.interpreting, self.bounds = arena, interpreting, bounds
-        self.workloads, self.policy, self.patience = tuple(workloads), policy, patience
+        self.workloads = tuple(workloads)
         self.noise: dict[str, Interval] = {}
         self._fresh = random.Random(seed)
         self._baseline: Variant | None = None
@@ -84,25 +84,25 @@ class MeasuredGate:
             found.append(standing(variant, workload, bound, measured_of(seen.candidate_us), ratio))
         return tuple(found)
 
-    def judge(self, variants: Sequence[Variant], incumbent: Variant, misses: int) -> Judged:
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
         """Verified, raced, confirmed, decided."""
         attempts: list[Attempt] = []
         correct = self._verified(variants, attempts)
         if not correct:
-            return self._fell(variants[0], attempts, misses, "no value gave a correct result")
+            return _fell(variants[0], attempts, "no value gave a correct result")
         races = {one.name: self._race(one, correct, incumbent) for one in self.workloads}
         ranked = _ranked(correct, races)
         attempts += [_raced(one, races, ranked) for one in correct]
         while ranked:
             best, ratio = ranked.pop(0)
             if ratio > WORTH_CONFIRMING:
-                return self._no_gain(best, races, ratio, attempts, misses)
+                return self._no_gain(best, races, ratio, attempts)
             checked = self.interpreting.verdict(best, CHECK_SECONDS)
             if checked.verdict != "incorrect":
-                return self._confirm(best, incumbent, misses, checked, attempts)
+                return self._confirm(best, incumbent, checked, attempts)
             attempts = [one for one in attempts if one.value != str(best.value)]
             attempts.append(best.attempt("wrong", checked.reason))
-        return self._fell(variants[0], attempts, misses, "no variant was left to confirm")
+        return _fell(variants[0], attempts, "no variant was left to confirm")
 
     # Verify and race ------------------------------------------------------------------------------
 
@@ -128,19 +128,18 @@ class MeasuredGate:
     # Confirm and decide ---------------------------------------------------------------------------
 
     def _confirm(
-        self, best: Variant, incumbent: Variant, misses: int, checked: Checked, attempts: list[Attempt]
+        self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]
     ) -> Judged:
         """Against incumbent and baseline, on inputs of its own."""
         assert self._baseline is not None, "the baseline is judged first"
         seen = confirm(
             self.arena, [one.name for one in self.workloads], best.version, incumbent.version,
             self._baseline.version, self._fresh.getrandbits(31),
-            policy=self.policy, misses=misses, patience=self.patience,
         )  # fmt: skip
         if isinstance(seen, Fallen):
             attempts = [one for one in attempts if one.value != str(best.value)]
             attempts.append(best.attempt("wrong" if seen.checked else "crashed", seen.reason))
-            return self._fell(best, attempts, misses, seen.reason)
+            return _fell(best, attempts, seen.reason)
         return self._decided(best, seen, checked, attempts)
 
     def _decided(
@@ -163,8 +162,8 @@ class MeasuredGate:
         if decided.keep and not sound:
             reason = f"faster, but not verified on other shapes: {checked.reason}"
         return Judged(
-            best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep, small=keep and decided.lower_priority,
-            stop=decided.stop_reason, reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
+            best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep,
+            reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
             latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
             environment={
                 "noise": {name: one.paired.noise.to_json() for name, one in seen.items()},
@@ -182,20 +181,9 @@ class MeasuredGate:
 
     # What is not confirmed ------------------------------------------------------------------------
 
-    def _fell(self, best: Variant, attempts: list[Attempt], misses: int, reason: str) -> Judged:
-        wrong = [one for one in attempts if one.status in ("wrong", "crashed")]
-        said = f"{reason}: {wrong[-1].reason}" if wrong and wrong[-1].reason not in reason else reason
-        after = following(False, 0.0, self.policy, misses, self.patience)
-        crashed = bool(wrong) and all(one.status == "crashed" for one in wrong)
-        return Judged(
-            best=best, correctness="FAIL", keep=False, crashed=crashed, stop=after.stop_reason, reason=said,
-            attempts=tuple(attempts),
-        )  # fmt: skip
-
     def _no_gain(
-        self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt], misses: int
+        self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt]
     ) -> Judged:
-        after = following(False, 1 - ratio, self.policy, misses, self.patience)
         outcomes, times = [], []
         for workload in self.workloads:
             raced = {one.version.name: one for one in races[workload.name].raced}
@@ -212,11 +200,20 @@ class MeasuredGate:
                 )
             )  # fmt: skip
         return Judged(
-            best=best, correctness="PASS", keep=False, stop=after.stop_reason,
+            best=best, correctness="PASS", keep=False,
             reason=f"no gain in the race: the best of {len(attempts)} is {ratio:.3f} × the incumbent's time",
             outcomes=tuple(outcomes), attempts=tuple(attempts),
             latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
         )  # fmt: skip
+
+
+def _fell(best: Variant, attempts: list[Attempt], reason: str) -> Judged:
+    wrong = [one for one in attempts if one.status in ("wrong", "crashed")]
+    said = f"{reason}: {wrong[-1].reason}" if wrong and wrong[-1].reason not in reason else reason
+    crashed = bool(wrong) and all(one.status == "crashed" for one in wrong)
+    return Judged(
+        best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts)
+    )
 
 
 def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tuple[Variant, float]]:

@@ -26,12 +26,12 @@ from tilewright.decide import PATIENCE, POLICIES
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.escalating import Case, Tried, escalation
 from tilewright.gate import Gate
-from tilewright.handed_in import ENTRY, FromFiles, Proposer
+from tilewright.handed_in import FromFiles, Proposer, check_changes
 from tilewright.interpreting import Interpreting
 from tilewright.ledger import Ledger
 from tilewright.ledger_records import Iteration, RunRecord, Standing
 from tilewright.loading import editable_files, load_task, where_is
-from tilewright.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.loop import Limits, Loop, Setup, baseline_iteration, still_kept
 from tilewright.playbook import ENTRIES
 from tilewright.playbook.base import Entry
 from tilewright.predicted_gate import PredictedGate
@@ -93,7 +93,7 @@ class Optimized:
 
     @property
     def kept(self) -> tuple[Iteration, ...]:
-        return tuple(one for one in self.iterations[1:] if one.status == "keep")
+        return tuple(still_kept(self.iterations))
 
     @property
     def speedup(self) -> float | None:
@@ -132,6 +132,7 @@ def optimize(
     """
     task = load_task(task) if isinstance(task, str) else task
     options, policy = options or Options(), policy or Policy()
+    check_changes(options.changes, editable_files(task))
     target = target_of(arch, detect())
     with ExitStack() as stack:
         if session is not None:
@@ -165,6 +166,7 @@ class _Asked:
     def key(self, versions: Mapping[str, str]) -> str:
         """What makes an interrupted run the same."""
         options = self.options
+        changes = {str(path): read_source(path) for path in options.changes}
         return key_of(
             {
                 "optimize": where_is(self.task),
@@ -173,7 +175,7 @@ class _Asked:
                 "board": self.target.board.name,
                 "measured": self.target.measured,
                 "policy": self.policy.to_json(),
-                "options": {**vars(options), "changes": [str(path) for path in options.changes]},
+                "options": {**vars(options), "changes": changes},
                 "workloads": [workload.name for workload in self.workloads],
                 "seed": self.seed,
                 "versions": dict(versions),
@@ -196,7 +198,7 @@ def _run(
         task, where_is(task), target.board, asked.workloads, ledger.folder(name) / "versions",
         asked.options.jobs, asked.options.seconds,
     )  # fmt: skip
-    baseline = _built(builder, "baseline", asked.texts)
+    baseline = builder.certain("baseline", asked.texts)
     bounds = {one.name: bound_of(task, one, target.board) for one in asked.workloads}
     interpreting = stack.enter_context(closing(Interpreting(task, target.board, asked.workloads, seed)))
     gate = _gate(stack, asked, baseline, bounds, interpreting, seed)
@@ -206,7 +208,8 @@ def _run(
     workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
     if interrupted:
         record, iterations = interrupted[0], list(interrupted[1])
-        incumbent = _built(builder, f"resumed-{len(iterations)}", workspace.texts())
+        _agree(workspace, iterations)
+        incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
     else:
         record, iterations = (
             ledger.begin(_record(asked, name, key, seed, machine, standings, gate, workspace)),
@@ -215,26 +218,45 @@ def _run(
         incumbent = baseline
     setup = Setup(
         record, ledger, workspace, builder, gate, _entries(asked.options),
-        (*proposers, FromFiles(asked.options.changes, sum(one.entry == ENTRY for one in iterations))),
+        (*proposers, FromFiles(asked.options.changes, iterations)),
         ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name),
         bounds, _limits(asked.options), asked.progress,
     )  # fmt: skip
     loop = Loop(setup, incumbent, iterations)
     if not iterations:
         loop.append(baseline_iteration(standings))
-    reason = loop.run()
-    return _finished(asked, loop, reason, interpreting)
+    reasons = [loop.run(), _checked(loop, baseline, interpreting)]
+    return _finished(asked, loop, [one for one in reasons if one])
 
 
-def _finished(asked: _Asked, loop: Loop, reason: str, interpreting: Interpreting) -> Optimized:
+def _agree(workspace: Workspace, iterations: Sequence[Iteration]) -> None:
+    """The ledger is written first: a kill may have come before the workspace followed."""
+    kept = still_kept(iterations)
+    commit = str(kept[-1].commit) if kept else workspace.base_commit
+    if commit != workspace.kept:
+        workspace.keep(commit)
+
+
+def _checked(loop: Loop, baseline: Variant, interpreting: Interpreting) -> str:
+    """Takes back what is wrong on hostile shapes and data, the last change first. What is to be said of it."""
+    while still_kept(loop.iterations):
+        loop.setup.progress("check", 0, None, "hostile shapes and data")
+        wrong = interpreting.incorrect(loop.incumbent, FULL_CHECK_SECONDS)
+        if not wrong:
+            break
+        if before := interpreting.incorrect(baseline, FULL_CHECK_SECONDS):
+            return f"on other shapes and data the untouched code is not correct, with or without a change: {before}"
+        loop.undo(wrong)
+    return ""
+
+
+def _finished(asked: _Asked, loop: Loop, reasons: list[str]) -> Optimized:
     setup = loop.setup
-    while (wrong := interpreting.incorrect(loop.incumbent, FULL_CHECK_SECONDS)) and loop.undo(wrong):
-        asked.progress("check", 0, None, f"took back the last change: {wrong}")
     final = setup.gate.final(loop.incumbent)
     if told := _escalated(loop, final):
-        reason = f"{reason}; {told}"
+        reasons.append(told)
     patch = setup.workspace.patch()
-    setup.ledger.finish(setup.run.run, reason, final, patch)
+    setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
     folder = setup.ledger.folder(setup.run.run)
     (folder / "changes.patch").write_text(patch)
     return Optimized(
@@ -262,21 +284,12 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
     return f"escalated: {found.cause}: {found.why}; look at {'; '.join(found.look_at)}"
 
 
-def _built(builder: Builder, name: str, texts: Mapping[Path, str]) -> Variant:
-    """A version that has to compile: the untouched code, or the incumbent of an interrupted run."""
-    variants, fallen = builder.built([(name, name, texts)])
-    if not variants:
-        raise RequestError(f"task '{builder.baseline.name}': {name}: {fallen[0].reason}")
-    return variants[0]
-
-
 def _gate(
     stack: ExitStack, asked: _Asked, baseline: Variant, bounds: Mapping[str, Bound],
     interpreting: Interpreting, seed: int,
 ) -> Gate:  # fmt: skip
-    options = asked.options
     if not asked.target.measured:
-        return PredictedGate(interpreting, asked.workloads, bounds, options.policy, options.patience)
+        return PredictedGate(interpreting, asked.workloads, bounds)
     from tilewright.measured_gate import MeasuredGate
     from tilewright.version_racing import Arena
 
@@ -291,7 +304,7 @@ def _gate(
             asked.session,
         )
     )
-    return MeasuredGate(arena, interpreting, asked.workloads, bounds, options.policy, options.patience, seed)
+    return MeasuredGate(arena, interpreting, asked.workloads, bounds, seed)
 
 
 def _record(

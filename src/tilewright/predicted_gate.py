@@ -25,11 +25,9 @@ class PredictedGate:
     noise: Mapping[str, Interval] = MappingProxyType({})
 
     def __init__(
-        self, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound], policy: str,
-        patience: int,
-    ) -> None:  # fmt: skip
+        self, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]
+    ) -> None:
         self.interpreting, self.workloads, self.bounds = interpreting, tuple(workloads), bounds
-        self.policy, self.patience = policy, patience
         self._baseline: Variant | None = None
 
     def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
@@ -41,7 +39,7 @@ class PredictedGate:
     def final(self, variant: Variant) -> tuple[Standing, ...]:
         return self._standings(variant)
 
-    def judge(self, variants: Sequence[Variant], incumbent: Variant, misses: int) -> Judged:
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
         """The first in the order of predicted time that is correct, kept if the model says that it gains."""
         attempts: list[Attempt] = []
         for best in variants:
@@ -55,14 +53,12 @@ class PredictedGate:
             for one in variants
             if str(one.value) not in judged
         ]
-        decided = self._decided(best, incumbent, misses)
+        decided = self._decided(best, incumbent)
         correct = checked.verdict == "correct"
         return Judged(
             best=best,
             correctness=CORRECTNESS[checked.verdict],
             keep=decided.keep and correct,
-            small=decided.keep and correct and decided.lower_priority,
-            stop=decided.stop_reason,
             reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
             outcomes=tuple(self._outcome(best, incumbent, workload, checked) for workload in self.workloads),
             attempts=tuple(attempts),
@@ -81,12 +77,9 @@ class PredictedGate:
             code=best.codes[name],
         )
 
-    def _decided(self, one: Variant, incumbent: Variant, misses: int) -> PredictedDecision:
-        assert self._baseline is not None
-        return decide_predicted(
-            one.predicted, incumbent.predicted, self._baseline.predicted,
-            policy=self.policy, misses=misses, patience=self.patience,
-        )  # fmt: skip
+    def _decided(self, one: Variant, incumbent: Variant) -> PredictedDecision:
+        assert self._baseline is not None, "the baseline is judged first"
+        return decide_predicted(one.predicted, incumbent.predicted, self._baseline.predicted)
 
     def _standings(self, variant: Variant) -> tuple[Standing, ...]:
         return tuple(standing(variant, workload, self.bounds[workload.name]) for workload in self.workloads)

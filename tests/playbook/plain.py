@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.playbook.kit import H200, loaded
+
 from tilewright.counted import count
 from tilewright.hardware import Board
 from tilewright.playbook.base import Entry, Facts
@@ -121,7 +122,8 @@ TF32_PRODUCT = SINGLE_PRODUCT.replace("    space=", '    precision="tf32",\n    
 LINEAR_PRODUCT = (
     HALF_PRODUCT.replace(
         "    row, column = ct.bid(0), ct.bid(1)\n",
-        "    columns = ct.cdiv(c.shape[1], T)\n    tile = ct.bid(0)\n    row = tile // columns\n    column = tile % columns\n",
+        "    columns = ct.cdiv(c.shape[1], T)\n    tile = ct.bid(0)\n"
+        "    row = tile // columns\n    column = tile % columns\n",
     )
     .replace("(-(-M // config.T), -(-N // config.T))", "(-(-M // config.T) * -(-N // config.T),)")
 )  # fmt: skip
@@ -137,7 +139,8 @@ BATCHED_PRODUCT = (
     .replace("def launch(a, b, c, M, N, config):", "def launch(a, b, c, B, M, N, config):")
     .replace("-(-N // config.T)), (a,", "-(-N // config.T), B), (a,")
     .replace('tw.Tensor(("', 'tw.Tensor(("B", "').replace('tw.Output(("', 'tw.Output(("B", "')
-    .replace("lambda M, N, K: 2 * M", "lambda B, M, N, K: 2 * B * M").replace('independent=("M"', 'independent=("B", "M"')
+    .replace("lambda M, N, K: 2 * M", "lambda B, M, N, K: 2 * B * M")
+    .replace('independent=("M"', 'independent=("B", "M"')
     .replace('{"M": 2000, "N": 1999, "K": 64}', '{"B": 3, "M": 700, "N": 999, "K": 64}')
 )  # fmt: skip
 

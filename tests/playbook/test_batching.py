@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from tests.playbook.kit import H200, EntryContract, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, SCALE_ROWS, applied
+
 from tilewright.playbook.batching import ENTRY
 
 
 class TestBatching(EntryContract):
     entry = ENTRY
-    examples = {"rows": SCALE_ROWS}
-    elsewhere = {
+    examples: ClassVar = {"rows": SCALE_ROWS}
+    elsewhere: ClassVar = {
         "few blocks": SCALE_ROWS.replace('"M": 8192', '"M": 1000'),
         "large blocks": SCALE_ROWS.replace('"M": 8192, "N": 100', '"M": 8192, "N": 16384'),
     }

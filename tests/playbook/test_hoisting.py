@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 from tests.playbook.plain import HEAD, applied
+
 from tilewright.playbook.hoisting import ENTRY
 
 SCALED = (
     HEAD
     + """
 @ct.kernel
-def scaled(x, weight, y, TILE_N: ct.Constant[int], COLUMNS: ct.Constant[int]):
+def scaled(x, weight, y, TILE_N: ct.Constant[int]):
     row = ct.bid(0)
     # the tiles of a row
-    for n in range(ct.cdiv(COLUMNS, TILE_N)):
+    for n in range(ct.cdiv(x.shape[1], TILE_N)):
         values = ct.load(x, (row, n), (1, TILE_N), padding_mode=ct.PaddingMode.ZERO)
         if n % 2 == 1:
             # odd tiles are scaled
@@ -29,7 +31,7 @@ def reference(x, weight):
 
 
 def launch(x, weight, y, M, N, config):
-    return tw.Launch(scaled, (M,), (x, weight, y, config.TILE_N, N))
+    return tw.Launch(scaled, (M,), (x, weight, y, config.TILE_N))
 
 
 task = tw.Task(
@@ -55,8 +57,8 @@ CHANGING = SCALED.replace("ct.load(weight, (0,), (1,))", "ct.load(weight, (n * 0
 
 class TestHoisting(EntryContract):
     entry = ENTRY
-    examples = {"under an if": SCALED}
-    elsewhere = {
+    examples: ClassVar = {"under an if": SCALED}
+    elsewhere: ClassVar = {
         "directly in the loop": DIRECT,
         "of an array that is written": WRITTEN,
         "that changes": CHANGING,
@@ -70,7 +72,7 @@ def test_the_load_stands_before_the_loop(tmp_path: Path) -> None:
     # odd tiles are scaled
     scale = ct.load(weight, (0,), (1,)).astype(ct.float32)  # the same for all
     # the tiles of a row
-    for n in range(ct.cdiv(COLUMNS, TILE_N)):
+    for n in range(ct.cdiv(x.shape[1], TILE_N)):
 """ in new  # fmt: skip
     task = loaded(new, tmp_path)
     assert verdict(task).verdict == "correct"

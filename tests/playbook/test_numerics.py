@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-
 from tests.playbook.kit import EntryContract, codes_of, loaded, only, verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SOFTMAX, applied, launch_facts
+
 from tilewright.playbook import approximate, exp2, flush_to_zero
 from tilewright.playbook.syntax import Source
 
@@ -62,20 +63,20 @@ TANH = SOFTMAX.replace("part / ct.sum(part)", "ct.tanh(part)")
 
 class TestExp2(EntryContract):
     entry = exp2.ENTRY
-    examples = {"softmax": SOFTMAX, "online": ONLINE}
-    elsewhere = {"no exponential": NORM}
+    examples: ClassVar = {"softmax": SOFTMAX, "online": ONLINE}
+    elsewhere: ClassVar = {"no exponential": NORM}
 
 
 class TestFlushToZero(EntryContract):
     entry = flush_to_zero.ENTRY
-    examples = {"softmax": SOFTMAX, "norm": NORM}
-    elsewhere = {"a product": HALF_PRODUCT}
+    examples: ClassVar = {"softmax": SOFTMAX, "norm": NORM}
+    elsewhere: ClassVar = {"a product": HALF_PRODUCT}
 
 
 class TestApproximate(EntryContract):
     entry = approximate.ENTRY
-    examples = {"softmax": SOFTMAX, "norm": NORM, "tanh": TANH}
-    elsewhere = {"a product": HALF_PRODUCT}
+    examples: ClassVar = {"softmax": SOFTMAX, "norm": NORM, "tanh": TANH}
+    elsewhere: ClassVar = {"a product": HALF_PRODUCT}
 
 
 def test_all_of_them_are_marked_lossy() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-
 from tests.playbook.kit import H200, EntryContract, loaded, verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS, applied
+
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.persistent import ENTRY
 from tilewright.playbook.syntax import Source
@@ -19,8 +20,8 @@ EARLY = SCALE_ROWS.replace("    factor =", "    if row % 3 == 7:\n        return
 
 class TestPersistent(EntryContract):
     entry = ENTRY
-    examples = {"rows": SCALE_ROWS, "product": HALF_PRODUCT}
-    elsewhere = {"fewer than two items an SM": FEW}
+    examples: ClassVar = {"rows": SCALE_ROWS, "product": HALF_PRODUCT}
+    elsewhere: ClassVar = {"fewer than two items an SM": FEW}
 
 
 def kernel_of(text: str) -> str:
@@ -95,7 +96,7 @@ REFUSED = {
         "asks for the block itself",
     ),
     "a return in a loop": (
-        SCALE_ROWS.replace("    factor =", "    for i in range(3):\n        if i == row:\n            return\n    factor ="),
+        SCALE_ROWS.replace("    factor =", "    for i in range(3):\n        if i == row: return\n    factor ="),
         "returns from within a loop",
     ),
     "a parameter that is changed": (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.playbook.kit import EntryContract, loaded, verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, LINEAR_PRODUCT, SCALE_ROWS, applied
+
 from tilewright.playbook import persistent
 from tilewright.playbook.base import Site
 from tilewright.playbook.swizzle import ENTRY
@@ -17,8 +18,8 @@ from tilewright.playbook.syntax import Source
 
 class TestSwizzle(EntryContract):
     entry = ENTRY
-    examples = {"two ids": HALF_PRODUCT, "one number": LINEAR_PRODUCT}
-    elsewhere = {
+    examples: ClassVar = {"two ids": HALF_PRODUCT, "one number": LINEAR_PRODUCT}
+    elsewhere: ClassVar = {
         "no product": SCALE_ROWS,
         "few tiles": HALF_PRODUCT.replace('"M": 2000, "N": 1999', '"M": 64, "N": 64'),
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-
 from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, SINGLE_PRODUCT, TF32_PRODUCT, applied, launch_facts
+
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.syntax import Source
 from tilewright.playbook.tf32 import ENTRY, LOSSY
@@ -17,14 +18,14 @@ CAST = "left.astype(ct.tfloat32), right.astype(ct.tfloat32)"
 
 class TestTf32(EntryContract):
     entry = ENTRY
-    examples = {"declared": TF32_PRODUCT}
-    elsewhere = {"float32 is declared": SINGLE_PRODUCT, "float16": HALF_PRODUCT}
+    examples: ClassVar = {"declared": TF32_PRODUCT}
+    elsewhere: ClassVar = {"float32 is declared": SINGLE_PRODUCT, "float16": HALF_PRODUCT}
 
 
 class TestLossyTf32(EntryContract):
     entry = LOSSY
-    examples = {"float32": SINGLE_PRODUCT}
-    elsewhere = {"tf32 is declared": TF32_PRODUCT, "float16": HALF_PRODUCT}
+    examples: ClassVar = {"float32": SINGLE_PRODUCT}
+    elsewhere: ClassVar = {"tf32 is declared": TF32_PRODUCT, "float16": HALF_PRODUCT}
 
 
 def test_which_of_the_two_is_lossless() -> None:

@@ -28,7 +28,6 @@ class TestTileLoad(EntryContract):
     examples: ClassVar = {
         "row": copy(ROW),
         "block": copy(BLOCK, grid=BLOCK_GRID),
-        "rope": (NAIVE / "rope.py").read_text(),
     }
     elsewhere: ClassVar = {"loaded": LOADED}
 

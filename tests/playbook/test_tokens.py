@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from tests.playbook.kit import EntryContract, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, launch_facts
+
 from tilewright.playbook import persistent
 from tilewright.playbook.independence import waiting
 from tilewright.playbook.syntax import Source
@@ -53,13 +55,13 @@ OVERLAPPING = NORM.replace("ct.bid(0) * ROWS + i", "ct.bid(0) * ROWS + i * 0")
 
 class TestTokens(EntryContract):
     entry = ENTRY
-    examples = {"halves": OTHER_HALF, "rows in a loop": NORM}
-    elsewhere = {"the same half": SAME_HALF, "no chain": SCALE_ROWS}
+    examples: ClassVar = {"halves": OTHER_HALF, "rows in a loop": NORM}
+    elsewhere: ClassVar = {"the same half": SAME_HALF, "no chain": SCALE_ROWS}
 
 
 def test_a_load_goes_in_front_of_a_store_to_another_place(tmp_path: Path) -> None:
     """The half that was stored last is not the one that is loaded; the one before is, and stays in front."""
-    new = applied(ENTRY, OTHER_HALF, tmp_path, "above line 12")
+    new = applied(ENTRY, OTHER_HALF, tmp_path, "above line 11")
     lines = [line.strip() for line in new.splitlines()]
     first = lines.index("# what was just written")
     assert lines[first - 1].startswith("ct.store(y, (row, 1)")
@@ -69,7 +71,7 @@ def test_a_load_goes_in_front_of_a_store_to_another_place(tmp_path: Path) -> Non
     ]
     assert verdict(loaded(new, tmp_path)).verdict == "correct"
     before, after = (waits(text, tmp_path) for text in (OTHER_HALF, new))
-    assert ("load", 14, "store", 12, True) in before
+    assert ("load", 13, "store", 11, True) in before
     assert not [one for one in after if one[0] == "load" and one[4]], "what it still waits for, it must"
 
 
@@ -80,7 +82,7 @@ def waits(text: str, folder: Path) -> list[tuple[str, int, str, int, bool]]:
 
 
 def test_a_wait_that_is_needed_is_known(tmp_path: Path) -> None:
-    assert ("load", 14, "store", 12, False) in waits(SAME_HALF, tmp_path)
+    assert ("load", 13, "store", 11, False) in waits(SAME_HALF, tmp_path)
 
 
 def test_a_loop_over_the_index_frees_the_store(tmp_path: Path) -> None:

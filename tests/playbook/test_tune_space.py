@@ -84,6 +84,8 @@ def test_a_tile_that_is_a_whole_row_keeps_its_size(tmp_path: Path) -> None:
     facts = facts_of(loaded(text, tmp_path))
     assert best_predicted.tile_values("TILE", 1024, facts) == ()
     assert best_predicted.tile_values("TILE", 512, facts) == (1024, 256, 2048, 128)
+    assert best_predicted.tile_values("TILE_N", 1024, facts) == ()
+    assert best_predicted.tile_values("TILE_K", 1024, facts) == (2048, 512, 4096, 256), "no K is 1024"
 
 
 def test_it_compiles_once_for_each_source(matmul: Facts, monkeypatch: pytest.MonkeyPatch) -> None:

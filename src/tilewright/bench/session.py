@@ -92,6 +92,17 @@ class Session:
         silence = self.silence if silence is None else silence
         if not self._write(request):
             return self._lost("the worker process is gone")
+        try:
+            return self._answer(silence, on_progress)
+        except Exception:
+            raise
+        except (
+            BaseException
+        ):  # Ctrl-C, the end of a time limit: the next request must not read this one's answer
+            self._lost("interrupted")
+            raise
+
+    def _answer(self, silence: float, on_progress: Callable[[Message], None]) -> Message | Lost:
         at: int | None = None
         while True:
             try:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from tilewright.playbook.allow_tma import ENTRY as ALLOW_TMA
 from tilewright.playbook.approximate import ENTRY as APPROXIMATE
 from tilewright.playbook.base import Entry
 from tilewright.playbook.batching import ENTRY as BATCHING
+from tilewright.playbook.check_bounds import ENTRY as CHECK_BOUNDS
 from tilewright.playbook.clusters import ENTRY as CLUSTERS
+from tilewright.playbook.divisible import ENTRY as DIVISIBLE
 from tilewright.playbook.exp2 import ENTRY as EXP2
 from tilewright.playbook.flush_to_zero import ENTRY as FLUSH_TO_ZERO
+from tilewright.playbook.gather_load import ENTRY as GATHER_LOAD
 from tilewright.playbook.hoisting import ENTRY as HOISTING
+from tilewright.playbook.latency import ENTRY as LATENCY
 from tilewright.playbook.occupancy import ENTRY as OCCUPANCY
+from tilewright.playbook.padding import ENTRY as PADDING
 from tilewright.playbook.persistent import ENTRY as PERSISTENT
 from tilewright.playbook.rows_per_tile import ENTRY as ROWS_PER_TILE
+from tilewright.playbook.static_shapes import ENTRY as STATIC_SHAPES
 from tilewright.playbook.swizzle import ENTRY as SWIZZLE
 from tilewright.playbook.tf32 import ENTRY as TF32
 from tilewright.playbook.tf32 import LOSSY as TF32_LOSSY
@@ -22,7 +29,9 @@ from tilewright.playbook.tune_space import ENTRY as TUNE_SPACE
 from tilewright.playbook.worker_warps import ENTRY as WORKER_WARPS
 
 ENTRIES: tuple[Entry, ...] = (
-    TILE_LOAD, PERSISTENT, TUNE_SPACE, TF32, TF32_LOSSY, TILE_SIZES, EXP2, FLUSH_TO_ZERO, APPROXIMATE, SWIZZLE,
-    TOKENS, BATCHING, OCCUPANCY, WORKER_WARPS, CLUSTERS, HOISTING, ROWS_PER_TILE,
+    TILE_LOAD, GATHER_LOAD, PERSISTENT, TUNE_SPACE, TF32, TF32_LOSSY, LATENCY, ALLOW_TMA, TILE_SIZES, EXP2,
+    FLUSH_TO_ZERO, APPROXIMATE, SWIZZLE, TOKENS, BATCHING, OCCUPANCY, WORKER_WARPS, CLUSTERS, ROWS_PER_TILE,
+    HOISTING, CHECK_BOUNDS, PADDING,
+    STATIC_SHAPES, DIVISIBLE,
 )  # fmt: skip
 """In the order of the catalogue K1; which is tried first is decided by `choosing.py`."""

@@ -20,8 +20,8 @@ APPROXIMATE, FLUSHED, RECIPROCAL, RSQRT = "approximate", "approximate, flush to 
 _ROUNDED = ("truediv", "sqrt", "tanh")
 """Functions of cuda.tile that take ``RoundingMode.APPROX``; exp is `exp2.py`'s."""
 _TILES = (
-    "load", "gather", "mma", "matmul", "zeros", "ones", "full", "exp", "exp2", "sum", "max", "min", "sqrt", "rsqrt", "tanh",
-    "where", "astype", "reshape", "maximum", "minimum",
+    "load", "gather", "mma", "matmul", "zeros", "ones", "full", "exp", "exp2", "sum", "max", "min", "sqrt",
+    "rsqrt", "tanh", "where", "astype", "reshape", "maximum", "minimum",
 )  # fmt: skip
 MOST_SITES = 6
 BESIDE = 0.3
@@ -43,50 +43,54 @@ class Approximate:
     def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
         found = []
         for name, function in source.tile_code.items():
+            tiles = _tile_names(source, function)
             for node in _candidates(source, function):
-                values = _values(source, function, node)
+                values = _values(source, function, node, tiles)
                 if values:
                     line, column = source.place(node)
-                    what = (
-                        "quotient"
-                        if _quotient(source, node) is not None
-                        else source.code(node).partition("(")[0]
-                    )
-                    promise = BESIDE if RECIPROCAL == values[0] else 1.0
+                    quotient = _quotient(source, node) is not None
+                    what = "quotient" if quotient else source.code(node).partition("(")[0]
+                    promise = BESIDE if values[0] == RECIPROCAL else 1.0
                     found.append(Site(name, line, column, f"{what} in float32", values, promise))
         return sorted(found, key=lambda one: -one.promise)[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
         nodes = _candidates(source, function) if function is not None else []
-        place = (site.line, site.column)
         node = next(
-            (one for one in nodes if source.place(one) == place and value in _values(source, function, one)),
-            None,
+            (one for one in nodes if source.place(one) == (site.line, site.column) and _fits(one, site)), None
         )
-        if function is None or node is None:
+        if (
+            function is None
+            or node is None
+            or value not in _values(source, function, node, _tile_names(source, function))
+        ):
             raise NotApplicable(f"{source.name}:{site.line}: nothing here to make {value}")
-        quotient = _quotient(source, node)
         if value == RSQRT:
             return _with_rsqrt(source, function, node)
+        quotient = _quotient(source, node)
         if value == RECIPROCAL and quotient is not None:
             left, right = quotient
             new = f"{factor_of(source, left)} * (1.0 / {text_of(source, right)})"
             return source.replaced({node: fitting(source, node, new)})
-        mode = f"{source.tile_module}.RoundingMode.APPROX"
-        if isinstance(node, cst.Call):
-            call = node
-        else:
-            assert quotient is not None
-            left, right = quotient
-            written = f"{source.tile_module}.truediv({source.code(left)}, {source.code(right)})"
-            parsed = cst.parse_expression(written)
-            assert isinstance(parsed, cst.Call)
-            call = parsed
-        call = with_argument(call, "rounding_mode", mode)
+        call = node if isinstance(node, cst.Call) else _truediv(source, node)
+        call = with_argument(call, "rounding_mode", f"{source.tile_module}.RoundingMode.APPROX")
         return source.replaced(
             {node: call if value == APPROXIMATE else with_argument(call, "flush_to_zero", "True")}
         )
+
+
+def _fits(node: cst.BaseExpression, site: Site) -> bool:
+    """A quotient and its dividend, a root, begin at the same place."""
+    return isinstance(node, cst.BinaryOperation) == site.what.startswith("quotient")
+
+
+def _truediv(source: Source, node: cst.BaseExpression) -> cst.Call:
+    assert isinstance(node, cst.BinaryOperation)
+    written = f"{source.tile_module}.truediv({source.code(node.left)}, {source.code(node.right)})"
+    call = cst.parse_expression(written)
+    assert isinstance(call, cst.Call)
+    return call
 
 
 def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
@@ -97,7 +101,9 @@ def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
     return sorted(found, key=lambda one: (not _in_loop(source, one), source.place(one)))
 
 
-def _values(source: Source, function: Function, node: cst.BaseExpression) -> tuple[Value, ...]:
+def _values(
+    source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]
+) -> tuple[Value, ...]:
     """What can be put in the place of ``node``; nothing where it is no operation on tiles, or approximate already."""
     if isinstance(node, cst.Call) and argument(node, "rounding_mode") is not None:
         return ()
@@ -107,13 +113,11 @@ def _values(source: Source, function: Function, node: cst.BaseExpression) -> tup
             return (RSQRT, APPROXIMATE) if _divided_by(source, function, node) else (APPROXIMATE, FLUSHED)
         return (APPROXIMATE,)
     left, right = quotient
-    if not any(_is_tile(source, function, one) for one in quotient):
+    if not any(_is_tile(source, one, tiles) for one in quotient):
         return ()
-    if number(left) is not None or _is_tile(source, function, right) is False:
-        return (APPROXIMATE, FLUSHED) if number(left) is not None else (RECIPROCAL, APPROXIMATE)
-    if not isinstance(node, cst.BinaryOperation):
+    if number(left) is not None or not isinstance(node, cst.BinaryOperation):
         return (APPROXIMATE, FLUSHED)
-    return (FLUSHED, APPROXIMATE, RECIPROCAL)
+    return (FLUSHED, APPROXIMATE, RECIPROCAL) if _is_tile(source, right, tiles) else (RECIPROCAL, APPROXIMATE)
 
 
 def _quotient(
@@ -127,13 +131,21 @@ def _quotient(
     return None
 
 
-def _is_tile(source: Source, function: Function, node: cst.BaseExpression) -> bool:
-    """Whether the text shows that ``node`` comes from a tile."""
-    made = {name for _, name, value in assignments(source, function) if source.calls(*_TILES, inside=value)}
-    made |= {name for _, name, value in assignments(source, function) if ".astype(" in source.code(value)}
-    if source.calls(*_TILES, inside=node) or ".astype(" in source.code(node):
-        return True
-    return bool(names_read(node) & dependent(source, function, made))
+def _tile_names(source: Source, function: Function) -> set[str]:
+    """The names whose values the text shows to come from a tile."""
+    calls = set(source.calls(*_TILES, inside=function))
+    made = {
+        name
+        for _, name, value in assignments(source, function)
+        if ".astype(" in source.code(value) or calls & set(source.every(cst.Call, value))
+    }
+    return dependent(source, function, made)
+
+
+def _is_tile(source: Source, node: cst.BaseExpression, tiles: set[str]) -> bool:
+    return bool(
+        names_read(node) & tiles or ".astype(" in source.code(node) or source.calls(*_TILES, inside=node)
+    )
 
 
 def _divided_by(source: Source, function: Function, root: cst.BaseExpression) -> list[cst.BinaryOperation]:

@@ -94,7 +94,7 @@ def widened(facts: Facts) -> Task:
 
 def tile_values(name: str, value: Value, facts: Facts) -> tuple[int, ...]:
     """Sizes around a tile size, its half and double first; none where the extent of a tensor fixes it."""
-    if not knobs.is_tile(name) or not knobs.is_power_of_two(value) or is_tied(value, facts):
+    if not knobs.is_tile(name) or not knobs.is_power_of_two(value) or is_tied(name, value, facts):
         return ()
     assert isinstance(value, int)
     low, high = min(SMALLEST, value), max(LARGEST, 4 * value)
@@ -102,18 +102,26 @@ def tile_values(name: str, value: Value, facts: Facts) -> tuple[int, ...]:
     return tuple(size for size in near if low <= size <= high and size >= 1)
 
 
-def is_tied(value: Value, facts: Facts) -> bool:
-    """Whether a tile size is some extent of each workload, rounded up: a tile of a whole row stays one."""
+def is_tied(name: str, value: Value, facts: Facts) -> bool:
+    """Whether a tile size is some extent of each workload, rounded up: a tile of a whole row stays one.
+
+    M, N and K are what the tiles of a product and of attention run over, so those are tied by the dimension of
+    that name alone: a TILE_N of 64 is not the head's dimension of 64.
+    """
+    letter = name.upper().rpartition("_")[2]
+    axes = {"M", "N", "K"} & {letter}
     return isinstance(value, int) and all(
-        any(
-            isinstance(extent, int)
-            and not isinstance(extent, bool)
-            and 1 << max(extent - 1, 0).bit_length() == value
-            for array in facts.task.arrays(workload.dims).values()
-            for extent in array.shape
-        )
+        any(1 << max(extent - 1, 0).bit_length() == value for extent in _extents(facts, workload, axes))
         for workload in facts.workloads
     )
+
+
+def _extents(facts: Facts, workload: Workload, axes: set[str]) -> Iterator[int]:
+    if axes:
+        named = (workload.dims.get(axis) for axis in axes)
+        yield from (one for one in named if isinstance(one, int) and not isinstance(one, bool))
+    else:
+        yield from (extent for array in facts.task.arrays(workload.dims).values() for extent in array.shape)
 
 
 # What is compiled ---------------------------------------------------------------------------------

@@ -137,9 +137,9 @@ def invariant(
             continue
         if any(assigned[name] != 1 for name in targets) or names_read(one) & (changing - targets):
             continue
-        if own := targets & names_read(one):  # q = q · c, of a parameter that nobody has read before
-            if not own <= given or any(own & names_read(other) for other in statements[:index]):
-                continue
+        own = targets & names_read(one)  # q = q · c: of a parameter, that nothing has read before
+        if own and (not own <= given or any(own & names_read(other) for other in statements[:index])):
+            continue
         found.append(one)
         changing -= targets
     return found

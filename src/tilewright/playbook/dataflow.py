@@ -127,7 +127,7 @@ class Effects:
         self._origins: dict[str, set[str]] = {}
         for one in source.every(cst.Assign, function):
             for name in names_assigned(one):
-                self._origins.setdefault(name, set()).update(names_read(one.value))
+                self._origins.setdefault(name, set()).update(self._views(one.value))
         self.written = self._written()
         """Names of the arrays that may be stored to; None where that cannot be told."""
 
@@ -142,7 +142,7 @@ class Effects:
         )
 
     def arrays_of(self, name: str) -> set[str]:
-        """``name`` and every name that its value may be made from: the arrays behind a view."""
+        """``name`` and the arrays that it may be a view of."""
         found, open_ = set(), [name]
         while open_:
             one = open_.pop()
@@ -185,7 +185,7 @@ class Effects:
     def _is_never_written(self, array: cst.BaseExpression) -> bool:
         if self.written is None:
             return False
-        return not any(self.arrays_of(name) & self.written for name in names_read(array))
+        return not any(self.arrays_of(name) & self.written for name in self._views(array))
 
     def _written(self) -> set[str] | None:
         written: set[str] = set()
@@ -206,4 +206,25 @@ class Effects:
         return written
 
     def _behind(self, node: cst.BaseExpression) -> set[str]:
-        return {one for name in names_read(node) for one in self.arrays_of(name)}
+        return {one for name in self._views(node) for one in self.arrays_of(name)}
+
+    def _views(self, node: cst.BaseExpression) -> set[str]:
+        """The names of arrays that ``node`` may be a view of. What is loaded or computed is a tile, and none."""
+        match node:
+            case cst.Name():
+                return {node.value}
+            case cst.Attribute() | cst.Subscript():
+                return self._views(node.value)
+            case cst.IfExp():
+                return self._views(node.body) | self._views(node.orelse)
+            case cst.Tuple() | cst.List():
+                return {name for one in node.elements for name in self._views(one.value)}
+            case cst.Call() if dotted(node.func) in self.source.functions:
+                return {name for arg in node.args for name in self._views(arg.value)}
+            case cst.Call() if isinstance(node.func, cst.Attribute) and not self.name_of(node):
+                return set() if self.is_load(node) else self._views(node.func.value)
+            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Comparison() | cst.BooleanOperation():
+                return set()
+            case cst.Call() if self.name_of(node):
+                return set()
+        return names_read(node)

@@ -13,16 +13,18 @@ from tilewright.playbook.syntax import Function, Source, argument, dotted
 from tilewright.task import ArraySpec
 
 _LIKE_FIRST = (
-    "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max", "min",
-    "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum", "add", "sub",
-    "mul", "truediv",
+    "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max",
+    "min", "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum",
+    "add", "sub", "mul", "truediv",
 )  # fmt: skip
+ANY = "any"
+"""Of numbers and scalars: they take the dtype of the tile that they meet."""
 _METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
 _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 
 
 def array_dtypes(source: Source, facts: Facts) -> Mapping[str, str]:
-    """Parameters of the launched kernel that are arrays, and their dtypes; empty where another file has it."""
+    """Parameters of the launched kernel and their dtypes, `ANY` of numbers; empty where another file has it."""
     launch = facts.launch(facts.workloads[0])
     kernel = starts(facts, source) or getattr(
         getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", ""
@@ -39,7 +41,8 @@ def dtype_of(
     source: Source, function: Function, node: cst.BaseExpression | None, arrays: Mapping[str, str]
 ) -> str | None:
     """``"float32"`` of a tile or an array; None where the text does not tell."""
-    return _Dtypes(source, function, arrays).of(node)
+    found = _Dtypes(source, function, arrays).of(node)
+    return None if found == ANY else found
 
 
 class _Dtypes:
@@ -52,6 +55,8 @@ class _Dtypes:
 
     def of(self, node: cst.BaseExpression | None) -> str | None:
         match node:
+            case cst.Integer() | cst.Float():
+                return ANY
             case cst.Name():
                 return self._named(node.value)
             case cst.Subscript():
@@ -66,12 +71,12 @@ class _Dtypes:
 
     def _named(self, name: str) -> str | None:
         if name in self._open:
-            return None
-        self._open.add(name)
-        found = {self.of(value) for value in self.values.get(name, ())} - {None}
-        self._open.discard(name)
-        if not self.values.get(name):
+            return ANY
+        if name not in self.values:
             return self.arrays.get(name)
+        self._open.add(name)
+        found = {self.of(value) for value in self.values[name]} - {ANY}
+        self._open.discard(name)
         return found.pop() if len(found) == 1 else None
 
     def _called(self, call: cst.Call) -> str | None:
@@ -83,7 +88,7 @@ class _Dtypes:
         if name in _MADE:
             return self._dtype(argument(call, "dtype", _MADE[name]))
         if name in ("mma", "where"):
-            return self.of(argument(call, "acc", 2)) or self.of(argument(call, "x", 1))
+            return self.of(argument(call, "acc", 2))
         if name in _LIKE_FIRST and call.args:
             return self.of(call.args[0].value)
         if method in _METHODS and isinstance(call.func, cst.Attribute):
@@ -97,4 +102,6 @@ class _Dtypes:
 
     @staticmethod
     def _joined(left: str | None, right: str | None) -> str | None:
-        return left if right is None or left == right else right if left is None else None
+        if left == ANY or right == ANY:
+            return right if left == ANY else left
+        return left if left == right else None

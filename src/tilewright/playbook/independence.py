@@ -55,7 +55,8 @@ class Waiting:
     def __str__(self) -> str:
         when = " of an earlier iteration" if self.earlier_iteration else ""
         proof = "they touch no byte in common" if self.independent else "they touch the same bytes"
-        return f"the {self.what} in line {self.place[0]} waits for the {self.awaited} in line {self.awaited_place[0]}{when}; {proof}"
+        awaited = f"the {self.awaited} in line {self.awaited_place[0]}{when}"
+        return f"the {self.what} in line {self.place[0]} waits for {awaited}; {proof}"
 
 
 def waiting(facts: Facts) -> tuple[Waiting, ...] | str:

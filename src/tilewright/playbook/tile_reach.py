@@ -27,6 +27,8 @@ class Reach:
     array: str
     axis: int
     size: str
+    tiles: int = 1
+    """The access takes a tile with a fixed number, and so the array must have this many."""
 
 
 def reaches(source: Source, call: cst.Call) -> list[Reach]:
@@ -55,7 +57,7 @@ def _of_index(array: str, axis: int, form: object) -> Reach | None:
         block, rest = form.start.over(form.size)
         if rest.terms or not _counts(block):
             raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-        return Reach(array, axis, form.size.text)
+        return Reach(array, axis, form.size.text, _least(block))
     if isinstance(form, Scalar) and _counts(form):
         return None
     raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
@@ -72,15 +74,20 @@ def _of_tile(source: Source, call: cst.Call, array: str, forms: Forms, shapes: S
         form = forms.of(one, call)
         if not isinstance(form, Scalar) or not _counts(form):
             raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-        found.append(None if size == "1" else Reach(array, axis, size))
+        found.append(None if size == "1" else Reach(array, axis, size, _least(form)))
     return found
 
 
 def _counts(number: Scalar) -> bool:
     """Whether a tile's number is a name, a call or a constant, and not computed from several."""
     return len(number.terms) < 2 and all(
-        (factor == 1 and len(term) == 1) or not term for term, factor in number.terms.items()
+        (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
     )
+
+
+def _least(number: Scalar) -> int:
+    """How many tiles there must be for one of this number."""
+    return number.terms.get((), 0) + 1
 
 
 def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[Any]) -> tuple[int, int] | None:
@@ -94,6 +101,6 @@ def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[An
 
 
 def ends_with_array(source: Source, kernel: str, reach: Reach, facts: Facts, workload: Workload) -> bool:
-    """Whether the array's extent is a multiple of the tile's in one workload."""
+    """Whether the array has only whole tiles in one workload, and as many as the access takes for granted."""
     numbers = extent_and_size(source, kernel, reach, facts.launch(workload).args)
-    return numbers is not None and numbers[0] % numbers[1] == 0
+    return numbers is not None and numbers[0] % numbers[1] == 0 and numbers[0] >= reach.tiles * numbers[1]

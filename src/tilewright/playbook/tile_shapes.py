@@ -145,6 +145,9 @@ class Shapes:
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
         if name in REDUCTIONS:
             return self._reduction(node, varies)
+        if name == "mma" and (total := argument(node, "acc", 2)) is not None:
+            added = self._tile(total)
+            return added and Tile(added.shape, varies or added.varies)
         if name in ELEMENTWISE:
             return _together([self._tile(arg.value) for arg in node.args if arg.keyword is None])
         if name in SCALARS or (dotted(node.func) in SCALARS and not name):

@@ -1,0 +1,86 @@
+"""Bound checks that each launch asks for: only where its shape is ragged."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
+from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
+
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.check_bounds import ENTRY, EVERY
+from tilewright.playbook.syntax import Source
+
+PLAIN = BLOCK.replace(", check_bounds=True", "")
+RAGGED = copy(ROW).replace("'N': 256", "'N': 250")
+LOOPED = """
+for i in range(TILE):
+    row = ct.bid(0) * TILE + i
+    ct.store(y, (row, 0), ct.load(x, (row, 0), (1, TILE)))
+"""
+
+
+class TestCheckBounds(EntryContract):
+    entry = ENTRY
+    examples: ClassVar = {
+        "row": copy(ROW),
+        "block": copy(PLAIN, grid=BLOCK_GRID),
+        "tile": copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"),
+    }
+    elsewhere: ClassVar = {"ragged": RAGGED, "looped": copy(LOOPED, grid="(-(-M // config.TILE),)")}
+
+
+def applied(text: str) -> str:
+    source = Source("task.py", text)
+    line, column = source.place(source.kernels["copy"])
+    return ENTRY.apply(source, Site("copy", line, column, "bound checks", (EVERY,)), EVERY)
+
+
+def test_the_launch_says_whether_its_shape_is_ragged() -> None:
+    _, new = changed_lines(copy(PLAIN, grid=BLOCK_GRID), applied(copy(PLAIN, grid=BLOCK_GRID)))
+    assert "def copy(x, y, TILE: ct.Constant[int], RAGGED: ct.Constant[bool]):" in new
+    assert "ragged = M % config.TILE != 0 or N % config.TILE != 0" in new
+    assert any(line.endswith("(x, y, config.TILE, ragged))") for line in new)
+    assert applied(copy(PLAIN, grid=BLOCK_GRID)).count("check_bounds=RAGGED") == 2
+
+
+def test_an_extent_that_no_dimension_names_is_asked_of_the_array() -> None:
+    text = copy(ROW).replace('tw.Tensor(("M", "N")', "tw.Tensor(shape")
+    assert "ragged = x.shape[1] % config.TILE != 0 or N % config.TILE != 0" in applied(text)
+
+
+def test_a_tile_with_a_fixed_number_must_be_there() -> None:
+    body = "i = TILE + ct.arange(TILE, dtype=ct.int32)\nct.scatter(y, i, ct.gather(x, i))"
+    text = applied(copy(body, shape='("M",)'))
+    assert "ragged = M % config.TILE != 0 or M < 2 * config.TILE" in text
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        "n * TILE + 3 + ct.arange(TILE, dtype=ct.int32)",
+        "(n * 2 + 1) * TILE + ct.arange(TILE, dtype=ct.int32)",
+        "2 * n",
+    ],
+)
+def test_counts_that_may_go_beyond_are_left_alone(index: str) -> None:
+    with pytest.raises(NotApplicable, match="no checked access"):
+        applied(copy(f"n = ct.bid(0)\nv = ct.gather(x, {index})", shape='("M",)'))
+
+
+@pytest.mark.parametrize("name", list(TestCheckBounds.examples))
+def test_the_result_is_right_and_other_code_where_the_shape_is_even(name: str, tmp_path: Path) -> None:
+    """Also on the ragged workload, whose code stays as it was."""
+    text = TestCheckBounds.examples[name]
+    task = loaded(applied(text), tmp_path)
+    said = verdict(task)
+    assert said.verdict == "correct", said.reason
+    before, after = codes_of(loaded(text, tmp_path)), codes_of(task)
+    assert before["even"] != after["even"]
+
+
+def test_the_gate_sees_a_count_that_goes_beyond_an_even_array(tmp_path: Path) -> None:
+    """A loop that is longer than the array: right with checks, and reported without them."""
+    text = copy(ROW.replace("ct.cdiv(x.shape[1], TILE)", "ct.cdiv(x.shape[1], TILE) + 1"))
+    assert verdict(loaded(text, tmp_path)).verdict == "correct"
+    assert verdict(loaded(applied(text), tmp_path)).verdict == "incorrect"
