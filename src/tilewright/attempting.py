@@ -30,7 +30,7 @@ from tilewright.versions import Version
 HOPELESS = 4.0
 """Predicted at more than this many times the incumbent's time: not judged. The predictor errs by up to 1.7 times on
 the recorded kernels (`screen.SLOWER`); between two forms of a kernel it may err more."""
-MOST_VARIANTS = 8
+MOST_VARIANTS = 16
 """Values of one site that are judged, the best predicted ones."""
 
 Identity = tuple[tuple[str, tuple[int, ...], str], ...]

@@ -48,7 +48,7 @@ LARGE, SMALL = 0.05, 0.02
 """Gains, as shares of the time, that part the rows of P-22."""
 BASE_MISSES = 2
 """P-22: iterations in a row without improvement that end the loop."""
-PATIENCE = 6
+PATIENCE = 10
 """The same by default, where the rest of the playbook is tried too."""
 PREDICTED_MARGIN = 0.05
 """A predicted difference below this says nothing. Of the pairs of configurations recorded on an H200 on 2026-11-21

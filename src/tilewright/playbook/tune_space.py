@@ -18,7 +18,7 @@ from tilewright.playbook.syntax import Source
 from tilewright.records import Configuration, Value
 from tilewright.search import knobs
 
-OFFERED = 8
+OFFERED = 16
 REMEMBERED = 32
 """Sources whose answer is kept: the loop asks again after each iteration, mostly for the same text."""
 
