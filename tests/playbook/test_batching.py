@@ -15,6 +15,7 @@ class TestBatching(EntryContract):
     entry = ENTRY
     examples: ClassVar = {"rows": SCALE_ROWS}
     elsewhere: ClassVar = {
+        "much work a byte": HALF_PRODUCT,
         "few blocks": SCALE_ROWS.replace('"M": 8192', '"M": 1000'),
         "large blocks": SCALE_ROWS.replace('"M": 8192, "N": 100', '"M": 8192, "N": 16384'),
     }
@@ -43,7 +44,7 @@ def test_unrolled_slots_with_a_guard_for_the_last_block(tmp_path: Path) -> None:
 
 
 def test_slots_of_a_grid_of_two_axes(tmp_path: Path) -> None:
-    small = HALF_PRODUCT.replace('"M": 2000, "N": 1999, "K": 64', '"M": 2000, "N": 1999, "K": 16')
+    small = HALF_PRODUCT.replace('"M": 2000, "N": 1999, "K": 64', '"M": 2000, "N": 1999, "K": 8')
     for value in (2, "2 unrolled"):
         new = applied(ENTRY, small, tmp_path, value)
         assert "row, column = item % grid_0, item // grid_0" in new

@@ -51,8 +51,8 @@ def rows(text: str, value: int = 4, name: str = "row") -> str:
     return ENTRY.apply(source, Site(kernel, line, column, f"one row a tile, {name}", (value,)), value)
 
 
-def added(text: str, **options: int) -> list[str]:
-    return changed_lines(text, rows(text, **options))[1]
+def added(text: str, value: int = 4) -> list[str]:
+    return changed_lines(text, rows(text, value))[1]
 
 
 def test_a_block_takes_a_group_of_rows_and_the_grid_shrinks() -> None:

@@ -112,6 +112,7 @@ def test_what_lies_outside_is_padded_with_the_same(value: str, mode: str) -> Non
         ("v = ct.gather(x, ct.arange(TILE, dtype=ct.int32) * 2)", "consecutive"),
         ("v = ct.gather(x, ct.arange(TILE, step=2, dtype=ct.int32))", "consecutive"),
         ("v = ct.gather(x, ct.bid(0))", "no index is a range"),
+        ("v = ct.gather(x, ct.bid(0) + ct.arange(1, dtype=ct.int32))", "no index is a range"),
         ("i = ct.arange(TILE, dtype=ct.int32)\nv = ct.gather(x, i, mask=i % 2 == 0)", "no limit"),
         (
             "i = ct.arange(TILE, dtype=ct.int32)\nfor k in range(2):\n    v = ct.gather(x, i)\n    i += TILE",

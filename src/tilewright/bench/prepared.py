@@ -13,6 +13,7 @@ import torch
 
 from tilewright.bench.checking import Examiner
 from tilewright.task import Dims, Output, Task
+from tilewright.verification.images import POISONS
 
 SHARE = 0.5
 """Of the memory that is free, or taken by examiners: the rest is for what launches and compares."""
@@ -34,7 +35,7 @@ class Prepared:
         """The examiner, and whether it was made just now.
 
         passing: a seed that will not come back, as that of a confirmation; its examiners go when the next such
-        seed comes.
+        seed comes, and have one draw of inputs: what is confirmed went through two before.
         """
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
@@ -45,12 +46,13 @@ class Prepared:
             return self._held[workload, seed], False
         dims = self.task.workload(workload).dims
         self._make_room(bytes_needed(self.task, dims))
+        draws = 1 if passing else len(POISONS)
         try:
-            made = Examiner(self.task, dims, self.device, seed)
+            made = Examiner(self.task, dims, self.device, seed, draws)
         except torch.cuda.OutOfMemoryError:
             self._held.clear()
             torch.cuda.empty_cache()
-            made = Examiner(self.task, dims, self.device, seed)
+            made = Examiner(self.task, dims, self.device, seed, draws)
         self._held[workload, seed] = made
         return made, True
 

@@ -22,6 +22,8 @@ SLOTS = (2, 4, 8)
 VALUES: tuple[Value, ...] = (4, 2, 8, "4 unrolled", "2 unrolled")
 SMALL_BYTES = 32 << 10
 """Of all tensors for each block; above it, the start of a block is no part of its time that counts."""
+INTENSITY = 10.0
+"""FLOP per byte from which a block is no copy (P-05)."""
 WAVES = 16
 """Blocks an SM, so that with eight slots there is still work for all."""
 
@@ -45,7 +47,10 @@ class Batching:
         small = []
         for workload in facts.workloads:
             blocks = math.prod(facts.launch(workload).grid)
-            share = facts.task.traffic(workload.dims) / blocks
+            traffic = facts.task.traffic(workload.dims)
+            if facts.task.work(workload.dims) > INTENSITY * traffic:
+                continue
+            share = traffic / blocks
             if blocks >= WAVES * facts.board.sms and share <= SMALL_BYTES:
                 small.append((share, blocks))
         if not small:

@@ -37,6 +37,8 @@ ALIKE = 3
 """Configurations with the same constants among those returned: predictions of hints are the least sure."""
 SMALLEST, LARGEST, MOST_ELEMENTS = 16, 256, 131_072
 """Tile extents worth trying, and elements of a tile that still compile (K3)."""
+SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
+"""Along the axes of a product: wgmma takes 64 rows (cutile-facts 8.1), 32 is the practical minimum (K9)."""
 
 HINTS: tuple[Mapping[str, Value], ...] = (
     {"occupancy": 2},
@@ -70,7 +72,7 @@ def best_predicted(facts: Facts, most: int, constants: Iterable[str]) -> tuple[C
     hinted = _ranked(facts, task, [shipped, *_hinted(facts, task, leaders)], [longest])
     known = [config for config in _allowed(facts, task, _templates(facts, task)) if config in first]
     best = [shipped, *tried[:FINALISTS], *hinted[:FINALISTS]]
-    both = _ranked(facts, task, list(dict.fromkeys([*best, *known])), facts.workloads)
+    both = _ranked(facts, task, list(dict.fromkeys([*best, *known])), facts.workloads, known)
     known = [config for config in both if config in known][:KNOWN]
     rest = [config for config in _unalike(task.space, both) if config not in known]
     offered = {*known, *rest[: most - len(known)]}
@@ -97,7 +99,9 @@ def tile_values(name: str, value: Value, facts: Facts) -> tuple[int, ...]:
     if not knobs.is_tile(name) or not knobs.is_power_of_two(value) or is_tied(name, value, facts):
         return ()
     assert isinstance(value, int)
-    low, high = min(SMALLEST, value), max(LARGEST, 4 * value)
+    products = any(code.tensor_path != "none" for code in facts.codes.values())
+    smallest = SMALLEST_OF_PRODUCTS.get(_axis(name), SMALLEST) if products else SMALLEST
+    low, high = min(smallest, value), max(LARGEST, 4 * value)
     near = (value * 2, value // 2, value * 4, value // 4)
     return tuple(size for size in near if low <= size <= high and size >= 1)
 
@@ -108,12 +112,16 @@ def is_tied(name: str, value: Value, facts: Facts) -> bool:
     M, N and K are what the tiles of a product and of attention run over, so those are tied by the dimension of
     that name alone: a TILE_N of 64 is not the head's dimension of 64.
     """
-    letter = name.upper().rpartition("_")[2]
-    axes = {"M", "N", "K"} & {letter}
+    axes = {"M", "N", "K"} & {_axis(name)}
     return isinstance(value, int) and all(
         any(1 << max(extent - 1, 0).bit_length() == value for extent in _extents(facts, workload, axes))
         for workload in facts.workloads
     )
+
+
+def _axis(name: str) -> str:
+    """``M`` of ``TILE_M`` and ``BLOCK_SIZE_M``."""
+    return name.upper().rpartition("_")[2]
 
 
 def _extents(facts: Facts, workload: Workload, axes: set[str]) -> Iterator[int]:
@@ -228,9 +236,16 @@ class _Ranked:
 
 
 def _ranked(
-    facts: Facts, task: Task, configs: Sequence[Configuration], workloads: Sequence[Workload]
+    facts: Facts,
+    task: Task,
+    configs: Sequence[Configuration],
+    workloads: Sequence[Workload],
+    known: Sequence[Configuration] = (),
 ) -> list[Configuration]:
-    """Those that compile and are not screened out, distinct from the incumbent and each other, best first."""
+    """Those that compile and are not screened out, distinct from the incumbent and each other, best first.
+
+    Of ``known`` the screen drops only what spills: a measurement somewhere says more than its prediction.
+    """
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
     compiled = compile_all(task, units, seconds=SECONDS)
     outcomes = {
@@ -245,7 +260,7 @@ def _ranked(
         for workload in workloads
     }
     grids = {(one.unit.workload.name, one.unit.configuration): _grid(facts, task, one) for one in compiled}
-    rows = [_row(config, outcomes, grids) for config in configs]
+    rows = [_row(config, outcomes, grids, spared=config in known) for config in configs]
     shipped = next((row.identity for row in rows if row and row.configuration == task.space.shipped), None)
     distinct: dict[tuple[object, ...], _Ranked] = {}
     for row in rows:
@@ -258,10 +273,12 @@ def _row(
     config: Configuration,
     outcomes: Mapping[str, Mapping[Configuration, object]],
     grids: Mapping[tuple[str, Configuration], tuple[int, ...]],
+    spared: bool,
 ) -> _Ranked | None:
     said = [outcomes[workload][config] for workload in outcomes]
     screened = [one for one in said if isinstance(one, Screened)]
-    if len(screened) < len(said) or any(one.verdict == "out" for one in screened):
+    out = [one for one in screened if one.verdict == "out" and not (spared and one.code.local_stores == 0)]
+    if len(screened) < len(said) or out:
         return None
     us = math.exp(sum(math.log(one.predicted.us) for one in screened) / len(screened))
     codes = tuple(one.code.code_hash for one in screened)

@@ -190,8 +190,9 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
     except NotApplicable:
         return
     named: dict[int, tuple[str, cst.SimpleStatementLine]] = {}
+    counted = names_assigned(function)
     for line, name, value in assignments(source, function):
-        if isinstance(value, cst.Call) and value in axes and names_assigned(function)[name] == 1:
+        if isinstance(value, cst.Call) and value in axes and counted[name] == 1:
             named[axes[value]] = name, line
     asked = [axis for axis in axes.values() if axis in (0, 1)]
     if (
@@ -210,10 +211,11 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
 def _from_one_number(source: Source, function: Function) -> Iterator[_Tiles]:
     """``row = tile // columns`` and ``column = tile % columns``, or the other way round; also where a third index
     is split off, so that the one that changes more slowly is ``tile // columns % rows``."""
+    counted = names_assigned(function)
     split = [
         (line, name, value)
         for line, name, value in assignments(source, function)
-        if names_assigned(function)[name] == 1 and isinstance(value, cst.BinaryOperation)
+        if counted[name] == 1 and isinstance(value, cst.BinaryOperation)
     ]
     for line, fast, rest in split:
         if not isinstance(rest.operator, cst.Modulo) or not isinstance(rest.left, cst.Name):

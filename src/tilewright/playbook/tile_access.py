@@ -14,7 +14,7 @@ import libcst as cst
 
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.dataflow import names_read
-from tilewright.playbook.index_forms import Form, Forms, Same, Scalar, Span, bare
+from tilewright.playbook.index_forms import ONE, Form, Forms, Same, Scalar, Span, bare
 from tilewright.playbook.index_masks import limits_of
 from tilewright.playbook.reaching import reaching
 from tilewright.playbook.syntax import Source, argument, elements, is_atom, number
@@ -152,7 +152,7 @@ def _indices(source: Source, given: cst.BaseExpression, call: cst.Call) -> list[
 def _result(forms: Sequence[Form]) -> Shape:
     """Shape of the index tile. Its axes must be those of the array that are ranges, in their order."""
     spans = [form for form in forms if isinstance(form, Span)]
-    if not spans:
+    if all(span.size == ONE for span in spans):
         raise NotApplicable("no index is a range of consecutive elements")
     rank = max(form.rank for form in forms if not isinstance(form, Scalar))
     axes = [rank - span.rank + span.axis for span in spans]

@@ -205,8 +205,9 @@ def _index_of(
     uses = [one for one in source.every(cst.Name, function) if one.value == variable]
     if len(uses) != 2 or names_assigned(function)[variable] != 1:
         return None
+    counted = names_assigned(function)
     for statement, index, value in assignments(source, loop):
-        if source.parent(statement) is not loop.body or names_assigned(function)[index] != 1:
+        if source.parent(statement) is not loop.body or counted[index] != 1:
             continue
         if not isinstance(value, cst.BinaryOperation) or not isinstance(value.operator, cst.Add):
             continue
