@@ -306,6 +306,29 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> No
             ], f"interrupted after {done}"
 
 
+def test_a_row_that_the_table_lost_is_added_also_where_nothing_is_left_to_try(tmp_path: Path) -> None:
+    """A kill may come between the ledger and the table."""
+    file, home, entries = repository(tmp_path / "user"), tmp_path / "home", [Lines()]
+    with staged(file, home, [1.0], entries, limits=replace(LIMITS, iterations=1)) as before:
+        before.run()
+        run = before.loop.setup.run.run
+    table = home / "runs" / run / "perf_results.md"
+    whole = table.read_text()
+    table.write_text("".join(whole.splitlines(keepends=True)[:-1]))
+    with staged(file, home, [], entries, run=run) as after:
+        assert after.run() == "every entry was tried"
+    assert table.read_text() == whole
+
+
+def test_a_run_that_was_killed_after_its_last_iteration_only_ends(tmp_path: Path) -> None:
+    file, home = repository(tmp_path / "user"), tmp_path / "home"
+    entries = [Lines(places=MANY)]
+    with staged(file, home, [1.0, 1.0], entries, limits=BASE) as before:
+        reason, run = before.run(), before.loop.setup.run.run
+    with staged(file, home, [], entries, limits=BASE, run=run) as after:
+        assert after.run() == reason and len(after.rows) == 3
+
+
 # Handed in (L) --------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 from tests.loop_kit import SCALE, git, repository
 
-from tilewright import optimize_tables, optimizing, perf_results
+from tilewright import optimize_tables, perf_results
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.interpreting import Interpreting
 from tilewright.ledger import Ledger
@@ -34,22 +33,11 @@ STEEP = (
     .replace('{"TILE": 256}', '{"TILE": 16}')
     .replace('{"N": 4096}', '{"N": 1 << 18}')
 )
-"""A tile so small that a larger one is predicted to be much faster, and stands in the space."""
-OPTIONS = Options(iterations=2, only=("C", "E"), seconds=60)
+"""A tile so small that a larger one is predicted to be much faster."""
+OPTIONS = Options(iterations=2, only=("G", "worker_warps"), seconds=60)
 ARGUMENTS = (
-    "--arch",
-    "sm_90",
-    "--seed",
-    "1",
-    "--iterations",
-    "2",
-    "--only",
-    "C",
-    "--only",
-    "E",
-    "--budget",
-    "60",
-)
+    "--arch", "sm_90", "--seed", "1", "--iterations", "2", "--only", "G", "--only", "worker_warps", "--budget", "60",
+)  # fmt: skip
 
 PROMISED = {"run", "measured", "baseline", "final", "kept", "stop_reason", "iterations"}
 PROMISED_OF_ITERATIONS = {
@@ -86,7 +74,7 @@ class Shared:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     folder = tmp_path_factory.mktemp("optimizing")
     file = repository(folder / "user", STEEP)
     for name, text in (("staged.txt", "one\n"), ("dirty.txt", "two\n")):
@@ -102,7 +90,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("TILEWRIGHT_HOME", str(home))
         result = optimize(str(file), arch="sm_90", options=OPTIONS, seed=1)
-    yield Shared(file, home, before, snapshot(file.parent), result)
+    return Shared(file, home, before, snapshot(file.parent), result)
 
 
 def test_the_user_s_tree_and_index_stay_byte_for_byte(shared: Shared) -> None:
@@ -250,7 +238,7 @@ def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
 ) -> None:
     """A kill between the ledger and git: the ledger is written first, and what it says is done."""
     file = repository(tmp_path / "user", STEEP)
-    options = Options(iterations=1, only=("C",), seconds=60)
+    options = Options(iterations=1, only=("G",), seconds=60)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -297,7 +285,7 @@ def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code
 
     monkeypatch.setattr(Interpreting, "incorrect", incorrect)
     file = repository(tmp_path / "user", STEEP)
-    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("C",), seconds=60))
+    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60))
     if broken == "the change":
         assert [one.status for one in found.iterations] == ["keep", "keep", "revert"]
         assert "y[7] is 3" in found.iterations[2].reason
@@ -320,7 +308,7 @@ def test_without_a_repository_there_is_a_private_one(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "ops.py").write_text(STEEP)
     found = optimize(
-        str(folder / "ops.py"), arch="sm_90", seed=1, options=Options(iterations=1, only=("C",), seconds=60)
+        str(folder / "ops.py"), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60)
     )
     assert [path.name for path in folder.iterdir()] == ["ops.py"], "nothing is left beside the user's file"
     assert found.kept and (folder / "ops.py").read_text() == STEEP
@@ -340,4 +328,3 @@ def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
 def test_an_unknown_entry_names_those_that_there_are() -> None:
     with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bC\b"):
         Options(only=("Q9",))
-    assert {entry.about.id for entry in optimizing._entries(Options(only=("C", "E")))} == {"C", "E"}

@@ -53,7 +53,7 @@ globals().update(as_launched.tasks(
     constants={"BLOCK_M": (64, 128), "BLOCK_N": (32, 64, 128)},
     hints={"num_ctas": (None, 1), "occupancy": (1, 2), "num_worker_warps": (None, 8)},
     workloads={
-        "global": {"B": 2, "H": 8, "G": 2, "S": 4096, "D": 128, "window": 0},
-        "window": {"B": 2, "H": 8, "G": 2, "S": 4096, "D": 128, "window": 1024},
+        "global": {"B": 8, "H": 2, "G": 2, "S": 4096, "D": 128, "window": 0},
+        "window": {"B": 8, "H": 2, "G": 2, "S": 4096, "D": 128, "window": 1024},
     },
 ))  # fmt: skip

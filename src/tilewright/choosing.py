@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tilewright.errors import in_one_line
 from tilewright.ledger_records import EntryHistory
@@ -25,7 +26,9 @@ NO_PLACE = 9
 PRIOR_TRIES = 2.0
 """The entry's own expectation counts like this many earlier tries."""
 AGAIN = 0.5
-"""Weight of a site that was reverted before another change was kept: it may do now what it did not do then."""
+"""Weight of a site that was reverted before another change was kept: it may do now what it did not do then. And of
+an entry for each of its sites that was reverted on this very code, so that one entry does not use up the patience."""
+NOTHING_MISSED: Mapping[str, int] = MappingProxyType({})
 MOST_TRIES = 2
 """How often one site of one entry is tried."""
 
@@ -75,6 +78,7 @@ def proposals(
     kept: int,
     lossy: bool,
     lowered: frozenset[str] = frozenset(),
+    missed: Mapping[str, int] = NOTHING_MISSED,
 ) -> tuple[list[Proposal], list[str]]:
     """Everything that could be tried on the incumbent's ``texts``, the most promising first; and which
     entries could not look for sites, with their reasons.
@@ -84,6 +88,7 @@ def proposals(
     kept: how many changes were kept so far: a site is tried again only after another was.
     lossy: whether entries that round differently by design may be proposed.
     lowered: entries whose last success was small (P-22: 2 to 5 % is accepted with lower priority).
+    missed: by entry, how many of its sites were reverted since a change was kept. The others are less promising.
     """
     launched = _launched(facts)
     found: list[Proposal] = []
@@ -113,7 +118,7 @@ def proposals(
                     place += f" #{named[place]}"
                 before = tried.get((entry.about.id, place), Tries(0, -1))
                 if before.times < MOST_TRIES and before.kept < kept:
-                    score, why = _scored(entry, site, facts, history, before.times, lowered)
+                    score, why = _scored(entry, site, facts, history, before.times, lowered, missed)
                     found.append(_proposal(entry, site, place, path, source, texts, score, why))
     found.sort(key=lambda one: (-one.score, one.entry, one.line, one.place))
     return found, unable
@@ -144,6 +149,7 @@ def _scored(
     history: Mapping[str, EntryHistory],
     tries: int,
     lowered: frozenset[str],
+    missed: Mapping[str, int],
 ) -> tuple[float, str]:
     about = entry.about
     place = about.place(facts.kind)
@@ -170,6 +176,9 @@ def _scored(
     if about.id in lowered:
         score *= AGAIN
         said.append("lower priority after a small gain (P-22)")
+    if misses := missed.get(about.id, 0):
+        score *= AGAIN**misses
+        said.append(f"{misses} other sites of it were reverted on this code")
     if tries:
         score *= AGAIN
         said.append("tried before another change was kept")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilewright.optimizing import Optimized
     from tilewright.progress import Progress
 
-DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 6
+DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 """As `optimizing` and `decide` have them; `--help` imports neither."""
 
 PolicyName = Annotated[
@@ -90,16 +90,16 @@ def optimize(
     from tilewright.bench.rules import Policy
     from tilewright.languages import keep_torch_out
 
-    options = optimizing.Options(
-        policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
-        changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
-    )  # fmt: skip
     with (
         resumable(True),
         task_speaks_to_stderr(as_json),
         session or nullcontext(),
         terminal.progress(quiet=as_json) as bars,
     ):
+        options = optimizing.Options(
+            policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
+            changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
+        )  # fmt: skip
         task = loaded(where)
         keep_torch_out()
         result = optimizing.optimize(

@@ -11,7 +11,8 @@ iteration, and the same command goes on. `optimizing.optimize` sets up what a `L
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -92,6 +93,8 @@ class Loop:
     ruled_out: list[str] = field(default_factory=list)
     """Since the last iteration: what needed none."""
     misses: int = 0
+    missed: Counter[str] = field(default_factory=Counter)
+    """By entry, its reverted sites since a change was kept."""
     """Iterations in a row that kept nothing."""
     _stop: str | None = None
     """Why the loop ends after the last iteration, by P-22."""
@@ -110,6 +113,7 @@ class Loop:
     def run(self) -> str:
         """Iterates until something says stop; the reason."""
         limits = self.setup.limits
+        self._write_table()  # a kill may have come between the ledger and the table
         while self._stop is None and len(self.iterations) <= limits.iterations:
             started = time.perf_counter()
             chosen = self._next()
@@ -125,12 +129,7 @@ class Loop:
     def _next(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
         """The next proposal of which something is left after compiling, or what was handed in; None when all
         were tried."""
-        passed: set[Key] = set()
-        while True:
-            proposal = self._chosen(passed)
-            if proposal is None:
-                return None
-            passed.add(proposal.key)
+        for proposal in self._candidates():
             self.setup.progress("build", len(self.iterations), self.setup.limits.iterations, proposal.name)
             try:
                 with within(self.setup.limits.minutes * 60):
@@ -142,19 +141,21 @@ class Loop:
                 return proposal, variants, attempts
             self._count(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
+        return None
 
-    def _chosen(self, passed: set[Key]) -> Proposal | None:
+    def _candidates(self) -> Iterator[Proposal]:
+        """What may be tried on the incumbent, in order; what is handed in comes first."""
         texts, facts = self.incumbent.texts, self._known()
         for proposer in self.setup.proposers:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
             if change is not None:
-                return proposal_of(change, texts)
+                yield proposal_of(change, texts)
         found, unable = proposals(
             texts, facts, self.setup.entries, history=self.setup.history, tried=self.tried,
-            kept=self._kept, lossy=self.setup.limits.lossy, lowered=frozenset(self.lowered),
+            kept=self._kept, lossy=self.setup.limits.lossy, lowered=frozenset(self.lowered), missed=self.missed,
         )  # fmt: skip
         self.ruled_out += [one for one in unable if one not in self.ruled_out]
-        return next((one for one in found if one.key not in passed), None)
+        yield from found
 
     def _known(self) -> Facts:
         """The facts of the incumbent, made once for each."""
@@ -272,9 +273,13 @@ class Loop:
         setup.ledger.append(setup.run.run, iteration)
         self._follow(iteration)
         self.iterations.append(iteration)
-        perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
+        self._write_table()
         note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
         setup.progress("iteration", iteration.n, setup.limits.iterations, note)
+
+    def _write_table(self) -> None:
+        setup = self.setup
+        perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
     def _follow(self, one: Iteration) -> None:
         """What comes after an iteration, by P-22: from its row alone, so that a resumed run goes on alike."""
@@ -284,7 +289,9 @@ class Loop:
         share = _share_gained(one, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
         after = following(kept, share, limits.policy, self.misses, limits.patience)
         self.misses, self._stop = after.misses, after.stop_reason
+        self.missed[one.entry] += 1
         if kept:
+            self.missed.clear()
             self._kept += 1
             (self.lowered.add if after.lower_priority else self.lowered.discard)(one.entry)
         self._count(one.entry, one.site)

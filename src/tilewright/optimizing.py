@@ -97,11 +97,11 @@ class Optimized:
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over final, geometric mean over the workloads; predicted where the run is."""
+        """Baseline over final, geometric mean over the workloads: of paired rounds, or of predictions."""
         ratios = [
-            before / after
+            ratio
             for one, other in zip(self.record.baseline, self.record.final, strict=False)
-            if (before := _us(one)) and (after := _us(other))
+            if (ratio := _speedup(one, other)) is not None
         ]
         return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
@@ -363,6 +363,14 @@ def _entries(options: Options) -> tuple[Entry, ...]:
 
 def _limits(options: Options) -> Limits:
     return Limits(options.policy, options.iterations, options.minutes, options.patience, options.lossy)
+
+
+def _speedup(before: Standing, after: Standing) -> float | None:
+    """Paired where it can be: two medians of different minutes also differ by what happened in between."""
+    if after.against_baseline is not None:
+        return 1 / after.against_baseline.centre
+    a, b = _us(before), _us(after)
+    return a / b if a and b else None
 
 
 def _us(one: Standing) -> float | None:

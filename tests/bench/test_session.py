@@ -13,6 +13,7 @@ import pytest
 from tilewright.bench import session as session_module
 from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, NoGpu, TaskError
+from tilewright.limits import TimeUp, within
 
 START = """\
 import json, os, signal, sys, time
@@ -207,6 +208,17 @@ def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: 
     )
     assert isinstance(session.ask({"n": 0}, silence=0.3), Lost)
     assert session.ask({"n": 1}) == {"n": 1}
+
+
+def test_after_an_interrupted_request_the_next_one_gets_its_own_answer(worker: Make) -> None:
+    """P-11: the time limit of an iteration comes as an exception, in the middle of a request."""
+    session = worker(answering("time.sleep(request['s'])\nsay(done={'s': request['s']})"))
+    assert session.ask({"s": 0}) == {"s": 0}
+    with pytest.raises(TimeUp), within(0.2):
+        session.ask({"s": 0.5})
+    time.sleep(0.5)
+    assert session.losses == 1, "what the process had prepared is gone with it"
+    assert session.ask({"s": 0}) == {"s": 0}
 
 
 def test_a_process_that_died_between_requests_is_lost(worker: Make) -> None:

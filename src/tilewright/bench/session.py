@@ -90,16 +90,14 @@ class Session:
         """
         self._ensure_started()
         silence = self.silence if silence is None else silence
-        if not self._write(request):
-            return self._lost("the worker process is gone")
         try:
+            if not self._write(request):
+                return self._lost("the worker process is gone")
             return self._answer(silence, on_progress)
-        except Exception:
-            raise
-        except (
-            BaseException
-        ):  # Ctrl-C, the end of a time limit: the next request must not read this one's answer
-            self._lost("interrupted")
+        except BaseException as error:
+            # Ctrl-C or a time limit: the next request must not get this one's answer.
+            if not isinstance(error, Exception):
+                self._lost("interrupted")
             raise
 
     def _answer(self, silence: float, on_progress: Callable[[Message], None]) -> Message | Lost:
