@@ -12,6 +12,8 @@
 # One exact version. It is installed first, so that nothing else pulls the CUDA build (gigabytes) onto
 # a machine without a GPU. Tilewright works without torch; some of its tests do not.
 TORCH := 2.13.0
+# Its kernels are tested and tuned; what it needs beside torch and cuda-tile they do not (pyproject.toml).
+TILEGYM := 1.5.1
 SOURCES := src tests examples bench
 
 ifdef TILEWRIGHT_PYTHON
@@ -51,6 +53,7 @@ $(STAMP): pyproject.toml | $(PY)
 		$(PIP) --retries 1 --timeout 15 --index-url https://download.pytorch.org/whl/cpu torch==$(TORCH)+cpu 2>/dev/null; \
 	fi || echo "note: found no torch $(TORCH) to install; going on without, the tests that need it are skipped"
 	$(PIP) --editable '.[dev,heuristics,gpu]'
+	@$(PIP) --no-deps tilegym==$(TILEGYM) 2>/dev/null || echo "note: found no tilegym $(TILEGYM); its tests are skipped"
 	@touch $@
 
 # Some systems ship Python without ensurepip; their pip can still fill an environment.

@@ -80,7 +80,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "loop": (
         "limits", "choosing", "handed_in", "attempting", "standing", "what_changed", "gate", "interpreting",
-        "predicted_gate", "measured_gate", "loop", "optimizing",
+        "predicted_gate", "measured_gate", "loop", "optimized", "optimizing",
     ),
     "public names": ("",),
     "adapters": (

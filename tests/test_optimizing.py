@@ -24,7 +24,8 @@ from tilewright import optimize_tables, perf_results
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.interpreting import Interpreting
 from tilewright.ledger import Ledger
-from tilewright.optimizing import Optimized, Options, optimize, to_json
+from tilewright.optimized import Optimized, to_json
+from tilewright.optimizing import Options, optimize
 
 ROOT = Path(__file__).parents[1]
 

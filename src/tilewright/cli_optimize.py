@@ -24,7 +24,7 @@ from tilewright.cli_shared import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.optimizing import Optimized
+    from tilewright.optimized import Optimized
     from tilewright.progress import Progress
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
@@ -86,7 +86,7 @@ def optimize(
 
     session = early_session()  # before all else: its process imports torch meanwhile
 
-    from tilewright import optimizing
+    from tilewright import optimized, optimizing
     from tilewright.bench.rules import Policy
     from tilewright.languages import keep_torch_out
 
@@ -107,7 +107,7 @@ def optimize(
             seed=seed, fresh=fresh, session=session, progress=bars if as_json else _telling(bars),
         )  # fmt: skip
     if as_json:
-        print_json(optimizing.to_json(result))
+        print_json(optimized.to_json(result))
     else:
         _print(result, where)
 

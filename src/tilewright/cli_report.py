@@ -43,7 +43,7 @@ def report(
 
     Example: `tilewright report latest --patch faster.patch`
     """
-    from tilewright import optimizing
+    from tilewright import optimized
     from tilewright.ledger import Ledger
     from tilewright.report import collect
     from tilewright.report_markdown import markdown as as_markdown
@@ -65,7 +65,7 @@ def report(
     if jsonl is not None:
         _write(jsonl, lines.getvalue())
     if as_json:
-        print_json(optimizing.to_json(optimizing.Optimized(record, found.iterations, found.patch, folder)))
+        print_json(optimized.to_json(optimized.Optimized(record, found.iterations, found.patch, folder)))
     elif not any((html, markdown, patch, jsonl)):
         print(as_markdown(found), end="")
         _write(folder / "report.html", page(found), make=True)

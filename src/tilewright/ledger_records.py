@@ -11,7 +11,7 @@ below 1 is faster. Times are microseconds (``us``) or milliseconds (``ms``), as 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -104,6 +104,12 @@ class Iteration:
         """Incumbent over candidate, geometric mean over the workloads; None where nothing was measured."""
         ratios = [outcome.ratio.centre for outcome in self.outcomes if outcome.ratio is not None]
         return math.exp(-math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
+    """The changes that the branch holds: kept, and not taken back since."""
+    undone = {one.commit for one in iterations if one.status == "revert"}
+    return [one for one in iterations[1:] if one.status == "keep" and one.commit not in undone]
 
 
 @dataclass(frozen=True, kw_only=True)

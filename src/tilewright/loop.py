@@ -34,9 +34,11 @@ from tilewright.ledger_records import (
     RunRecord,
     Standing,
     WorkloadOutcome,
+    still_kept,
 )
 from tilewright.limits import TimeUp, within
-from tilewright.playbook.base import Entry, Facts
+from tilewright.playbook.base import Entry, Facts, Finding
+from tilewright.playbook.syntax import Source
 from tilewright.progress import Progress
 from tilewright.records import Bound, Value, Workload
 from tilewright.standing import mean_interval_ms, mean_ms
@@ -174,6 +176,15 @@ class Loop:
             self._facts = variant, facts
         return self._facts[1]
 
+    def findings(self) -> list[str]:
+        """What entries see in the incumbent that no source change mends, such as token chains (K1 J)."""
+        found: list[str] = []
+        for entry in self.setup.entries:
+            if isinstance(entry, Finding):
+                for path, text in self.incumbent.texts.items():
+                    found += entry.findings(Source(path.name, text), self._known())
+        return found
+
     # Building and judging -------------------------------------------------------------------------
 
     def _built(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
@@ -300,12 +311,6 @@ class Loop:
         """A site that was tried. What was kept there changed the code, and may be changed further."""
         before = self.tried.get((entry, place), Tries(0, 0))
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
-
-
-def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
-    """The changes that the branch holds: kept, and not taken back since."""
-    undone = {one.commit for one in iterations if one.status == "revert"}
-    return [one for one in iterations[1:] if one.status == "keep" and one.commit not in undone]
 
 
 def _share_gained(one: Iteration, before: Sequence[Iteration]) -> float:

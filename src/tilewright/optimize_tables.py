@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.ledger_records import Iteration, Standing
-from tilewright.optimizing import Optimized
+from tilewright.optimized import Optimized
 
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tilewright.attempting import Builder, Variant
 from tilewright.bench.gpu import detect
@@ -29,9 +29,10 @@ from tilewright.gate import Gate
 from tilewright.handed_in import FromFiles, Proposer, check_changes
 from tilewright.interpreting import Interpreting
 from tilewright.ledger import Ledger
-from tilewright.ledger_records import Iteration, RunRecord, Standing
+from tilewright.ledger_records import Iteration, RunRecord, Standing, still_kept
 from tilewright.loading import editable_files, load_task, where_is
-from tilewright.loop import Limits, Loop, Setup, baseline_iteration, still_kept
+from tilewright.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.optimized import Optimized, us_of
 from tilewright.playbook import ENTRIES
 from tilewright.playbook.base import Entry
 from tilewright.predicted_gate import PredictedGate
@@ -78,32 +79,6 @@ class Options:
         for name in self.only:
             if name not in known:
                 raise UnknownChoice("entry", name, known)
-
-
-@dataclass(frozen=True)
-class Optimized:
-    """What a run leaves."""
-
-    record: RunRecord
-    iterations: tuple[Iteration, ...]
-    patch: str
-    folder: Path
-    """Where the views of the run lie."""
-    note: str | None = None
-
-    @property
-    def kept(self) -> tuple[Iteration, ...]:
-        return tuple(still_kept(self.iterations))
-
-    @property
-    def speedup(self) -> float | None:
-        """Baseline over final, geometric mean over the workloads: of paired rounds, or of predictions."""
-        ratios = [
-            ratio
-            for one, other in zip(self.record.baseline, self.record.final, strict=False)
-            if (ratio := _speedup(one, other)) is not None
-        ]
-        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
 
 
 def optimize(
@@ -270,7 +245,7 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
     cases = [
         Case(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
         for one in final
-        if one.bound is not None and (us := _us(one))
+        if one.bound is not None and (us := us_of(one))
     ]
     tried = [
         Tried(
@@ -281,7 +256,8 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
     found = escalation(tried, cases, board.sms) if cases else None
     if found is None or not found.needed:
         return ""
-    return f"escalated: {found.cause}: {found.why}; look at {'; '.join(found.look_at)}"
+    look_at = (*loop.findings(), *found.look_at)
+    return f"escalated: {found.cause}: {found.why}; look at {'; '.join(look_at)}"
 
 
 def _gate(
@@ -363,66 +339,3 @@ def _entries(options: Options) -> tuple[Entry, ...]:
 
 def _limits(options: Options) -> Limits:
     return Limits(options.policy, options.iterations, options.minutes, options.patience, options.lossy)
-
-
-def _speedup(before: Standing, after: Standing) -> float | None:
-    """Paired where it can be: two medians of different minutes also differ by what happened in between."""
-    if after.against_baseline is not None:
-        return 1 / after.against_baseline.centre
-    a, b = _us(before), _us(after)
-    return a / b if a and b else None
-
-
-def _us(one: Standing) -> float | None:
-    time = one.measured or one.predicted
-    return time.us if time else None
-
-
-def to_json(result: Optimized) -> dict[str, Any]:
-    """What `optimize --json` prints; scripts rely on these names."""
-    record = result.record
-    return {
-        "run": record.run,
-        "task": record.task,
-        "machine": {**vars(record.machine), "versions": dict(record.machine.versions)},
-        "measured": record.measured,
-        "note": None if record.measured else "predicted, not measured",
-        "baseline": {one.workload: _standing_json(one) for one in record.baseline},
-        "final": {one.workload: _standing_json(one) for one in record.final},
-        "speedup": result.speedup,
-        "kept": [one.optimization for one in result.kept],
-        "branch": record.branch,
-        "stop_reason": record.stop_reason,
-        "iterations": [_iteration_json(one) for one in result.iterations],
-        "folder": str(result.folder),
-    }
-
-
-def _standing_json(one: Standing) -> dict[str, Any]:
-    """A measured time under ``us``, a predicted one under ``predicted_us``."""
-    return {
-        "us": one.measured.us if one.measured else None,
-        "interval_us": list(one.measured.interval_us) if one.measured else None,
-        "predicted_us": one.predicted.us if one.predicted else None,
-        "against_baseline": one.against_baseline.to_json() if one.against_baseline else None,
-        "speed_of_light_us": one.bound.speed_of_light_us if one.bound else None,
-    }
-
-
-def _iteration_json(one: Iteration) -> dict[str, Any]:
-    return {
-        "n": one.n,
-        "optimization": one.optimization,
-        "entry": one.entry,
-        "site": one.site,
-        "value": one.value,
-        "risk": one.risk,
-        "correctness": one.correctness,
-        "status": one.status,
-        "latency_ms": one.latency_ms,
-        "interval": list(one.interval_ms) if one.interval_ms else None,
-        "predicted_ms": one.predicted_ms,
-        "reason": one.reason,
-        "why_chosen": one.why_chosen,
-        "seconds": one.seconds,
-    }

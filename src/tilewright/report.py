@@ -13,7 +13,14 @@ from typing import Any
 
 from tilewright.bench.stats import Interval
 from tilewright.codec import to_json
-from tilewright.ledger_records import Iteration, IterationStatus, RunRecord, Standing, WorkloadOutcome
+from tilewright.ledger_records import (
+    Iteration,
+    IterationStatus,
+    RunRecord,
+    Standing,
+    WorkloadOutcome,
+    still_kept,
+)
 
 US_PER_MS = 1e3
 
@@ -73,7 +80,7 @@ class Report:
     @property
     def kept(self) -> tuple[Iteration, ...]:
         """Without the baseline."""
-        return tuple(one for one in self.tried if one.status == "keep")
+        return tuple(still_kept(self.iterations))
 
     @property
     def before_ms(self) -> float | None:
@@ -103,7 +110,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> Report:
         iterations=found,
         points=tuple(_points(found, run.measured)),
         workloads=tuple(_compared(run, found)),
-        patch=run.patch or "".join(one.diff for one in found if one.n > 0 and one.status == "keep"),
+        patch=run.patch or "".join(one.diff for one in still_kept(found)),
     )
 
 
@@ -163,7 +170,7 @@ def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
 
 def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[Compared]:
     final = {standing.workload: standing for standing in run.final}
-    kept = next((one for one in reversed(iterations) if one.status == "keep" and one.n > 0), None)
+    kept = next(reversed(still_kept(iterations)), None)
     outcomes = {outcome.workload: outcome for outcome in kept.outcomes} if kept and not final else {}
     for before in run.baseline:
         after = final.get(before.workload, before)

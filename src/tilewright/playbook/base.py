@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.counted import Work
 from tilewright.hardware import Board
@@ -131,4 +131,13 @@ class Entry(Protocol):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         """The whole text with exactly this change. Raises `NotApplicable`."""
+        ...
+
+
+@runtime_checkable
+class Finding(Protocol):
+    """An entry that also sees what it cannot change, for the person who goes on from there."""
+
+    def findings(self, source: Source, facts: Facts) -> Sequence[str]:
+        """One line each; may be empty."""
         ...

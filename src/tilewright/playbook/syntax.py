@@ -272,8 +272,22 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
         else:
             args.append(arg)
     if not found and new is not None:
-        args.append(keyword(name, new))
+        args = _appended(args, keyword(name, new))
     return call.with_changes(args=_separated(args))
+
+
+def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
+    """One more argument, which ends the call as the last one did, and is parted from it as the others are."""
+    if not args:
+        return [new]
+    last = args[-1]
+    ending = new.with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
+    between = args[-2].comma if len(args) > 1 and isinstance(args[-2].comma, cst.Comma) else SPACED
+    return [*args[:-1], last.with_changes(comma=between, whitespace_after_arg=NOTHING), ending]
+
+
+SPACED = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+NOTHING = cst.SimpleWhitespace("")
 
 
 def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
@@ -289,7 +303,7 @@ def _separated(args: Sequence[cst.Arg]) -> list[cst.Arg]:
     for index, arg in enumerate(args):
         last = index == len(args) - 1
         if not last and not isinstance(arg.comma, cst.Comma):
-            arg = arg.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" ")))
+            arg = arg.with_changes(comma=SPACED)
         fixed.append(arg)
     return fixed
 
