@@ -1,4 +1,4 @@
-"""The whole optimisation loop over one example on a machine without a GPU: wall seconds, iterations, what was predicted.
+"""The whole optimisation loop over one example on a machine without a GPU: wall seconds, and what was predicted.
 
     python bench/optimize_without_gpu.py [--task examples/rms_norm.py] [--arch sm_90] [--out FILE.json]
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from tilewright.bench.stats import median_interval, ratio_interval
-from tilewright.ledger_records import Attempt, Iteration, RunRecord, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Iteration, RunRecord, Standing, WorkloadOutcome
 from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
 
 MACHINE = Machine("sm_90", "NVIDIA H200", "580.95", "node7", {"cuda-tile": "1.7.0", "tilewright": "0.1"})

@@ -26,7 +26,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "words": ("errors", "records", "progress", "packages"),
     "facts": (
         "boards", "hardware", "classify", "elf", "machine_code", "instruction_mix", "codec", "database",
-        "store_tables", "git",
+        "store_tables", "optimizing.git",
     ),
     "search": (
         "search", "search.kinds", "search.knobs", "search.predicates", "search.space", "search.template_data",
@@ -75,19 +75,22 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "playbook": PLAYBOOK,
     "versions": (
-        "versions", "repositories", "workspace", "ledger_records", "ledger_tables", "ledger_rows", "ledger",
-        "perf_results", "decide", "version_racing", "confirming", "escalating",
+        "ledger", "optimizing.versions", "optimizing.repositories", "optimizing.workspace", "ledger.records",
+        "ledger.tables", "ledger.rows", "ledger.ledger", "ledger.perf_results", "optimizing.decide",
+        "optimizing.version_racing", "optimizing.confirming", "optimizing.escalating",
     ),
     "loop": (
-        "limits", "choosing", "handed_in", "attempting", "standing", "what_changed", "gate", "interpreting",
-        "predicted_gate", "measured_gate", "loop", "optimized", "optimizing",
+        "optimizing", "optimizing.limits", "optimizing.choosing", "optimizing.handed_in",
+        "optimizing.attempting", "optimizing.standing", "optimizing.what_changed", "optimizing.gate",
+        "optimizing.interpreting", "optimizing.predicted_gate", "optimizing.measured_gate", "optimizing.loop",
+        "optimizing.optimized", "optimizing.run",
     ),
     "public names": ("",),
     "adapters": (
-        "doctor", "terminal", "tables", "comparison_tables", "count_tables", "check_tables",
-        "report", "report_words", "report_markdown", "report_svg", "report_charts", "report_mix", "report_style",
-        "report_page", "optimize_tables",
-        "cli_shared", "cli_compare", "cli_check", "cli_optimize", "cli_report", "cli", "__main__",
+        "doctor", "terminal", "tables", "comparison_tables", "count_tables", "check_tables", "reporting",
+        "reporting.collected", "reporting.words", "reporting.markdown", "reporting.svg", "reporting.charts",
+        "reporting.mix", "reporting.style", "reporting.page", "optimize_tables", "cli_shared", "cli_compare",
+        "cli_check", "cli_optimize", "cli_report", "cli", "__main__",
     ),
 }  # fmt: skip
 """From the bottom up. A module imports from its own layer and from those above it in this table, and

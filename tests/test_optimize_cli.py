@@ -13,12 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.loop_kit import SCALE, git, repository
-from tests.test_optimizing import ARGUMENTS, PROMISED, PROMISED_OF_ITERATIONS, ROOT, STEEP
+from tests.optimizing.kit import SCALE, git, repository
+from tests.optimizing.test_run import ARGUMENTS, PROMISED, PROMISED_OF_ITERATIONS, ROOT, STEEP
 
-from tilewright import cli, cli_optimize, cli_shared, decide, optimizing
+from tilewright import cli, cli_optimize, cli_shared
 from tilewright.bench.rules import Policy
-from tilewright.ledger import Ledger
+from tilewright.ledger.ledger import Ledger
+from tilewright.optimizing import decide
+from tilewright.optimizing import run as optimizing
 
 
 class Ran:

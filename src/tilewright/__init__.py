@@ -11,7 +11,7 @@ from tilewright.task import Launch, Output, Task, Tensor, integers, normal, unif
 if TYPE_CHECKING:
     from tilewright.inspecting import inspect
     from tilewright.languages.cutile_private import decorated_hints
-    from tilewright.optimizing import optimize
+    from tilewright.optimizing.run import optimize
     from tilewright.tuning import tune
 
 __version__ = "0.1.0"
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
 
         return tune
     if name == "optimize":
-        from tilewright.optimizing import optimize
+        from tilewright.optimizing.run import optimize
 
         return optimize
     if name == "inspect":

@@ -24,7 +24,7 @@ from tilewright.cli_shared import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.optimized import Optimized
+    from tilewright.optimizing.optimized import Optimized
     from tilewright.progress import Progress
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
@@ -86,9 +86,10 @@ def optimize(
 
     session = early_session()  # before all else: its process imports torch meanwhile
 
-    from tilewright import optimized, optimizing
     from tilewright.bench.rules import Policy
     from tilewright.languages import keep_torch_out
+    from tilewright.optimizing import optimized
+    from tilewright.optimizing import run as optimizing
 
     with (
         resumable(True),

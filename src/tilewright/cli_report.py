@@ -43,11 +43,11 @@ def report(
 
     Example: `tilewright report latest --patch faster.patch`
     """
-    from tilewright import optimized
-    from tilewright.ledger import Ledger
-    from tilewright.report import collect
-    from tilewright.report_markdown import markdown as as_markdown
-    from tilewright.report_page import page
+    from tilewright.ledger.ledger import Ledger
+    from tilewright.optimizing import optimized
+    from tilewright.reporting.collected import collect
+    from tilewright.reporting.markdown import markdown as as_markdown
+    from tilewright.reporting.page import page
 
     with Ledger(home / "ledger.db" if home else None) as ledger:
         record = ledger.run(run)

@@ -8,8 +8,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.ledger_records import Iteration, Standing
-from tilewright.optimized import Optimized
+from tilewright.ledger.records import Iteration, Standing
+from tilewright.optimizing.optimized import Optimized
 
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 

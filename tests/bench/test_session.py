@@ -13,7 +13,7 @@ import pytest
 from tilewright.bench import session as session_module
 from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.limits import TimeUp, within
+from tilewright.optimizing.limits import TimeUp, within
 
 START = """\
 import json, os, signal, sys, time

@@ -34,4 +34,4 @@ ENTRIES: tuple[Entry, ...] = (
     HOISTING, CHECK_BOUNDS, PADDING,
     STATIC_SHAPES, DIVISIBLE,
 )  # fmt: skip
-"""In the order of the catalogue K1; which is tried first is decided by `choosing.py`."""
+"""In the order of the catalogue K1; which is tried first is decided by `optimizing/choosing.py`."""

@@ -1,0 +1,1 @@
+"""What every run of the loop leaves: append-only records, and the views of them."""

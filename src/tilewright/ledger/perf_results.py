@@ -1,0 +1,146 @@
+"""``perf_results.md``: the five columns of the ledger that P-18 and F-1 ask for, as a view of it.
+
+    | iteration | optimization | latency_ms | correctness | status |
+    | --- | --- | --- | --- | --- |
+    | 0 | baseline | 0.021504 | PASS | keep |
+
+The text is a function of the iterations, and the file is only ever appended to: what it holds must be the
+beginning of what it should hold, and the rest is written after it. So a line that a kill cut short is
+completed, a line that it lost is added, and what somebody else wrote is never overwritten.
+
+Two things that the table cannot say, the ledger does:
+
+* The format wants a latency in every row, and code that crashed or is wrong has none. Such a row holds the
+  latency of the code that stands after it, which is the incumbent's, put back. No number is invented.
+* Correctness knows PASS and FAIL only. What could not be verified is FAIL here.
+
+A run on predicted times never writes this file but ``perf_predicted.md``, whose column is ``predicted_ms``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from tilewright.database import Unusable, make_private, storage
+from tilewright.ledger.records import Iteration, IterationStatus
+
+MEASURED_FILE, PREDICTED_FILE = "perf_results.md", "perf_predicted.md"
+BASELINE = "baseline"
+
+ShownCorrectness: TypeAlias = Literal["PASS", "FAIL"]
+
+_LATENCY = re.compile(r"\d+\.\d{6}", re.ASCII)
+_CORRECTNESS = ("PASS", "FAIL")
+_STATUS = ("keep", "revert", "crash")
+_COLUMNS = 5
+_ESCAPED = re.compile(r"\\([\\|])")
+_CELLS = re.compile(r"(?:\\.|[^\\|])*")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. ``optimization`` is one line of text without blanks around it."""
+
+    iteration: int
+    optimization: str
+    latency_ms: str
+    """Six decimals, as written."""
+    correctness: ShownCorrectness
+    status: IterationStatus
+
+
+def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[Row, ...]:
+    """The table of a run. ValueError where the baseline has no time, or a time is not a number."""
+    found: list[Row] = []
+    standing: float | None = None
+    for one in iterations:
+        correctness: ShownCorrectness = "PASS" if one.correctness == "PASS" else "FAIL"
+        own = one.latency_ms if measured else one.predicted_ms
+        sound = own is not None and correctness == "PASS" and one.status != "crash"
+        shown = own if sound or standing is None else standing
+        if shown is None or not (math.isfinite(shown) and shown >= 0):
+            raise ValueError(f"iteration {one.n} has no latency, and none stands before it: {own}")
+        standing = shown if one.status == "keep" else standing
+        text = BASELINE if one.n == 0 else plain(one.optimization)
+        found.append(Row(one.n, text, f"{shown:.6f}", correctness, one.status))
+    return tuple(found)
+
+
+def plain(text: str) -> str:
+    """One line, as a cell can hold it."""
+    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+
+
+def render(table: Iterable[Row], *, measured: bool) -> str:
+    """The whole file."""
+    lines = [*_head(measured), *map(_line, table)]
+    return "".join(line + "\n" for line in lines)
+
+
+def parse(text: str, *, measured: bool = True) -> tuple[Row, ...]:
+    """The rows of a file that F-1 accepts; a ValueError of one line says where another one does not."""
+    if not text.endswith("\n"):
+        raise ValueError("the last line has no end")
+    lines = text.split("\n")[:-1]
+    if tuple(lines[:2]) != _head(measured):
+        raise ValueError(f"line 1: the header is not '{_head(measured)[0]}' with its line of dashes")
+    return tuple(_row(line, n) for n, line in enumerate(lines[2:]))
+
+
+def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> Path:
+    """Append to the file in ``folder`` what it lacks, and return its path.
+
+    Raises `StorageError`, also where the file holds something that is not the beginning of the table.
+    """
+    path = folder / (MEASURED_FILE if measured else PREDICTED_FILE)
+    whole = render(rows(iterations, measured=measured), measured=measured).encode()
+    with storage(path):
+        make_private(folder)
+        with path.open("a+b") as file:
+            file.seek(0)
+            there = file.read()
+            if not whole.startswith(there):
+                raise Unusable("was changed by somebody else; fix: move it away, and it is written anew")
+            file.write(whole[len(there) :])
+    return path
+
+
+def _head(measured: bool) -> tuple[str, str]:
+    names = (
+        "iteration",
+        "optimization",
+        "latency_ms" if measured else "predicted_ms",
+        "correctness",
+        "status",
+    )
+    return f"| {' | '.join(names)} |", f"|{' --- |' * _COLUMNS}"
+
+
+def _line(row: Row) -> str:
+    text = row.optimization.replace("\\", "\\\\").replace("|", "\\|")
+    return f"| {row.iteration} | {text} | {row.latency_ms} | {row.correctness} | {row.status} |"
+
+
+def _row(line: str, n: int) -> Row:
+    where = f"line {n + 3}"
+    cells = [cell.strip(" ") for cell in _CELLS.findall(line) if cell]
+    if not (line.startswith("| ") and line.endswith(" |")) or len(cells) != _COLUMNS:
+        raise ValueError(f"{where}: not a row of {_COLUMNS} columns")
+    iteration, escaped, latency, correctness, status = cells
+    optimization = _ESCAPED.sub(r"\1", escaped)
+    for holds, wanted in (
+        (iteration == str(n), f"iteration {n}"),
+        (n > 0 or (optimization, status) == (BASELINE, "keep"), "the baseline, kept"),
+        (optimization == plain(optimization), "an optimization in one line"),
+        (_LATENCY.fullmatch(latency) is not None, "a latency with six decimals"),
+        (correctness in _CORRECTNESS, " or ".join(_CORRECTNESS)),
+        (status in _STATUS, " or ".join(_STATUS)),
+    ):
+        if not holds:
+            raise ValueError(f"{where}: expected {wanted}")
+    return Row(n, optimization, latency, cast(ShownCorrectness, correctness), cast(IterationStatus, status))

@@ -1,0 +1,213 @@
+"""The frozen records of the ledger: a run, its iterations, and what each of them tried.
+
+    RunRecord ── Iteration ─┬─ WorkloadOutcome    the value that went furthest, on each workload
+                            └─ Attempt            every value that was tried, also what failed
+
+The loop makes them, `ledger.py` keeps them, `reporting/` shows them. Predicted and measured times have
+fields of their own everywhere. A ratio is the candidate's time over another version's, paired by rounds:
+below 1 is faster. Times are microseconds (``us``) or milliseconds (``ms``), as the name says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tilewright.bench.stats import Interval
+from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
+
+Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
+IterationStatus: TypeAlias = Literal["keep", "revert", "crash"]
+AttemptStatus: TypeAlias = Literal[
+    "raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed"
+]  # fmt: skip
+Risk: TypeAlias = Literal["lossless", "lossy"]
+
+MIXED = "mixed"
+"""The kind of a run whose workloads have bounds of several kinds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadOutcome:
+    """One workload of one iteration. ``code`` and both times are the candidate's."""
+
+    workload: str
+    verdict: str
+    """What the decision says of this workload, in words."""
+    ratio: Interval | None = None
+    """Candidate over incumbent, from the confirmation (or from the race where there was none)."""
+    against_baseline: Interval | None = None
+    measured: MeasuredTime | None = None
+    incumbent: MeasuredTime | None = None
+    baseline: MeasuredTime | None = None
+    predicted: PredictedTime | None = None
+    checked: Checked | None = None
+    code: MachineCode | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One value of the entry at the site, and how far it came."""
+
+    value: str
+    status: AttemptStatus
+    reason: str
+    code: MachineCode | None = None
+    measured: Mapping[str, MeasuredTime] = field(default_factory=dict)
+    """By workload."""
+    predicted: Mapping[str, PredictedTime] = field(default_factory=dict)
+    """By workload."""
+    diff: str = ""
+    """Against the incumbent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iteration:
+    """One entry at one site: what was tried, what came of it, and why it was kept or not."""
+
+    n: int
+    """0 is the untouched code."""
+    optimization: str
+    """Short text for the table; ``baseline`` at 0."""
+    correctness: Correctness
+    status: IterationStatus
+    reason: str
+    entry: str = ""
+    """Id of the playbook's entry, such as ``A``."""
+    site: str = ""
+    value: str = ""
+    latency_ms: float | None = None
+    """Measured: geometric mean over the workloads of the candidate's medians."""
+    interval_ms: tuple[float, float] | None = None
+    """95 %, of `latency_ms`."""
+    predicted_ms: float | None = None
+    """Geometric mean over the workloads of the predicted times."""
+    why_chosen: str = ""
+    diff: str = ""
+    """Unified, against the incumbent."""
+    commit: str | None = None
+    outcomes: tuple[WorkloadOutcome, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    comparison: str = ""
+    """What changed in Tile IR and in the machine code, in words."""
+    seconds: float = 0.0
+    risk: Risk = "lossless"
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """Of this iteration: clocks, temperature, A/A noise, and so on."""
+    ruled_out: tuple[str, ...] = ()
+    """What the search for a cause excluded, for a person who goes on from here."""
+
+    @property
+    def gain(self) -> float | None:
+        """Incumbent over candidate, geometric mean over the workloads; None where nothing was measured."""
+        ratios = [outcome.ratio.centre for outcome in self.outcomes if outcome.ratio is not None]
+        return math.exp(-math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+
+def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
+    """The changes that the branch holds: kept, and not taken back since."""
+    undone = {one.commit for one in iterations if one.status == "revert"}
+    return [one for one in iterations[1:] if one.status == "keep" and one.commit not in undone]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How one version stands on one workload: of the baseline, and of what the run ends with."""
+
+    workload: str
+    measured: MeasuredTime | None = None
+    predicted: PredictedTime | None = None
+    against_baseline: Interval | None = None
+    bound: Bound | None = None
+    flops: float | None = None
+    """FLOP of one launch, as counted in this version's Tile IR (or as declared)."""
+    bytes: float | None = None
+    """Bytes that one launch touches."""
+    code: MachineCode | None = None
+    mix: Mapping[str, int] = field(default_factory=dict)
+    """Instructions by class (`instruction_mix.py`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One run of the loop. The last four fields are None or empty until it has finished.
+
+    `Ledger.begin` fills ``run`` and ``started``, `Ledger.finish` the last four.
+    """
+
+    key: str
+    """What makes two runs the same; see `store.key_of`."""
+    task: str
+    kernel: str
+    where: str
+    """``FILE:TASK``, as the command takes it."""
+    machine: Machine
+    measured: bool
+    board: str
+    """Name of the GPU's board, measured or predicted for."""
+    bandwidth_gbs: float
+    """Peak DRAM bandwidth of the board; with `Bound.ridge` it gives both roofs."""
+    dtype: str
+    """Of the products; the roof of arithmetic is this dtype's."""
+    seed: int
+    baseline: tuple[Standing, ...]
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Of the decision: thresholds, confidence, patience."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the command."""
+    noise: Mapping[str, Interval] = field(default_factory=dict)
+    """By workload: the A/A ratio of this machine, the same code raced against itself."""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    branch: str | None = None
+    base_commit: str | None = None
+    reproduce: str = ""
+    """The command that makes this run again."""
+    confirm: str = ""
+    """Of a predicted run: the command that measures it on a GPU."""
+    run: str = ""
+    """Identifier; sorts by time."""
+    started: str = ""
+    """ISO 8601, UTC; so is `finished`."""
+    finished: str | None = None
+    stop_reason: str | None = None
+    final: tuple[Standing, ...] = ()
+    patch: str = ""
+    """Unified, from the baseline to what the run ends with."""
+
+    @property
+    def kind(self) -> str:
+        """The bound of the baseline: memory, balanced, compute or mixed; "" where none is known."""
+        kinds = {standing.bound.kind for standing in self.baseline if standing.bound is not None}
+        return MIXED if len(kinds) > 1 else next(iter(kinds), "")
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """One line about a run."""
+
+    run: str
+    task: str
+    kernel: str
+    arch: str
+    gpu: str | None
+    measured: bool
+    started: str
+    finished: str | None
+    stop_reason: str | None
+    iterations: int
+    """With the baseline."""
+    kept: int
+    """Without it."""
+
+
+@dataclass(frozen=True)
+class EntryHistory:
+    """What earlier runs say about one entry of the playbook."""
+
+    entry: str
+    tries: int
+    keeps: int
+    gain: float | None
+    """Geometric mean over the kept ones of incumbent over candidate; None where none was kept."""

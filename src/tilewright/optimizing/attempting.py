@@ -1,0 +1,233 @@
+"""From a proposal to what can be judged: apply each value, load, compile, screen.
+
+    proposal → texts of each value → versions on disk → compiled in parallel → read → variants
+
+A value whose code is the incumbent's, or an earlier value's, is no variant; nor is one that does not load, does
+not compile, cannot be launched, or is predicted to be far slower. Each leaves an `Attempt` that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.compile import Compiled, Unit, compile_each, launch_of
+from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
+from tilewright.hardware import Board, architecture, attainable_ctas
+from tilewright.languages import language_of
+from tilewright.ledger.records import Attempt, AttemptStatus
+from tilewright.optimizing import versions
+from tilewright.optimizing.choosing import Proposal
+from tilewright.optimizing.versions import Version
+from tilewright.playbook.base import NotApplicable
+from tilewright.predict import WARPGROUP, Work, predict
+from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
+from tilewright.task import Task
+
+HOPELESS = 4.0
+"""Predicted at more than this many times the incumbent's time: not judged. The predictor errs by up to 1.7 times on
+the recorded kernels (`screen.SLOWER`); between two forms of a kernel it may err more."""
+MOST_VARIANTS = 16
+"""Values of one site that are judged, the best predicted ones."""
+
+Identity = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A version of the kernel, compiled for every workload."""
+
+    value: Value
+    texts: Mapping[Path, str]
+    version: Version
+    task: Task
+    """Judged by the baseline's reference, launched by its own launch and configuration."""
+    codes: Mapping[str, MachineCode]
+    """By workload."""
+    grids: Mapping[str, tuple[int, ...]]
+    predicted: Mapping[str, PredictedTime]
+    compiled: tuple[Compiled, ...] = field(repr=False)
+
+    @property
+    def board(self) -> Board:
+        return self.compiled[0].unit.board
+
+    @property
+    def identity(self) -> Identity:
+        """Equal identity, equal behaviour: machine code and grid of each workload."""
+        return tuple((name, self.grids[name], code.code_hash) for name, code in self.codes.items())
+
+    @property
+    def predicted_us(self) -> float:
+        """Geometric mean over the workloads."""
+        return math.exp(sum(math.log(one.us) for one in self.predicted.values()) / len(self.predicted))
+
+    def attempt(self, status: AttemptStatus, reason: str, **more: Any) -> Attempt:
+        """What the ledger keeps of it."""
+        code = next(iter(self.codes.values()))
+        return Attempt(
+            value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted, **more
+        )
+
+    def remember(self) -> None:
+        """Puts the cubins where the launches will find them."""
+        built = [one.built for one in self.compiled if isinstance(one.built, Built)]
+        if built:
+            language_of(launch_of(self.task, self.compiled[0].unit)[0].kernel).remember(built)
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Makes versions of one task, below a folder of their own."""
+
+    baseline: Task
+    where: str
+    board: Board
+    workloads: tuple[Workload, ...]
+    folder: Path
+    jobs: int | None = None
+    seconds: float = 10.0
+    """Wall time of one compiler run."""
+
+    def built(
+        self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]
+    ) -> tuple[list[Variant], list[Attempt]]:
+        """Versions of (value, name, texts), compiled side by side; and those that fell on the way."""
+        loaded: list[tuple[Value, Mapping[Path, str], Version, Task]] = []
+        fallen: list[Attempt] = []
+        for value, name, texts in wanted:
+            version = versions.materialise(self.folder, name, texts)
+            try:
+                task = versions.judged(self.baseline, versions.load(version, self.where))
+                for workload in self.workloads:
+                    launch_of(task, Unit(workload, task.space.shipped, self.board))
+            except MachineError:
+                raise
+            except Exception as error:  # the version's own code
+                fallen.append(fell(value, "failed", f"does not load: {_said(error)}"))
+            else:
+                loaded.append((value, texts, version, task))
+        asked = [
+            (task, Unit(workload, task.space.shipped, self.board))
+            for _, _, _, task in loaded
+            for workload in self.workloads
+        ]
+        compiled = compile_each(asked, jobs=self.jobs, seconds=self.seconds)
+        variants = []
+        for place, one in enumerate(loaded):
+            own = compiled[place * len(self.workloads) : (place + 1) * len(self.workloads)]
+            made = self._variant(*one, tuple(own))
+            if isinstance(made, Attempt):
+                fallen.append(made)
+            else:
+                variants.append(made)
+        return variants, fallen
+
+    def certain(self, name: str, texts: Mapping[Path, str]) -> Variant:
+        """A version that has to compile: the untouched code, or what was kept before. Raises RequestError."""
+        variants, fallen = self.built([(name, name, texts)])
+        if not variants:
+            raise RequestError(f"task '{self.baseline.name}': {name}: {fallen[0].reason}")
+        return variants[0]
+
+    def _variant(
+        self,
+        value: Value,
+        texts: Mapping[Path, str],
+        version: Version,
+        task: Task,
+        compiled: tuple[Compiled, ...],
+    ) -> Variant | Attempt:
+        codes, grids, predicted = {}, {}, {}
+        for one in compiled:
+            workload = one.unit.workload
+            if isinstance(one.code, Failed):
+                return fell(value, "failed", f"{workload}: {one.code.stage}: {one.code.reason}")
+            grid = launch_of(task, one.unit)[0].grid
+            fits = attainable_ctas(
+                architecture(self.board.arch),
+                registers=one.code.registers,
+                threads=one.code.threads or WARPGROUP,
+                shared_bytes=one.code.shared_bytes,
+            )
+            if not fits.ctas:
+                return fell(value, "screened", f"{workload}: cannot be launched: {fits.why}")
+            work = Work(
+                self.baseline.work(workload.dims),
+                self.baseline.traffic(workload.dims),
+                self.baseline.compute_dtype,
+            )
+            codes[workload.name], grids[workload.name] = one.code, grid
+            predicted[workload.name] = predict(one.code, grid, work, self.board)
+        return Variant(value, texts, version, task, codes, grids, predicted, compiled)
+
+
+def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
+    """The variants worth judging, the best predicted first; and why the others are not."""
+    seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
+    kept: list[Variant] = []
+    fallen = []
+    for one in variants:
+        if one.identity in seen:
+            reason = f"same machine code and grid as {seen[one.identity]}"
+            fallen.append(one.attempt("duplicate", reason))
+            continue
+        seen[one.identity] = f"{one.value}'s"
+        times = one.predicted_us / incumbent.predicted_us
+        if times > HOPELESS:
+            reason = f"predicted {times:.1f}× the incumbent's time{_spilling(one)}"
+            fallen.append(one.attempt("screened", reason))
+        else:
+            kept.append(one)
+    kept.sort(key=lambda one: one.predicted_us)
+    for place, one in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
+        reason = f"predicted {place}. of {len(kept)}; the first {MOST_VARIANTS} are judged"
+        fallen.append(one.attempt("screened", reason))
+    return kept[:MOST_VARIANTS], fallen
+
+
+def applied(
+    proposal: Proposal, texts: Mapping[Path, str], label: str
+) -> tuple[list[tuple[Value, str, Mapping[Path, str]]], list[Attempt]]:
+    """The texts of each value, with a name for its folder; and the values that do not apply."""
+    wanted: list[tuple[Value, str, Mapping[Path, str]]] = []
+    fallen = []
+    try:
+        values = proposal.values()
+    except MachineError:
+        raise
+    except (
+        Exception
+    ) as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
+        return [], [fell("", "failed", f"cannot look for values: {_said(error)}")]
+    for place, value in enumerate(values):
+        try:
+            changed = proposal.apply(value)
+        except MachineError:
+            raise
+        except Exception as error:
+            fallen.append(fell(value, "failed", f"does not apply: {_said(error)}"))
+            continue
+        if changed == texts:
+            fallen.append(fell(value, "duplicate", "leaves the source as it is"))
+        else:
+            wanted.append((value, f"{label}-{place}", changed))
+    return wanted, fallen
+
+
+def fell(value: Value, status: AttemptStatus, reason: str) -> Attempt:
+    """A value that never became a variant."""
+    return Attempt(value=str(value), status=status, reason=reason)
+
+
+def _said(error: Exception) -> str:
+    """A reason that was given on purpose as it is, others with their type."""
+    return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
+
+
+def _spilling(one: Variant) -> str:
+    stores = max(code.local_stores for code in one.codes.values())
+    return f", with {stores} local stores" if stores else ""

@@ -1,0 +1,202 @@
+"""Which change to try next: class priority × expected effect × what the ledger of earlier runs says.
+
+A ranked list of proposals, each with its reason in words. What the machine code rules out (a change after which
+it is the same) is found by compiling, in `attempting.py`; such a proposal costs no iteration.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from tilewright.errors import in_one_line
+from tilewright.ledger.records import EntryHistory
+from tilewright.playbook.base import LAST, Entry, Facts, Risk, Site
+from tilewright.playbook.syntax import Source
+from tilewright.records import Value
+
+PLACE_WEIGHT = 0.85
+"""The weight of a class priority (K2) is this to the power of its place: the first counts 2.7 times the seventh."""
+NO_PLACE = 9
+"""The place of an entry that the list of its class does not name."""
+PRIOR_TRIES = 2.0
+"""The entry's own expectation counts like this many earlier tries."""
+AGAIN = 0.5
+"""Weight of a site that was reverted before another change was kept: it may do now what it did not do then. And of
+an entry for each of its sites that was reverted on this very code, so that one entry does not use up the patience."""
+NOTHING_MISSED: Mapping[str, int] = MappingProxyType({})
+MOST_TRIES = 2
+"""How often one site of one entry is tried."""
+
+Key = tuple[str, str]
+"""Entry, and site in words with its function: what stays the same while lines move."""
+
+
+@dataclass(frozen=True)
+class Tries:
+    """How often a site was tried, and how many changes had been kept the last time."""
+
+    times: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that could be tried: one entry at one site, or what somebody handed in; and why now."""
+
+    entry: str
+    """Id of the playbook's entry; ``L`` for what was handed in."""
+    name: str
+    """Short text for a table: ``tile load: gather of x``."""
+    place: str
+    """The site in words, told apart from others of the same words."""
+    risk: Risk
+    values: Callable[[], Sequence[Value]]
+    """What may be put there; asked when the proposal is taken, since it may have to compile to know."""
+    apply: Callable[[Value], Mapping[Path, str]]
+    """All editable texts after the change. Raises `NotApplicable`."""
+    score: float
+    why: str
+    line: int = 0
+
+    @property
+    def key(self) -> Key:
+        return (self.entry, self.place)
+
+
+def proposals(
+    texts: Mapping[Path, str],
+    facts: Facts,
+    entries: Sequence[Entry],
+    *,
+    history: Mapping[str, EntryHistory],
+    tried: Mapping[Key, Tries],
+    kept: int,
+    lossy: bool,
+    lowered: frozenset[str] = frozenset(),
+    missed: Mapping[str, int] = NOTHING_MISSED,
+) -> tuple[list[Proposal], list[str]]:
+    """Everything that could be tried on the incumbent's ``texts``, the most promising first; and which
+    entries could not look for sites, with their reasons.
+
+    history: by entry, how it fared in earlier runs on kernels of the same bound and architecture.
+    tried: what was tried in this run.
+    kept: how many changes were kept so far: a site is tried again only after another was.
+    lossy: whether entries that round differently by design may be proposed.
+    lowered: entries whose last success was small (P-22: 2 to 5 % is accepted with lower priority).
+    missed: by entry, how many of its sites were reverted since a change was kept. The others are less promising.
+    """
+    launched = _launched(facts)
+    found: list[Proposal] = []
+    unable: list[str] = []
+    for path, text in texts.items():
+        source = Source(path.name, text)
+        reachable = _reachable(source, launched)
+        for entry in entries:
+            if entry.about.risk == "lossy" and not lossy:
+                continue
+            try:
+                sites = entry.sites(source, facts)
+            except Exception as error:  # one entry that trips over a form of code does not end the loop
+                unable.append(
+                    f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}"
+                )
+                continue
+            named: Counter[str] = Counter()
+            for site in sites:
+                if site.kernel and reachable and site.kernel not in reachable:
+                    continue
+                place = f"{site.what}, {site.kernel}"
+                if len(texts) > 1:
+                    place += f" in {path.name}"
+                named[place] += 1
+                if named[place] > 1:
+                    place += f" #{named[place]}"
+                before = tried.get((entry.about.id, place), Tries(0, -1))
+                if before.times < MOST_TRIES and before.kept < kept:
+                    score, why = _scored(entry, site, facts, history, before.times, lowered, missed)
+                    found.append(_proposal(entry, site, place, path, source, texts, score, why))
+    found.sort(key=lambda one: (-one.score, one.entry, one.line, one.place))
+    return found, unable
+
+
+def _proposal(
+    entry: Entry, site: Site, place: str, path: Path, source: Source, texts: Mapping[Path, str], score: float,
+    why: str,
+) -> Proposal:  # fmt: skip
+    about = entry.about
+    return Proposal(
+        entry=about.id,
+        name=f"{about.name}: {site.what}",
+        place=place,
+        risk=about.risk,
+        values=site.search or (lambda: site.values),
+        apply=lambda value: {**texts, path: entry.apply(source, site, value)},
+        score=score,
+        why=f"line {site.line}; {why}",
+        line=site.line,
+    )
+
+
+def _scored(
+    entry: Entry,
+    site: Site,
+    facts: Facts,
+    history: Mapping[str, EntryHistory],
+    tries: int,
+    lowered: frozenset[str],
+    missed: Mapping[str, int],
+) -> tuple[float, str]:
+    about = entry.about
+    place = about.place(facts.kind)
+    weight = PLACE_WEIGHT ** ((place if place != LAST else NO_PLACE) - 1)
+    own = math.log(about.effect.expected)
+    before = history.get(about.id)
+    gain = own
+    if before is not None:
+        seen = before.keeps * math.log(before.gain) if before.gain else 0.0
+        gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
+    score = weight * gain * site.promise
+    said = [
+        f"place {place} of {facts.kind}-bound (K2)"
+        if place != LAST
+        else f"in no list for {facts.kind}-bound",
+        f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
+    ]
+    if before is not None:
+        said.append(f"kept {before.keeps} of {before.tries} times in earlier runs")
+    if site.promise != 1.0:
+        said.append(f"here × {site.promise:g}")
+    if site.why:
+        said.append(site.why)
+    if about.id in lowered:
+        score *= AGAIN
+        said.append("lower priority after a small gain (P-22)")
+    if misses := missed.get(about.id, 0):
+        score *= AGAIN**misses
+        said.append(f"{misses} other sites of it were reverted on this code")
+    if tries:
+        score *= AGAIN
+        said.append("tried before another change was kept")
+    return score, f"score {score:.3f}: {'; '.join(said)}"
+
+
+def _launched(facts: Facts) -> set[str]:
+    """The names of the kernel functions that the task launches."""
+    from tilewright.languages import language_of
+
+    kernels = [facts.launch(workload).kernel for workload in facts.workloads]
+    return {language_of(kernel).kernel_name(kernel) for kernel in kernels}
+
+
+def _reachable(source: Source, launched: set[str]) -> set[str]:
+    """Functions of the file that a launched kernel calls, and what belongs to no kernel: the rest is not run."""
+    kernels = launched & set(source.kernels)
+    if not kernels:
+        return set()
+    others = source.called_by(set(source.kernels) - kernels)
+    return (set(source.functions) - others) | source.called_by(kernels)

@@ -1,0 +1,46 @@
+"""The confirmation of one candidate: rounds on all workloads, a look, more rounds while the table P-22 is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.bench.rounds import Budget
+from tilewright.optimizing.decide import PATIENCE, ROUNDS, Decision, decide
+from tilewright.optimizing.version_racing import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, Fallen
+from tilewright.optimizing.versions import Version
+
+SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
+"""Of the looks: the first is short, because most changes are clear."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    decision: Decision
+    by_workload: Mapping[str, Confirmation]
+
+
+def confirm(
+    arena: Arena, workloads: Sequence[str], candidate: Version, incumbent: Version, baseline: Version,
+    seed: int, *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
+) -> Confirmed | Fallen:  # fmt: skip
+    """Decides on ``candidate`` against incumbent and baseline.
+
+    seed: of inputs that this run has not used (trust.md 24). policy, misses, patience: as `decide` takes them.
+    `Fallen` where a version was wrong or broke the process on the way.
+    """
+    found: dict[str, Confirmation] = {}
+    done = 0
+    for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):
+        budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
+        for name in workloads:
+            look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
+            if isinstance(look, Fallen):
+                return look
+            found[name] = found[name].plus(look) if name in found else look
+        paired = {name: one.paired for name, one in found.items()}
+        decision = decide(paired, policy=policy, misses=misses, patience=patience, last=rounds == ROUNDS[-1])
+        if decision.decided:
+            break
+        done = rounds
+    return Confirmed(decision, found)

@@ -1,0 +1,62 @@
+"""The gate that every change goes through: verified, judged on time, against incumbent and baseline.
+
+`measured_gate.py` asks a GPU, `predicted_gate.py` the interpreter and the model. Both take the variants of one
+iteration and say which went furthest and whether it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilewright.bench.stats import Interval
+from tilewright.ledger.records import Attempt, Correctness, Standing, WorkloadOutcome
+from tilewright.optimizing.attempting import Variant
+
+CORRECTNESS: Mapping[str, Correctness] = {
+    "correct": "PASS", "incorrect": "FAIL", "unverified": "unverified",
+}  # fmt: skip
+"""The verdict of a check → the word of the ledger (P-18)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What became of an iteration's variants."""
+
+    best: Variant
+    """The one that went furthest; kept or not."""
+    correctness: Correctness
+    keep: bool
+    crashed: bool = False
+    """Nothing was judged: every variant crashed or hung."""
+    reason: str
+    outcomes: tuple[WorkloadOutcome, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    latency_ms: float | None = None
+    interval_ms: tuple[float, float] | None = None
+    predicted_ms: float | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Gate(Protocol):
+    """Where versions are judged. ``measured`` tells whether a clock is involved."""
+
+    measured: bool
+
+    @property
+    def noise(self) -> Mapping[str, Interval]:
+        """By workload: how far two copies of the baseline differ on this machine; empty where nothing is measured."""
+        ...
+
+    def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
+        """How the untouched code stands on each workload; the reason where it is not correct."""
+        ...
+
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
+        """Which of them went furthest, the best predicted first, and whether it takes the incumbent's place."""
+        ...
+
+    def final(self, variant: Variant) -> tuple[Standing, ...]:
+        """How the last incumbent stands."""
+        ...

@@ -1,0 +1,174 @@
+"""Entry L: a change from outside the playbook, by a person or a model. It goes through the same gate.
+
+    optimize(…, proposers=[one])        one.propose(seen) → Change | None, asked before every iteration
+    tilewright optimize FILE --change faster.patch --change rewritten.py
+
+A change says why it is made, which the commit and the ledger keep (P-25).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tilewright.errors import RequestError, TaskError
+from tilewright.ledger.records import Iteration
+from tilewright.optimizing.choosing import Proposal
+from tilewright.optimizing.git import Git, GitError
+from tilewright.optimizing.versions import read_source
+from tilewright.playbook.base import Facts, NotApplicable, Risk
+
+ENTRY = "L"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is handed in: the editable files' whole texts after it."""
+
+    name: str
+    rationale: str
+    texts: Mapping[Path, str]
+    """Those that change; by the path of the user's file."""
+    risk: Risk = "lossless"
+    unusable: str = ""
+    """Why it cannot be made on the incumbent, where that is so."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a proposer may look at."""
+
+    texts: Mapping[Path, str]
+    """The incumbent's."""
+    facts: Facts
+    iterations: tuple[Iteration, ...]
+
+
+class Proposer(Protocol):
+    def propose(self, seen: Seen) -> Change | None:
+        """The next change to try on the incumbent; None when there is none."""
+        ...
+
+
+def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
+    """Before anything runs: every file is there, and changes nothing but editable files. Raises RequestError."""
+    for file in files:
+        if not file.is_file():
+            raise RequestError(f"--change {file}: no such file")
+        text = read_source(file)
+        if _is_patch(text):
+            _places(file, text, editable)
+        else:
+            _replaced(file, editable)
+
+
+class FromFiles:
+    """Changes from files, one after the other: patches, or whole files that replace one of the same name."""
+
+    def __init__(self, files: Sequence[Path], before: Sequence[Iteration] = ()) -> None:
+        """``before``: the iterations of an interrupted run; what was handed in there is not tried again."""
+        done = Counter(one.site for one in before if one.entry == ENTRY)
+        self._left = []
+        for file in files:
+            if done[file.name]:
+                done[file.name] -= 1
+            else:
+                self._left.append(file)
+
+    def propose(self, seen: Seen) -> Change | None:
+        if not self._left:
+            return None
+        file = self._left.pop(0)
+        text = read_source(file)
+        rationale = f"handed in as {file.name}"
+        if not _is_patch(text):
+            return Change(file.name, rationale, {_replaced(file, seen.texts): text})
+        try:
+            return Change(file.name, rationale, _patched(file, text, seen.texts))
+        except NotApplicable as error:
+            return Change(file.name, rationale, {}, unusable=str(error))
+
+
+def proposal_of(change: Change, texts: Mapping[Path, str]) -> Proposal:
+    """The change as something that the loop can try."""
+
+    def apply(value: object) -> Mapping[Path, str]:
+        if change.unusable:
+            raise NotApplicable(change.unusable)
+        if outside := [path for path in change.texts if path not in texts]:
+            raise NotApplicable(f"it changes {outside[0]}, which is not editable; {_names(texts)}")
+        return {**texts, **change.texts}
+
+    return Proposal(
+        entry=ENTRY, name=f"handed in: {change.name}", place=change.name, risk=change.risk,
+        values=lambda: (change.name,), apply=apply, score=float("inf"), why=change.rationale,
+    )  # fmt: skip
+
+
+def _is_patch(text: str) -> bool:
+    return any(line.startswith(("diff --git ", "--- ", "Index: ")) for line in text.splitlines())
+
+
+def _replaced(file: Path, editable: Collection[Path]) -> Path:
+    """The editable file in whose place a whole file is handed in."""
+    named = [path for path in editable if path.name == file.name] or (
+        list(editable) if len(editable) == 1 else []
+    )
+    if len(named) != 1:
+        raise RequestError(f"--change {file}: no editable file has that name; {_names(editable)}")
+    return named[0]
+
+
+def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
+    """The names in a patch → the editable files. It may name them with any leading folders."""
+    with _repository() as git:
+        try:
+            told = git("apply", "--numstat", "-z", "-", stdin=patch)
+        except GitError as error:
+            raise RequestError(f"--change {file} is not a patch that git understands: {error}") from error
+    names = [line.split("\t")[-1] for line in told.split("\0") if line]
+    return {name: _editable(file, name, editable) for name in names}
+
+
+def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+    """The patch on the incumbent's texts. Raises NotApplicable."""
+    places = _places(file, patch, texts)
+    with _repository() as git:
+        for name, path in places.items():
+            (git.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (git.folder / name).write_bytes(texts[path].encode())
+        try:
+            git("apply", "--whitespace=nowarn", "-", stdin=patch)
+            return {path: read_source(git.folder / name) for name, path in places.items()}
+        except (GitError, TaskError) as error:
+            raise NotApplicable(f"the patch does not fit the incumbent: {error}") from error
+
+
+@contextmanager
+def _repository() -> Iterator[Git]:
+    """An empty one that is gone afterwards: git applies patches below the folder of a repository."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
+        git = Git(Path(folder))
+        git("init", "--quiet")
+        git("config", "core.autocrlf", "false")
+        yield git
+
+
+def _editable(file: Path, name: str, editable: Collection[Path]) -> Path:
+    """The editable file that a patch means by ``name``: the one whose path ends with it, or has its file name."""
+    parts = Path(name).parts
+    fitting = [path for path in editable if path.parts[-len(parts) :] == parts] or [
+        path for path in editable if path.name == parts[-1]
+    ]
+    if len(fitting) != 1:
+        raise RequestError(f"--change {file} changes {name}, which is not editable; {_names(editable)}")
+    return fitting[0]
+
+
+def _names(editable: Iterable[Path]) -> str:
+    return f"editable: {', '.join(str(path) for path in editable)}"

@@ -1,0 +1,50 @@
+"""Whether a version computes the right thing on small shapes: the interpreter's word, for both gates.
+
+A version that is right on the workloads' own shapes may still be wrong on the ragged ones that the kernel
+promises (trust.md 6). So what is about to be kept is checked here too where a GPU verified it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.hardware import Board
+from tilewright.optimizing.attempting import Variant
+from tilewright.records import Checked, Workload
+from tilewright.task import Task
+from tilewright.verdicts import checked_of
+from tilewright.verification.checking import check
+from tilewright.verification.interpreted import InterpreterEngine
+from tilewright.verification.trusted import Trusted
+
+
+class Interpreting:
+    """Checks versions of one task, with one process for its trusted implementation."""
+
+    def __init__(self, baseline: Task, board: Board, workloads: Sequence[Workload], seed: int) -> None:
+        self.board, self.workloads, self.seed = board, tuple(workloads), seed
+        self._trusted = Trusted(baseline)
+
+    def verdict(self, variant: Variant, seconds: float) -> Checked:
+        """Of the variant's shipped configuration, on reduced shapes of every workload."""
+        return self._checked(variant, seconds, quick=True)
+
+    def incorrect(self, variant: Variant, seconds: float) -> str | None:
+        """On hostile shapes, data and memory, all that `tilewright check` tries: what is wrong, or None."""
+        checked = self._checked(variant, seconds, quick=False)
+        return checked.reason if checked.verdict == "incorrect" else None
+
+    def _checked(self, variant: Variant, seconds: float, quick: bool) -> Checked:
+        engine = InterpreterEngine(variant.task, self.board)
+        try:
+            return checked_of(
+                check(
+                    variant.task, engine, workloads=self.workloads, seed=self.seed, trusted=self._trusted,
+                    quick=quick, seconds=seconds,
+                )
+            )  # fmt: skip
+        finally:
+            engine.close()
+
+    def close(self) -> None:
+        self._trusted.close()

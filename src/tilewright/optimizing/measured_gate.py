@@ -1,0 +1,262 @@
+"""The gate with a GPU: verified on the device and by the interpreter, raced, confirmed on fresh inputs, decided.
+
+    verify each variant → race them with the incumbent → the best of them → interpreter → confirm → decide
+
+The race only chooses: what it says of the chosen one is flattered by having been chosen (X-14). The decision rests
+on the confirmation alone, which pairs it with incumbent and baseline on inputs that nobody has seen.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from tilewright.bench.rounds import Budget
+from tilewright.bench.stats import Interval, ratio_interval
+from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
+from tilewright.measuring import measured_of
+from tilewright.optimizing.attempting import Variant
+from tilewright.optimizing.confirming import SECONDS, Confirmed, confirm
+from tilewright.optimizing.decide import ROUNDS
+from tilewright.optimizing.gate import CORRECTNESS, Judged
+from tilewright.optimizing.interpreting import Interpreting
+from tilewright.optimizing.standing import mean_interval_ms, mean_ms, standing
+from tilewright.optimizing.version_racing import FEWEST_ROUNDS, Arena, Confirmation, Fallen, Race
+from tilewright.records import Bound, Checked, MeasuredTime, Workload
+
+CHECK_SECONDS = 20.0
+"""For the interpreter's check of one variant."""
+WORTH_CONFIRMING = 0.998
+"""Of the incumbent's time in the race: what is not even this much faster there has nothing to confirm."""
+LOSS = 1.02
+"""P-12: a variant that is this much slower on some workload in the race is no candidate while another is."""
+
+
+class MeasuredGate:
+    """Implements `gate.Gate`."""
+
+    measured = True
+
+    def __init__(
+        self, arena: Arena, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound],
+        seed: int,
+    ) -> None:  # fmt: skip
+        self.arena, self.interpreting, self.bounds = arena, interpreting, bounds
+        self.workloads = tuple(workloads)
+        self.noise: dict[str, Interval] = {}
+        self._fresh = random.Random(seed)
+        self._baseline: Variant | None = None
+        self._blind = False
+        """The interpreter cannot judge even the untouched code: then the GPU's word has to do. So it has where the
+        interpreter found some cases right, and ran out of time before the others."""
+
+    def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
+        """The untouched code: verified on both engines, and timed against a second copy of itself."""
+        self._baseline = variant
+        variant.remember()
+        checked = self.interpreting.verdict(variant, CHECK_SECONDS)
+        if checked.verdict == "incorrect":
+            return checked.reason
+        self._blind = checked.verdict == "unverified"
+        times: dict[str, MeasuredTime] = {}
+        for workload in self.workloads:
+            on_gpu = self.arena.verify(variant.version, workload.name)
+            if isinstance(on_gpu, Fallen) or on_gpu.verdict != "correct":
+                return f"workload {workload}: {on_gpu.reason}"
+            seen = self._paired(workload, variant, variant)
+            if isinstance(seen, Fallen):
+                return f"workload {workload}: {seen.reason}"
+            self.noise[workload.name] = seen.paired.noise.ratio
+            times[workload.name] = measured_of(seen.incumbent_us)
+        return tuple(standing(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
+
+    def final(self, variant: Variant) -> tuple[Standing, ...]:
+        """The last incumbent, paired with the baseline on fresh inputs once more."""
+        assert self._baseline is not None, "the baseline is judged first"
+        found = []
+        for workload in self.workloads:
+            seen = self._paired(workload, variant, self._baseline)
+            bound = self.bounds[workload.name]
+            if isinstance(seen, Fallen):
+                found.append(standing(variant, workload, bound))
+                continue
+            ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
+            found.append(standing(variant, workload, bound, measured_of(seen.candidate_us), ratio))
+        return tuple(found)
+
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
+        """Verified, raced, confirmed, decided."""
+        attempts: list[Attempt] = []
+        correct = self._verified(variants, attempts)
+        if not correct:
+            return _fell(variants[0], attempts, "no value gave a correct result")
+        races = {one.name: self._race(one, correct, incumbent) for one in self.workloads}
+        ranked = _ranked(correct, races)
+        attempts += [_raced(one, races, ranked) for one in correct]
+        while ranked:
+            best, ratio = ranked.pop(0)
+            if ratio > WORTH_CONFIRMING:
+                return self._no_gain(best, races, ratio, attempts)
+            checked = self.interpreting.verdict(best, CHECK_SECONDS)
+            if checked.verdict != "incorrect":
+                return self._confirm(best, incumbent, checked, attempts)
+            attempts = [one for one in attempts if one.value != str(best.value)]
+            attempts.append(best.attempt("wrong", checked.reason))
+        return _fell(variants[0], attempts, "no variant was left to confirm")
+
+    # Verify and race ------------------------------------------------------------------------------
+
+    def _verified(self, variants: Sequence[Variant], attempts: list[Attempt]) -> list[Variant]:
+        correct = []
+        for one in variants:
+            one.remember()
+            for workload in self.workloads:
+                checked = self.arena.verify(one.version, workload.name)
+                if isinstance(checked, Fallen) and checked.checked is None:
+                    attempts.append(one.attempt("crashed", f"{workload}: {checked.reason}"))
+                    break
+                if isinstance(checked, Fallen) or checked.verdict != "correct":
+                    attempts.append(one.attempt("wrong", f"{workload}: {checked.reason}"))
+                    break
+            else:
+                correct.append(one)
+        return correct
+
+    def _race(self, workload: Workload, variants: Sequence[Variant], incumbent: Variant) -> Race:
+        return self.arena.race(workload.name, [incumbent.version, *(one.version for one in variants)])
+
+    # Confirm and decide ---------------------------------------------------------------------------
+
+    def _confirm(
+        self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]
+    ) -> Judged:
+        """Against incumbent and baseline, on inputs of its own."""
+        assert self._baseline is not None, "the baseline is judged first"
+        seen = confirm(
+            self.arena, [one.name for one in self.workloads], best.version, incumbent.version,
+            self._baseline.version, self._fresh.getrandbits(31),
+        )  # fmt: skip
+        if isinstance(seen, Fallen):
+            attempts = [one for one in attempts if one.value != str(best.value)]
+            attempts.append(best.attempt("wrong" if seen.checked else "crashed", seen.reason))
+            return _fell(best, attempts, seen.reason)
+        return self._decided(best, seen, checked, attempts)
+
+    def _decided(
+        self, best: Variant, confirmed: Confirmed, checked: Checked, attempts: list[Attempt]
+    ) -> Judged:
+        decided, seen, outcomes = confirmed.decision, confirmed.by_workload, []
+        for name, one in seen.items():
+            verdict = decided.by_workload[name]
+            outcomes.append(
+                WorkloadOutcome(
+                    workload=name, verdict=f"{verdict.verdict}: {verdict.why}", ratio=verdict.ratio,
+                    against_baseline=verdict.against_baseline, measured=measured_of(one.candidate_us),
+                    incumbent=measured_of(one.incumbent_us), baseline=measured_of(one.baseline_us),
+                    checked=one.checked, code=best.codes[name],
+                )
+            )  # fmt: skip
+        times = [one.measured for one in outcomes if one.measured is not None]
+        sound = checked.verdict == "correct" or bool(checked.cases) or self._blind
+        keep, reason = decided.keep and sound, decided.reason
+        if decided.keep and not sound:
+            reason = f"faster, but not verified on other shapes: {checked.reason}"
+        return Judged(
+            best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep,
+            reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
+            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
+            environment={
+                "noise": {name: one.paired.noise.to_json() for name, one in seen.items()},
+                "monitors": {name: list(one.monitors) for name, one in seen.items()},
+                "other_shapes": checked.reason,
+            },
+        )  # fmt: skip
+
+    def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> Confirmation | Fallen:
+        """One look of a version against the baseline, on the run's own inputs."""
+        budget = Budget(ROUNDS[0], SECONDS[0], FEWEST_ROUNDS)
+        return self.arena.confirm(
+            workload.name, variant.version, baseline.version, baseline.version, self.arena.seed, budget
+        )
+
+    # What is not confirmed ------------------------------------------------------------------------
+
+    def _no_gain(
+        self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt]
+    ) -> Judged:
+        outcomes, times = [], []
+        for workload in self.workloads:
+            raced = {one.version.name: one for one in races[workload.name].raced}
+            mine, standing_ = raced[best.version.name].measured, races[workload.name].raced[0].measured
+            if mine is None or standing_ is None:
+                continue
+            times.append(mine)
+            outcomes.append(
+                WorkloadOutcome(
+                    workload=workload.name, verdict=f"{mine.us / standing_.us:.3f} × the incumbent's time in the race",
+                    ratio=_ratio(mine, standing_), measured=mine, incumbent=standing_,
+                    checked=_checked(self.arena.verify(best.version, workload.name)),
+                    code=best.codes[workload.name],
+                )
+            )  # fmt: skip
+        return Judged(
+            best=best, correctness="PASS", keep=False,
+            reason=f"no gain in the race: the best of {len(attempts)} is {ratio:.3f} × the incumbent's time",
+            outcomes=tuple(outcomes), attempts=tuple(attempts),
+            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
+        )  # fmt: skip
+
+
+def _fell(best: Variant, attempts: list[Attempt], reason: str) -> Judged:
+    wrong = [one for one in attempts if one.status in ("wrong", "crashed")]
+    said = f"{reason}: {wrong[-1].reason}" if wrong and wrong[-1].reason not in reason else reason
+    crashed = bool(wrong) and all(one.status == "crashed" for one in wrong)
+    return Judged(
+        best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts)
+    )
+
+
+def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tuple[Variant, float]]:
+    """Those that went through every race, with their time over the incumbent's (geometric mean), the best first;
+    what loses on some workload comes after what does not."""
+    found = []
+    for one in variants:
+        ratios = [ratio for race in races.values() if (ratio := _over_incumbent(one, race)) is not None]
+        if len(ratios) == len(races):
+            mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+            found.append((max(ratios) > LOSS, mean, one))
+    found.sort(key=lambda entry: entry[:2])
+    return [(one, mean) for _, mean, one in found]
+
+
+def _over_incumbent(one: Variant, race: Race) -> float | None:
+    raced = {other.version.name: other.measured for other in race.raced}
+    mine, incumbent = raced.get(one.version.name), race.raced[0].measured if race.raced else None
+    return mine.us / incumbent.us if mine is not None and incumbent is not None else None
+
+
+def _raced(one: Variant, races: Mapping[str, Race], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
+    measured = {
+        name: other.measured
+        for name, race in races.items()
+        for other in race.raced
+        if other.version.name == one.version.name and other.measured is not None
+    }
+    for other, ratio in ranked:
+        if other is one:
+            return one.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)
+    reasons = [
+        fell.reason for race in races.values() for fell in race.fallen if fell.version == one.version.name
+    ]
+    return one.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
+
+
+def _ratio(mine: MeasuredTime, incumbent: MeasuredTime) -> Interval:
+    """Of two medians of a race; without pairs, so as wide as both intervals."""
+    low, high = mine.interval_us[0] / incumbent.interval_us[1], mine.interval_us[1] / incumbent.interval_us[0]
+    return Interval(low, mine.us / incumbent.us, high, 0.95, len(mine.samples_us))
+
+
+def _checked(verdict: Checked | Fallen) -> Checked | None:
+    return verdict if isinstance(verdict, Checked) else verdict.checked

@@ -1,0 +1,59 @@
+"""How a version stands on a workload: work, time, machine code and the mix of its instructions, for the ledger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from tilewright.bench.stats import Interval
+from tilewright.counted import count
+from tilewright.instruction_mix import instruction_mix
+from tilewright.ledger.records import Standing
+from tilewright.machine_code import MachineCodeError, opcodes
+from tilewright.optimizing.attempting import Variant
+from tilewright.records import Bound, Built, MeasuredTime, Workload
+
+
+def standing(
+    variant: Variant,
+    workload: Workload,
+    bound: Bound,
+    measured: MeasuredTime | None = None,
+    against_baseline: Interval | None = None,
+) -> Standing:
+    """Measured where there is a ``measured``; otherwise predicted."""
+    work = count(variant.task, workload, variant.board)
+    return Standing(
+        workload=workload.name,
+        measured=measured,
+        predicted=variant.predicted[workload.name] if measured is None else None,
+        against_baseline=against_baseline,
+        bound=bound,
+        flops=work.flops,
+        bytes=work.bytes,
+        code=variant.codes[workload.name],
+        mix=_mix(variant, workload),
+    )
+
+
+def mean_ms(times_us: Iterable[float]) -> float | None:
+    """Geometric mean over workloads, in ms; None of nothing."""
+    logs = [math.log(us) for us in times_us]
+    return math.exp(math.fsum(logs) / len(logs)) / 1e3 if logs else None
+
+
+def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
+    """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
+    low = mean_ms(max(one.interval_us[0], 1e-9) for one in measured)
+    high = mean_ms(one.interval_us[1] for one in measured)
+    return (low, high) if low is not None and high is not None and math.isfinite(high) else None
+
+
+def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
+    for one in variant.compiled:
+        if one.unit.workload.name == workload.name and isinstance(one.built, Built):
+            try:
+                return instruction_mix(opcodes([one.built.cubin])[0])
+            except MachineCodeError:
+                return {}
+    return {}

@@ -1,0 +1,213 @@
+"""The evidence of a run, as one value: what `markdown.py` and `page.py` show.
+
+Collected from the ledger's records alone, so a report of an old run is the report of that run, on any machine.
+Of a run that has not finished, what stands is the last change that was kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.bench.stats import Interval
+from tilewright.codec import to_json
+from tilewright.ledger.records import (
+    Iteration,
+    IterationStatus,
+    RunRecord,
+    Standing,
+    WorkloadOutcome,
+    still_kept,
+)
+
+US_PER_MS = 1e3
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """Old time over new time: above 1 is faster. Bounds are None where no interval is known."""
+
+    centre: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One iteration in the chart of latencies, measured or predicted as the run is."""
+
+    n: int
+    optimization: str
+    entry: str
+    status: IterationStatus
+    ms: float | None
+    """None where there is no time: it crashed, or it is wrong."""
+    interval_ms: tuple[float, float] | None
+    incumbent_ms: float | None
+    """Of the code that stands after it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One workload before and after the run."""
+
+    before: Standing
+    after: Standing
+    speedup: Speedup | None
+
+    @property
+    def workload(self) -> str:
+        return self.before.workload
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run and what follows from its records."""
+
+    run: RunRecord
+    iterations: tuple[Iteration, ...]
+    points: tuple[Point, ...]
+    workloads: tuple[Compared, ...]
+    patch: str
+
+    @property
+    def tried(self) -> tuple[Iteration, ...]:
+        """Without the baseline."""
+        return tuple(one for one in self.iterations if one.n > 0)
+
+    @property
+    def kept(self) -> tuple[Iteration, ...]:
+        """Without the baseline."""
+        return tuple(still_kept(self.iterations))
+
+    @property
+    def before_ms(self) -> float | None:
+        """Geometric mean over the workloads, as is `after_ms`."""
+        return _mean_ms(one.before for one in self.workloads)
+
+    @property
+    def after_ms(self) -> float | None:
+        return _mean_ms(one.after for one in self.workloads)
+
+    @property
+    def speedup(self) -> float | None:
+        """Geometric mean over the workloads; None where one of them has none."""
+        return _geometric_mean([one.speedup.centre if one.speedup else None for one in self.workloads])
+
+    @property
+    def ruled_out(self) -> tuple[str, ...]:
+        """What the run excluded, each once, for whoever goes on from here."""
+        return tuple(dict.fromkeys(text for one in self.iterations for text in one.ruled_out))
+
+
+def collect(run: RunRecord, iterations: Iterable[Iteration]) -> Report:
+    """The report of a run, from what `Ledger.run` and `Ledger.iterations` return."""
+    found = tuple(iterations)
+    return Report(
+        run=run,
+        iterations=found,
+        points=tuple(_points(found, run.measured)),
+        workloads=tuple(_compared(run, found)),
+        patch=run.patch or "".join(one.diff for one in still_kept(found)),
+    )
+
+
+def time_us(standing: Standing) -> float | None:
+    """Its time, measured or else predicted: a run has only one of them."""
+    time = standing.measured or standing.predicted
+    return None if time is None else time.us
+
+
+def share_of_light(standing: Standing) -> float | None:
+    """How much of the speed of light it reaches, 1 being all of it."""
+    us = time_us(standing)
+    return standing.bound.speed_of_light_us / us if standing.bound and us else None
+
+
+def speedup_of(ratio: Interval | None) -> Speedup | None:
+    """The speed-up behind a ratio new / old; without bounds where too few samples bound it."""
+    if ratio is None or ratio.centre <= 0:
+        return None
+    if not ratio.decided or ratio.low <= 0:
+        return Speedup(1 / ratio.centre)
+    return Speedup(1 / ratio.centre, 1 / ratio.high, 1 / ratio.low)
+
+
+def settings(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """A mapping as lines of name and text; what is nested is named with dots."""
+    return tuple(_flat("", to_json(values)))
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _flat(f"{prefix}.{name}" if prefix else name, inner)
+    elif isinstance(value, list):
+        yield prefix, ", ".join(map(str, value)) or "none"
+    elif prefix:
+        yield prefix, "none" if value is None or value == {} else str(value)
+
+
+def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
+    incumbent: float | None = None
+    for one in iterations:
+        ms = one.latency_ms if measured else one.predicted_ms
+        timed = ms is not None and math.isfinite(ms) and ms > 0 and one.status != "crash"
+        if one.status == "keep" and timed:
+            incumbent = ms
+        yield Point(
+            n=one.n,
+            optimization=one.optimization,
+            entry=one.entry,
+            status=one.status,
+            ms=ms if timed else None,
+            interval_ms=one.interval_ms if timed and measured else None,
+            incumbent_ms=incumbent,
+        )
+
+
+def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[Compared]:
+    final = {standing.workload: standing for standing in run.final}
+    kept = next(reversed(still_kept(iterations)), None)
+    outcomes = {outcome.workload: outcome for outcome in kept.outcomes} if kept and not final else {}
+    for before in run.baseline:
+        after = final.get(before.workload, before)
+        if before.workload in outcomes:
+            after = _standing(outcomes[before.workload], before)
+        yield Compared(before, after, _speedup(before, after))
+
+
+def _standing(outcome: WorkloadOutcome, before: Standing) -> Standing:
+    """As the last kept change left it; the work is taken to be the baseline's."""
+    return Standing(
+        workload=outcome.workload,
+        measured=outcome.measured,
+        predicted=outcome.predicted,
+        against_baseline=outcome.against_baseline,
+        bound=before.bound,
+        flops=before.flops,
+        bytes=before.bytes,
+        code=outcome.code,
+    )
+
+
+def _speedup(before: Standing, after: Standing) -> Speedup | None:
+    paired = speedup_of(after.against_baseline)
+    if paired is not None:
+        return paired
+    old, new = time_us(before), time_us(after)
+    return Speedup(old / new) if old and new else None
+
+
+def _mean_ms(standings: Iterable[Standing]) -> float | None:
+    mean_us = _geometric_mean([time_us(standing) for standing in standings])
+    return None if mean_us is None else mean_us / US_PER_MS
+
+
+def _geometric_mean(values: list[float | None]) -> float | None:
+    positive = [value for value in values if value is not None and value > 0]
+    if not positive or len(positive) < len(values):
+        return None
+    return math.exp(math.fsum(map(math.log, positive)) / len(positive))

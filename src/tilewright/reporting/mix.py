@@ -1,0 +1,107 @@
+"""The chart of a report that shows instructions by class, before and after, as SVG bars on one scale.
+
+Workloads with the same machine code share their bars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.instruction_mix import CLASSES
+from tilewright.reporting.charts import LEFT, NARROW, RIGHT, drawing
+from tilewright.reporting.collected import Report
+from tilewright.reporting.svg import Markup, Scale, joined, tag
+
+MIX_COLOURS = 8
+"""Classes with a colour of their own, the last for all others; the style sheet has as many."""
+OTHERS = "everything else"
+BAR, GAP = 20, 5
+MOST_LETTERS = 60
+"""Of a line above the bars."""
+ORDER = (*(name for name, _ in CLASSES), "other")
+
+
+class _Mix(dict[str, int]):
+    """Counts that can be a key."""
+
+    def __init__(self, counts: Mapping[str, int]):
+        super().__init__(counts)
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
+def mix(report: Report) -> Markup | None:
+    """None where the instructions of one side are not known."""
+    groups = mixes(report)
+    classes = mix_classes(report)
+    if not groups:
+        return None
+    longest = max(sum(counts.values()) for pair in groups for counts in pair)
+    x = Scale(0, longest, LEFT, NARROW - RIGHT - 44)
+    bars: list[Markup] = []
+    top = 6.0
+    for (before, after), workloads in groups.items():
+        bars.append(tag("text", _named(workloads, report), class_="axis", x=LEFT, y=top + 12))
+        for name, counts in (("before", before), ("after", after)):
+            top += BAR + GAP if name == "after" else BAR
+            bars.append(_bar(name, counts, classes, x, top))
+        top += BAR + 3 * GAP
+    return drawing("instructions by class, before and after", (NARROW, top), bars)
+
+
+def mixes(report: Report) -> dict[tuple[_Mix, _Mix], list[int]]:
+    """Mix before and after → the workloads that have it, by their place in the report."""
+    groups: dict[tuple[_Mix, _Mix], list[int]] = {}
+    for n, one in enumerate(report.workloads):
+        if one.before.mix and one.after.mix:
+            groups.setdefault((_Mix(one.before.mix), _Mix(one.after.mix)), []).append(n)
+    return groups
+
+
+def in_order(*mixes: Mapping[str, int]) -> list[str]:
+    """The classes of the mixes, in the order of `CLASSES`."""
+    found = dict.fromkeys(name for mix in mixes for name in mix)
+    return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+def mix_classes(report: Report) -> list[str]:
+    """The classes that have a colour of their own, in the order of `CLASSES`; `OTHERS` where some have none."""
+    most: dict[str, int] = {}
+    for pair in mixes(report):
+        for counts in pair:
+            for name, count in counts.items():
+                most[name] = max(most.get(name, 0), count)
+    known = in_order(most)
+    if len(known) <= MIX_COLOURS:
+        return known
+    largest = set(sorted(known, key=lambda name: -most[name])[: MIX_COLOURS - 1])
+    return [name for name in known if name in largest] + [OTHERS]
+
+
+def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Scale, top: float) -> Markup:
+    total = sum(counts.values())
+    shown = {one: counts.get(one, 0) for one in classes if one != OTHERS}
+    if OTHERS in classes:
+        shown[OTHERS] = total - sum(shown.values())
+    pieces, done = [], 0
+    for colour, (one, count) in enumerate(shown.items()):
+        if count:
+            said = tag("title", f"{name}: {count} {one} of {total} instructions")
+            width = x(done + count) - x(done)
+            pieces.append(tag("rect", said, class_=f"mix{colour}", x=x(done), y=top, width=width, height=BAR))
+            done += count
+    middle = top + BAR / 2 + 4
+    return joined(
+        tag("text", name, class_="tick", x=LEFT - 8, y=middle, text_anchor="end"),
+        pieces,
+        tag("text", f"{total:,}", class_="tick", x=x(total) + 6, y=middle),
+    )
+
+
+def _named(workloads: Sequence[int], report: Report) -> str:
+    """Their names, or where these are too long their numbers in the table of workloads."""
+    names = ", ".join(report.workloads[n].workload for n in workloads)
+    if len(names) <= MOST_LETTERS:
+        return names
+    return f"workload {', '.join(str(n + 1) for n in workloads)}"

@@ -1,0 +1,160 @@
+"""The words and numbers of a report, the same in Markdown and on the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ledger.records import Iteration, Standing
+from tilewright.reporting.collected import Report, Speedup, share_of_light
+
+NOTHING = "–"
+LARGE, SMALL = 1000.0, 1.0
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; whole above 1000."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    if abs(value) >= LARGE:
+        return f"{value:,.0f}"
+    digits = 3 - (math.floor(math.log10(abs(value))) if value else 0)
+    return f"{value:.{min(max(digits, 0), 6)}f}"
+
+
+def between(interval: tuple[float, float] | None) -> str:
+    """An interval in words; too few samples have none."""
+    if interval is None or not all(map(math.isfinite, interval)):
+        return NOTHING
+    return f"{number(interval[0])} to {number(interval[1])}"
+
+
+def faster(speedup: Speedup | float | None) -> str:
+    """``1.53× (1.50 to 1.56)``, without the bounds where none are known."""
+    if speedup is None:
+        return NOTHING
+    if isinstance(speedup, float):
+        return f"{speedup:.2f}×"
+    bounds = (
+        "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f} to {speedup.high:.2f})"
+    )
+    return f"{speedup.centre:.2f}×{bounds}"
+
+
+def light(standing: Standing) -> str:
+    """Share of the speed of light."""
+    share = share_of_light(standing)
+    return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
+def interval_us(standing: Standing) -> str:
+    """The 95 % interval of a measured time."""
+    return between(standing.measured.interval_us) if standing.measured else NOTHING
+
+
+def place(iteration: Iteration) -> str:
+    """Where the change is, and what it puts there."""
+    said = iteration.optimization
+    parts = (part for part in (iteration.site, iteration.value) if part and part not in said)
+    return " = ".join(parts)
+
+
+def environment(report: Report) -> dict[str, Any]:
+    """Everything that a reader needs to judge the numbers, or to make them again."""
+    run, machine = report.run, report.run.machine
+    return {
+        "gpu": machine.gpu or f"none; predicted for {run.board}",
+        "arch": machine.arch,
+        "driver": machine.driver,
+        "host": machine.host,
+        **machine.versions,
+        **run.environment,
+        **{f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()},
+        "branch": run.branch,
+        "base commit": run.base_commit,
+        "seed": run.seed,
+        "policy": run.policy,
+        "options": run.options,
+    }
+
+
+class Words:
+    """Sentences about one report. Where nothing was measured, each number of time is called predicted."""
+
+    def __init__(self, report: Report):
+        self.report = report
+        self.predicted = not report.run.measured
+        self.p = "predicted " if self.predicted else ""
+        """Before the name of a number."""
+
+    @property
+    def title(self) -> str:
+        run = self.report.run
+        where = run.machine.gpu or run.board
+        return f"{run.kernel} {'for' if self.predicted else 'on'} {where} ({run.machine.arch})"
+
+    @property
+    def subtitle(self) -> str:
+        run = self.report.run
+        times = "predicted times, nothing was measured" if self.predicted else "measured"
+        end = "finished" if run.finished else "not finished"
+        return (
+            f"run {run.run} of {run.where}, started {run.started[:19].replace('T', ' ')} UTC, {end}; {times}"
+        )
+
+    @property
+    def outcome(self) -> str:
+        """The result in one sentence."""
+        report = self.report
+        if not report.tried:
+            return "No change has been tried yet."
+        tried = _counted(len(report.tried), "iteration")
+        if not report.kept:
+            return f"Nothing was kept in {tried}: the code is as it was."
+        over = (
+            "the workload"
+            if len(report.workloads) == 1
+            else f"{len(report.workloads)} workloads, geometric mean"
+        )
+        times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
+        return (
+            f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the untouched "
+            f"code ({over}: {self.p}{times}); {len(report.kept)} of {tried} kept."
+        )
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know beside the result."""
+        report, run = self.report, self.report.run
+        lossy = [one for one in report.kept if one.risk == "lossy"]
+        if lossy:
+            named = ", ".join(f"{one.n} ({one.optimization})" for one in lossy)
+            yield f"Lossy, though within the task's tolerance: iteration {named}."
+        unverified = [str(one.n) for one in report.kept if one.correctness != "PASS"]
+        if unverified:
+            yield f"Kept without being verified: iteration {', '.join(unverified)}."
+        yield (
+            f"Stopped: {run.stop_reason}."
+            if run.stop_reason
+            else "Not finished: the same command resumes it."
+        )
+        if self.predicted:
+            yield "No time here comes out of a clock. Confirm on a GPU before you rely on it."
+
+    @property
+    def command_name(self) -> str:
+        return "Confirm on a GPU" if self.predicted else "Reproduce"
+
+    @property
+    def command(self) -> str:
+        run = self.report.run
+        again = run.reproduce or f"tilewright optimize {run.where} --seed {run.seed}"
+        return run.confirm or again if self.predicted else again
+
+    def time(self, iteration: Iteration) -> float | None:
+        """Of one iteration, milliseconds."""
+        return iteration.predicted_ms if self.predicted else iteration.latency_ms
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,327 @@
+"""What the tests of the loop share: a small kernel in a repository of its own, made-up entries, a scripted gate."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from tests.made_runs import MACHINE
+
+from tilewright.bench.protocol import noise_of
+from tilewright.bench.stats import Interval
+from tilewright.counted import bound_of
+from tilewright.errors import MachineError, TaskError, TilewrightError
+from tilewright.hardware import default_board
+from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
+from tilewright.loading import load_task, where_is
+from tilewright.measuring import measured_of
+from tilewright.optimizing import versions
+from tilewright.optimizing.attempting import Builder, Variant, fell
+from tilewright.optimizing.decide import AA_CONFIDENCE, Paired, decide
+from tilewright.optimizing.gate import Judged
+from tilewright.optimizing.handed_in import Proposer
+from tilewright.optimizing.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.optimizing.standing import mean_interval_ms, mean_ms
+from tilewright.optimizing.workspace import Workspace
+from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
+from tilewright.playbook.syntax import Source
+from tilewright.records import Value
+from tilewright.task import Task
+
+H200 = default_board("sm_90")
+DATE = datetime.date(2026, 11, 21)
+DATED = "2026-11-21"
+
+SCALE = '''\
+"""y = 2 x, in blocks of TILE."""
+
+import cuda.tile as ct
+
+import tilewright as tw
+
+
+@ct.kernel
+def scale(x, y, TILE: ct.Constant[int]):
+    i = ct.bid(0)
+    ct.store(y, (i,), ct.load(x, (i,), (TILE,)) * 2)
+
+
+def launch(x, y, N, config):
+    return tw.Launch(scale, (-(-N // config.TILE),), (x, y, config.TILE))
+
+
+task = tw.Task(
+    name="scale",
+    launch=launch,
+    tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+    reference=lambda x: 2 * x,
+    flops=lambda N: N,
+    space=tw.Space(constants={"TILE": (256,)}, shipped={"TILE": 256}),
+    workloads={"small": {"N": 4096}},
+)
+'''
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Git as a user runs it."""
+    who = ("-c", "user.name=User", "-c", "user.email=user@example.org", "-c", "commit.gpgSign=false")
+    done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def repository(folder: Path, text: str = SCALE, name: str = "ops.py") -> Path:
+    """The task file, committed in a new repository."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_bytes(text.encode())
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--", name)
+    git(folder, "commit", "--quiet", "--message=first")
+    return file
+
+
+# Entries --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lines:
+    """An entry that writes a comment at the end of the file, once for each value and place."""
+
+    id: str = "T"
+    places: tuple[str, ...] = ("the end",)
+    values: tuple[Value, ...] = (1,)
+    expected: float = 1.1
+    priority: int = 1
+    risk: Risk = "lossless"
+    kernel: str = ""
+    promise: float = 1.0
+
+    @property
+    def about(self) -> About:
+        effect = Effect(self.expected, self.expected, "made up", DATED)
+        priority = dict.fromkeys(("memory", "balanced", "compute"), self.priority)
+        return About(
+            self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk
+        )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        line = source.text.count("\n")
+        return [Site(self.kernel, line, 0, place, self.values, self.promise) for place in self.places]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        return f"{source.text}# {self.id} {site.what} {value}\n"
+
+
+@dataclass(frozen=True)
+class Tripping(Lines):
+    """One that breaks down: while it looks for sites, or while it applies."""
+
+    at: Literal["sites", "apply", "refuses"] = "sites"
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        if self.at == "sites":
+            raise KeyError("a form of code that nobody thought of")
+        return super().sites(source, facts)
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        if self.at == "refuses":
+            raise NotApplicable("the loop has no bounds")
+        raise IndexError("a form of code that nobody thought of")
+
+
+# A builder without a compiler, and a gate without a GPU -------------------------------------------------
+
+
+@cache
+def compiled(text: str = SCALE) -> Variant:
+    """The untouched code, really compiled; once in a process."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "ops.py"
+        file.write_text(text)
+        task = load_task(str(file))
+        return Builder(
+            task, where_is(task), H200, task.selected(None), Path(folder) / "versions", seconds=60
+        ).certain("baseline", {file: text})
+
+
+@dataclass(frozen=True)
+class Pretending(Builder):
+    """Loads as a `Builder` does, and pretends that each text compiles to code of its own."""
+
+    pattern: Variant = field(default_factory=compiled)
+
+    def built(
+        self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]
+    ) -> tuple[list[Variant], list[Attempt]]:
+        variants, fallen = [], []
+        for value, name, texts in wanted:
+            version = versions.materialise(self.folder, name, texts)
+            try:
+                task = versions.judged(self.baseline, versions.load(version, self.where))
+            except TaskError as error:
+                fallen.append(fell(value, "failed", f"does not load: {error}"))
+                continue
+            digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
+            codes = {name: replace(code, code_hash=digest) for name, code in self.pattern.codes.items()}
+            variants.append(
+                replace(self.pattern, value=value, texts=texts, version=version, task=task, codes=codes)
+            )
+        return variants, fallen
+
+
+Told: TypeAlias = float | Literal["wrong", "crash", "refused", "hang", "no machine"]
+"""What the gate says of an iteration: a ratio of times, or what goes wrong."""
+
+
+@dataclass
+class Scripted:
+    """Implements `gate.Gate`: the samples that a script makes up, decided on by `decide.decide`."""
+
+    script: Iterator[Told]
+    measured: bool = True
+    noise: Mapping[str, Interval] = field(default_factory=dict)
+    asked: list[list[str]] = field(default_factory=list)
+    us: float = 100.0
+    """The incumbent's time."""
+    baseline_us: float = 100.0
+    seed: int = 1
+
+    def _samples(self, us: float) -> tuple[float, ...]:
+        self.seed += 1
+        rng = np.random.default_rng(self.seed)
+        return tuple(float(one) for one in us * rng.normal(1.0, 0.002, 400))
+
+    def baseline(self, variant: Variant) -> tuple[Standing, ...]:
+        return self.final(variant)
+
+    def final(self, variant: Variant) -> tuple[Standing, ...]:
+        return tuple(
+            Standing(workload=name, measured=measured_of(self._samples(self.us)), code=code)
+            for name, code in variant.codes.items()
+        )
+
+    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
+        self.asked.append([str(one.value) for one in variants])
+        best, told = variants[0], next(self.script)
+        if told == "hang":
+            time.sleep(30)
+        if told == "refused":
+            raise TilewrightError("the worker process said something strange")
+        if told == "no machine":
+            raise MachineError("the GPU fell off the bus")
+        if isinstance(told, str):
+            crashed = told == "crash"
+            status, reason = (
+                ("crashed", "an illegal address") if crashed else ("wrong", "y[3] is 7, expected 6")
+            )
+            attempt = best.attempt(status, reason)  # type: ignore[arg-type]
+            return Judged(
+                best=best, correctness="FAIL", keep=False, crashed=crashed, reason=reason, attempts=(attempt,)
+            )
+        ours, theirs = self._samples(self.us * told), self._samples(self.us)
+        noise = noise_of(theirs, self._samples(self.us), confidence=AA_CONFIDENCE)
+        decided = decide(
+            {name: Paired(ours, theirs, self._samples(self.baseline_us), noise) for name in best.codes}
+        )
+        outcomes = tuple(
+            WorkloadOutcome(
+                workload=name, verdict=one.why, ratio=one.ratio, against_baseline=one.against_baseline,
+                measured=measured_of(ours), incumbent=measured_of(theirs), code=best.codes[name],
+            )
+            for name, one in decided.by_workload.items()
+        )  # fmt: skip
+        if decided.keep:
+            self.us *= told
+        times = [measured_of(ours)]
+        return Judged(
+            best=best, correctness="PASS", keep=decided.keep, reason=decided.reason, outcomes=outcomes,
+            attempts=tuple(one.attempt("raced", "in the race") for one in variants),
+            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
+        )  # fmt: skip
+
+
+# The loop -------------------------------------------------------------------------------------------
+
+LIMITS = Limits("default", 25, 10.0, 6, lossy=False)
+
+
+@dataclass
+class Stage:
+    """One loop, and all that it works with."""
+
+    loop: Loop
+    ledger: Ledger
+    workspace: Workspace
+    gate: Scripted
+    file: Path
+
+    @property
+    def rows(self) -> tuple[Iteration, ...]:
+        """What the ledger holds, read anew."""
+        return self.ledger.iterations(self.loop.setup.run.run)
+
+    @property
+    def statuses(self) -> list[str]:
+        return [one.status for one in self.rows[1:]]
+
+    def run(self) -> str:
+        return self.loop.run()
+
+
+@contextmanager
+def staged(
+    file: Path,
+    home: Path,
+    script: Sequence[Told] = (),
+    entries: Sequence[Entry] = (),
+    *,
+    limits: Limits = LIMITS,
+    history: Mapping[str, EntryHistory] | None = None,
+    proposers: Sequence[Proposer] = (),
+    run: str = "",
+) -> Iterator[Stage]:
+    """A loop on ``file``: a new run, or with ``run`` that one again."""
+    task = load_task(str(file))
+    workloads = task.selected(None)
+    with Ledger(home / "ledger.db") as ledger:
+        name = run or ledger.new_name()
+        builder = Pretending(task, where_is(task), H200, workloads, ledger.folder(name) / "versions")
+        gate = Scripted(iter(script))
+        with Workspace.open(task, name, home, DATE) as workspace:
+            incumbent = builder.certain("start", workspace.texts())
+            standings = gate.baseline(incumbent)
+            if run:
+                record, iterations = ledger.run(run), list(ledger.iterations(run))
+            else:
+                record, iterations = ledger.begin(_record(task, name, standings)), []
+            bounds = {one.name: bound_of(task, one, H200) for one in workloads}
+            loop = Loop(
+                Setup(
+                    record, ledger, workspace, builder, gate, tuple(entries), tuple(proposers),
+                    history or {}, bounds, limits, lambda *told: None,
+                ),
+                incumbent,
+                iterations,
+            )  # fmt: skip
+            if not iterations:
+                loop.append(baseline_iteration(standings))
+            yield Stage(loop, ledger, workspace, gate, file)
+
+
+def _record(task: Task, name: str, standings: tuple[Standing, ...]) -> RunRecord:
+    return RunRecord(
+        run=name, key="k", task=task.name, kernel="scale", where=where_is(task),
+        machine=MACHINE, measured=True, board=H200.name,
+        bandwidth_gbs=H200.bandwidth_gbs, dtype="float32", seed=1, baseline=standings,
+    )  # fmt: skip
