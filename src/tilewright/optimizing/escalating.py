@@ -101,7 +101,9 @@ def escalation(tried: Sequence[Tried], cases: Sequence[Case], sms: int) -> Escal
     else:
         cause, why = (
             "unknown",
-            "no change was tried" if case.code is not None else "its machine code is not known",
+            ("every change that was tried helped" if tried else "no change was tried")
+            if case.code is not None
+            else "its machine code is not known",
         )
     return Escalation(case.workload, cause, f"{distance}: {why}", (*ruled_out, *failed), LOOK[cause])
 

@@ -240,7 +240,10 @@ def _finished(asked: _Asked, loop: Loop, reasons: list[str]) -> Optimized:
 
 
 def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
-    """What a person should look at, where the loop ends far from the bound and the cause does not show (P-22)."""
+    """What a person should look at, where the loop ends far from the bound and the cause does not show (P-22). Of
+    predicted times nothing follows: how far they are from the bound is the model's affair."""
+    if not loop.setup.gate.measured:
+        return ""
     variant, board = loop.incumbent, loop.setup.board
     cases = [
         Case(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
