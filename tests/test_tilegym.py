@@ -189,7 +189,7 @@ def test_workloads_for_which_the_search_took_different_things_are_tasks_of_their
     }
     monkeypatch.setattr(as_launched, "_record", lambda: record)
     found = {where.rpartition(":")[2]: names for where, names in workloads_of("fmha").items()}
-    assert found == {"fmha": ("causal",), "fmha_full": ("full",), "fmha_grouped": ("grouped", "short")}
+    assert found == {"fmha": ("causal",), "fmha_full": ("full",), "fmha_short": ("short",)}
 
 
 def test_the_record_of_what_the_searches_took_fits_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
