@@ -146,7 +146,7 @@ def test_options_out_of_range_are_refused(run: Run, file: Path) -> None:
 def test_untouched_code_that_is_wrong_is_one_line(run: Run, tmp_path: Path) -> None:
     file = repository(tmp_path / "user", SCALE.replace("(TILE,)) * 2", "(TILE,)) * 3"))
     ran = run("optimize", str(file), "--arch", "sm_90", "--seed", "1")
-    assert ran.code == 2 and "the untouched code of task 'scale' is not correct" in ran.error
+    assert ran.code == 1 and "the untouched code of task 'scale' is not correct" in ran.error
 
 
 def test_the_worker_that_was_started_early_ends_with_a_wrong_choice(

@@ -4,7 +4,8 @@
     ├── RequestError            the request is wrong (exit code 2)
     │   ├── TaskError           a task file that cannot be used
     │   ├── SpaceError          a space or a configuration that cannot be used
-    │   └── UnknownChoice       a name that is not among the choices
+    │   ├── UnknownChoice       a name that is not among the choices
+    │   └── Incorrect           the untouched kernel is wrong: the answer is no (exit code 1)
     └── MachineError            this machine cannot do it (exit code 3)
         ├── CompilerMissing     tileiras or nvdisasm is not installed
         ├── NoGpu               a GPU is needed and there is none
@@ -40,6 +41,10 @@ class UnknownChoice(RequestError):
     def __init__(self, kind: str, given: object, known: Iterable[object]):
         choices = ", ".join(str(choice) for choice in known) or "none"
         super().__init__(f"unknown {kind} '{given}'; known: {choices}")
+
+
+class Incorrect(RequestError):
+    exit_code = 1
 
 
 class MachineError(TilewrightError):

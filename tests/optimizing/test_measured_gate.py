@@ -96,7 +96,7 @@ def gate_on(arena: Arena, interpreter: Interpreter | None = None) -> MeasuredGat
     made = compiled()
     workloads = made.task.selected(None)
     bounds = {one.name: bound_of(made.task, one, default_board("sm_90")) for one in workloads}
-    gate = MeasuredGate(arena, interpreter or Interpreter(), workloads, bounds, seed=1)  # type: ignore[arg-type]
+    gate = MeasuredGate(arena, interpreter or Interpreter(), workloads, bounds, fresh="1")  # type: ignore[arg-type]
     assert not isinstance(gate.baseline(variant("baseline")), str)
     return gate
 

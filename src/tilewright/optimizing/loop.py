@@ -95,9 +95,9 @@ class Loop:
     ruled_out: list[str] = field(default_factory=list)
     """Since the last iteration: what needed none."""
     misses: int = 0
+    """Iterations in a row that kept nothing."""
     missed: Counter[str] = field(default_factory=Counter)
     """By entry, its reverted sites since a change was kept."""
-    """Iterations in a row that kept nothing."""
     _stop: str | None = None
     """Why the loop ends after the last iteration, by P-22."""
     _kept: int = 0

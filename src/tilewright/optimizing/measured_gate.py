@@ -40,12 +40,13 @@ class MeasuredGate:
 
     def __init__(
         self, arena: Arena, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound],
-        seed: int,
+        fresh: str,
     ) -> None:  # fmt: skip
+        """``fresh``: what the seeds of the confirmations are drawn from."""
         self.arena, self.interpreting, self.bounds = arena, interpreting, bounds
         self.workloads = tuple(workloads)
         self.noise: dict[str, Interval] = {}
-        self._fresh = random.Random(seed)
+        self._fresh = random.Random(fresh)
         self._baseline: Variant | None = None
         self._blind = False
         """The interpreter cannot judge even the untouched code: then the GPU's word has to do. So it has where the

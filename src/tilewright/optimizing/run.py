@@ -21,7 +21,7 @@ from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.compile import BUDGET_SECONDS
 from tilewright.counted import bound_of
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 from tilewright.loading import editable_files, load_task, where_is
@@ -176,10 +176,11 @@ def _run(
     baseline = builder.certain("baseline", asked.texts)
     bounds = {one.name: bound_of(task, one, target.board) for one in asked.workloads}
     interpreting = stack.enter_context(closing(Interpreting(task, target.board, asked.workloads, seed)))
-    gate = _gate(stack, asked, baseline, bounds, interpreting, seed)
+    done = len(interrupted[1]) if interrupted else 0
+    gate = _gate(stack, asked, baseline, bounds, interpreting, seed, done)
     standings = gate.baseline(baseline)
     if isinstance(standings, str):
-        raise RequestError(f"the untouched code of task '{task.name}' is not correct: {standings}")
+        raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {standings}")
     workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
     if interrupted:
         record, iterations = interrupted[0], list(interrupted[1])
@@ -265,8 +266,9 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
 
 def _gate(
     stack: ExitStack, asked: _Asked, baseline: Variant, bounds: Mapping[str, Bound],
-    interpreting: Interpreting, seed: int,
+    interpreting: Interpreting, seed: int, done: int,
 ) -> Gate:  # fmt: skip
+    """``done``: iterations of an interrupted run, whose fresh inputs are not to come again."""
     if not asked.target.measured:
         return PredictedGate(interpreting, asked.workloads, bounds)
     from tilewright.optimizing.measured_gate import MeasuredGate
@@ -283,7 +285,7 @@ def _gate(
             asked.session,
         )
     )
-    return MeasuredGate(arena, interpreting, asked.workloads, bounds, seed)
+    return MeasuredGate(arena, interpreting, asked.workloads, bounds, f"{seed}, after {done}")
 
 
 def _record(
