@@ -107,6 +107,16 @@ def test_only_what_is_served() -> None:
     assert all(task.promises(one) for one in found)
 
 
+def test_where_nothing_within_the_limit_is_served_it_is_a_small_one_that_is() -> None:
+    """Not the workload itself, which may be a thousand times the work."""
+    task = product(lambda M, N: M % 128 == 0 and N >= 128)
+    dims, tiles = moduli(task)
+    dims |= {"M": 4096, "N": 4096}
+    found = shapes.reduced(task, dims, tiles, Limit(flop=1.0, elements=1))
+    assert task.promises(found)
+    assert max(found["M"], found["N"]) <= 256
+
+
 def test_edges_lie_about_the_tile() -> None:
     task = product()
     dims, tiles = moduli(task)

@@ -99,7 +99,7 @@ def reduced(
 
     A dimension keeps its remainder by each of its `moduli`, or by the smaller of them where that is too
     much work. One along which the outputs are independent, and which has no tile of its own, may shrink
-    to 2 or 1. Where the task serves nothing smaller, the dimensions stay as they are.
+    to 2 or 1. Where the task serves nothing that small, the last on the way there that it serves.
     """
     limit = limit or Limit()
     choices = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
@@ -108,13 +108,18 @@ def reduced(
     def now() -> dict[str, Value]:
         return {**dims, **{name: sizes[chosen[name]] for name, sizes in choices.items()}}
 
-    while not (limit.allows(task, now()) and task.promises(now())):
+    served = dict(dims)
+    while True:
+        here = now()
+        if task.promises(here):
+            served = here
+            if limit.allows(task, here):
+                return served
         left = [name for name, sizes in choices.items() if chosen[name] + 1 < len(sizes)]
         if not left:
-            break
+            return served
         following = {name: choices[name][chosen[name] + 1] for name in left}
-        chosen[max(left, key=partial(_readiness, tiles, now(), following))] += 1
-    return now() if task.promises(now()) else dict(dims)
+        chosen[max(left, key=partial(_readiness, tiles, here, following))] += 1
 
 
 def _readiness(
