@@ -132,11 +132,12 @@ class Arena:
 
     def prepare(self, workload: str, seed: int | None = None) -> None:
         """Inputs and references on the worker, which keeps those of several workloads. ``seed``: one that
-        will not come back; without one that of the run.
+        will not come back, whose inputs are not kept long; or the run's, as without one.
 
         Raises TaskError for what is wrong with the task, MachineError where the worker cannot.
         """
-        passing, seed = seed is not None, self.seed if seed is None else seed
+        seed = self.seed if seed is None else seed
+        passing = seed != self.seed
         request = {"do": "prepare", "workload": workload, "seed": seed, "passing": passing}
         answer: Message | Lost = Lost("")
         for _ in range(2):  # a process that died since the last request is noticed by this one
@@ -194,7 +195,7 @@ class Arena:
     def confirm(
         self, workload: str, candidate: Version, incumbent: Version, baseline: Version, seed: int, budget: Budget
     ) -> Confirmation | Fallen:  # fmt: skip
-        """Paired samples of one look, on inputs of ``seed``, which no earlier request may have used.
+        """Paired samples of one look, on inputs of ``seed``: what decides needs one that no earlier request used.
 
         A hang in the rounds is blamed on the candidate: incumbent and baseline went through rounds before.
         """
