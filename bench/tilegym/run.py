@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import queue
 import subprocess
@@ -27,6 +26,8 @@ sys.path.append(str(Path(__file__).parent.parent))
 from as_launched import RECORD
 from common import made_here
 from operations import EAGER, HERE, OPERATIONS, workloads_of
+
+from tilewright.bench.stats import geometric_mean
 
 RECORDED = HERE.parent / "recorded"
 HOURS = 1.0
@@ -75,10 +76,6 @@ def rows(operation: str, result: dict[str, Any], shipped: dict[str, Any]) -> lis
             "torch_us": torch_us, "over_torch": torch_us / after_us if torch_us and measured else None,
         })  # fmt: skip
     return found
-
-
-def geometric_mean(values: Sequence[float]) -> float | None:
-    return math.exp(math.fsum(map(math.log, values)) / len(values)) if values else None
 
 
 def summary(all_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -17,18 +17,21 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright import __version__, cli_check, cli_compare, cli_optimize, cli_report, terminal
 from tilewright.cli_shared import (
     DEFAULT_BUDGET,
+    L2,
     Arch,
     Archs,
     AsJson,
     Budget,
     Config,
+    Fresh,
+    How,
     Interrupted,
     Jobs,
     OneWorkload,
@@ -70,11 +73,8 @@ DEFAULT_TIE_BAND = 0.01
 
 Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
-L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
-How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
 TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 StorePath = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")
 ]

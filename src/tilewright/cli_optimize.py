@@ -11,9 +11,12 @@ import typer
 from tilewright import terminal
 from tilewright.cli_shared import (
     DEFAULT_BUDGET,
+    L2,
     Arch,
     AsJson,
     Budget,
+    Fresh,
+    How,
     Jobs,
     Where,
     Workloads,
@@ -51,10 +54,7 @@ Only = Annotated[
     list[str] | None,
     typer.Option("--only", metavar="ID", help="Only these entries of the playbook.  [default: all]"),
 ]
-L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
-How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [default: drawn]")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 
 
 def optimize(

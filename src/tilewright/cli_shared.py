@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,9 @@ Arch = Annotated[
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
 ]
+L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
+How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 Workloads = Annotated[
     list[str] | None,
     typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),

@@ -12,9 +12,10 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -132,15 +133,33 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
         )
 
 
+def utc_now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def text_of(moment: datetime) -> str:
+    """ISO 8601, as it sorts."""
+    return moment.isoformat(timespec="microseconds")
+
+
 class DatabaseFile:
     """The file at ``path``, as a context manager or with `close`. Nothing is opened before the first use.
 
     It belongs to one thread of one process; another process opens its own.
     """
 
-    def __init__(self, path: Path, schema: Schema):
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        clock: Callable[[], datetime],
+        token: Callable[[int], str],
+    ):
+        """``clock`` and ``token``: what the names and moments of runs are made of."""
         self.path = path.absolute()
         self._schema = schema
+        self._clock = clock
+        self._token = token
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self: Opened) -> Opened:
@@ -156,6 +175,10 @@ class DatabaseFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _named(self, now: datetime) -> str:
+        """The name of a run; names sort by time."""
+        return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

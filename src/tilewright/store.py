@@ -25,12 +25,12 @@ import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tilewright.codec import to_json
-from tilewright.database import DatabaseFile, as_text, dump, home, insert, maybe, parse
+from tilewright.database import DatabaseFile, as_text, dump, home, insert, maybe, parse, text_of, utc_now
 from tilewright.errors import UnknownChoice
 from tilewright.records import (
     Bound,
@@ -76,10 +76,6 @@ def key_of(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 class Store(DatabaseFile):
     """The results at ``path`` (default: `default_path`), as a context manager or with `close`.
 
@@ -90,25 +86,23 @@ class Store(DatabaseFile):
         self,
         path: Path | None = None,
         *,
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = utc_now,
         token: Callable[[int], str] = secrets.token_hex,
     ):
-        super().__init__(Path(path or default_path()), RESULTS)
-        self._clock = clock
-        self._token = token
+        super().__init__(Path(path or default_path()), RESULTS, clock, token)
 
     # Writing
 
     def begin(self, task: str, key: str, machine: Machine, measured: bool) -> str:
         """Start a run and return its identifier, which sorts by time. ``key``: see `key_of`."""
         now = self._clock()
-        run = f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
+        run = self._named(now)
         row: dict[str, Value] = {
             "id": run,
             "task": task,
             "key": key,
             "measured": bool(measured),
-            "started": _text_of(now),
+            "started": text_of(now),
         }
         with self._writing() as connection:
             insert(connection, "runs", row | _machine_row(machine) | {"seconds": "{}"})
@@ -130,7 +124,7 @@ class Store(DatabaseFile):
 
     def finish(self, run: str, seconds: Mapping[str, float]) -> None:
         """Mark the run as complete, with the wall seconds of each stage."""
-        row = (_text_of(self._clock()), dump(seconds), run)
+        row = (text_of(self._clock()), dump(seconds), run)
         with self._writing() as connection:
             _require(connection, run)
             connection.execute("UPDATE runs SET finished = ?, seconds = ? WHERE id = ?", row)
@@ -298,7 +292,3 @@ def _summary(row: sqlite3.Row, workloads: list[str]) -> RunSummary:
         gpu=row["gpu"],
         workloads=tuple(workloads),
     )
-
-
-def _text_of(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds")

@@ -20,7 +20,7 @@ support is answered by (0, inf) and never by a narrower guess.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -157,6 +157,12 @@ def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
     makes the sum smaller (C. E. Bonferroni 1936).
     """
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    """Of positive numbers; None of none at all."""
+    logs = [math.log(value) for value in values]
+    return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
 def fastest(times: Array) -> int:

@@ -16,18 +16,18 @@ The file is ``ledger.db``, beside the results of `store.py`; what belongs to a r
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.database import DatabaseFile, Unusable, home, insert, make_private
+from tilewright.bench.stats import geometric_mean
+from tilewright.database import DatabaseFile, Unusable, home, insert, make_private, text_of, utc_now
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.ledger import rows as rows
+from tilewright.ledger import rows
 from tilewright.ledger.records import EntryHistory, Iteration, RunOverview, RunRecord, Standing
 from tilewright.ledger.tables import LEDGER
 
@@ -42,10 +42,6 @@ def default_path() -> Path:
     return home() / "ledger.db"
 
 
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
-
-
 class Ledger(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
 
@@ -56,12 +52,10 @@ class Ledger(DatabaseFile):
         self,
         path: Path | None = None,
         *,
-        clock: Callable[[], datetime] = _now,
+        clock: Callable[[], datetime] = utc_now,
         token: Callable[[int], str] = secrets.token_hex,
     ):
-        super().__init__(Path(path or default_path()), LEDGER)
-        self._clock = clock
-        self._token = token
+        super().__init__(Path(path or default_path()), LEDGER, clock, token)
 
     def folder(self, run: str) -> Path:
         """Where the views of a run lie; whoever writes the first makes it, with `database.make_private`."""
@@ -74,13 +68,12 @@ class Ledger(DatabaseFile):
 
     def new_name(self) -> str:
         """A name for a run that has not begun; names sort by time."""
-        now = self._clock()
-        return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
+        return self._named(self._clock())
 
     def begin(self, record: RunRecord) -> RunRecord:
         """Start a run; the record comes back with its ``started``, and with a ``run`` where it had none."""
         name = record.run or self.new_name()
-        begun = replace(record, run=name, started=_text_of(self._clock()))
+        begun = replace(record, run=name, started=text_of(self._clock()))
         with self._writing() as connection:
             insert(connection, "runs", rows.of_run(begun))
             insert(connection, "run_events", {"run": name, "event": "started", "at": begun.started})
@@ -88,7 +81,7 @@ class Ledger(DatabaseFile):
 
     def append(self, run: str, iteration: Iteration) -> None:
         """Record one iteration with all that belongs to it, or nothing of it."""
-        at = _text_of(self._clock())
+        at = text_of(self._clock())
         row, attempts, samples = rows.of_iteration(run, iteration)
         with self._writing() as connection:
             _require_open(connection, run)
@@ -104,7 +97,7 @@ class Ledger(DatabaseFile):
 
         patch: unified, from the baseline to what the run ends with.
         """
-        at = _text_of(self._clock())
+        at = text_of(self._clock())
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:
             _require_open(connection, run)
@@ -123,7 +116,7 @@ class Ledger(DatabaseFile):
             found = rows.run(row, None), tuple(_iterations(connection, row["id"]))
         with self._writing() as connection:
             _require_open(connection, row["id"])
-            at = _text_of(self._clock())
+            at = text_of(self._clock())
             insert(connection, "run_events", {"run": row["id"], "event": "resumed", "at": at})
         return found
 
@@ -245,9 +238,4 @@ def _ratio(before: float | None, after: float | None) -> float | None:
 
 def _history(entry: str, tries: list[sqlite3.Row], gains: list[float]) -> EntryHistory:
     keeps = sum(row["status"] == "keep" for row in tries)
-    gain = math.exp(math.fsum(map(math.log, gains)) / len(gains)) if gains else None
-    return EntryHistory(entry, len(tries), keeps, gain)
-
-
-def _text_of(moment: datetime) -> str:
-    return moment.isoformat(timespec="microseconds")
+    return EntryHistory(entry, len(tries), keeps, geometric_mean(gains))

@@ -10,12 +10,11 @@ below 1 is faster. Times are microseconds (``us``) or milliseconds (``ms``), as 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tilewright.bench.stats import Interval
+from tilewright.bench.stats import Interval, geometric_mean
 from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
@@ -103,7 +102,8 @@ class Iteration:
     def gain(self) -> float | None:
         """Incumbent over candidate, geometric mean over the workloads; None where nothing was measured."""
         ratios = [outcome.ratio.centre for outcome in self.outcomes if outcome.ratio is not None]
-        return math.exp(-math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        mean = geometric_mean(ratios)
+        return None if mean is None else 1 / mean
 
 
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:

@@ -8,12 +8,12 @@ not compile, cannot be launched, or is predicted to be far slower. Each leaves a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tilewright.bench.stats import geometric_mean
 from tilewright.compile import Compiled, Unit, compile_each, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware import Board, architecture, attainable_ctas
@@ -63,7 +63,9 @@ class Variant:
     @property
     def predicted_us(self) -> float:
         """Geometric mean over the workloads."""
-        return math.exp(sum(math.log(one.us) for one in self.predicted.values()) / len(self.predicted))
+        mean = geometric_mean(one.us for one in self.predicted.values())
+        assert mean is not None, "a task has workloads"
+        return mean
 
     def attempt(self, status: AttemptStatus, reason: str, **more: Any) -> Attempt:
         """What the ledger keeps of it."""

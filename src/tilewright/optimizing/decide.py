@@ -226,7 +226,8 @@ def decide_predicted(
     ratios = {name: one.us / incumbent[name].us for name, one in candidate.items()}
     against = {name: one.us / baseline[name].us for name, one in candidate.items()}
     said = {name: f"predicted {ratio:.3f} × the incumbent's time" for name, ratio in ratios.items()}
-    overall = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    overall = stats.geometric_mean(ratios.values())
+    assert overall is not None, "a task has workloads"
     worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
     gains = overall < 1 and min(overall, *ratios.values()) < 1 - PREDICTED_MARGIN
     keep = gains and not worse

@@ -8,12 +8,11 @@ on the confirmation alone, which pairs it with incumbent and baseline on inputs 
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
 
 from tilewright.bench.rounds import Budget
-from tilewright.bench.stats import Interval, ratio_interval
+from tilewright.bench.stats import Interval, geometric_mean, ratio_interval
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
 from tilewright.measuring import measured_of
 from tilewright.optimizing.attempting import Variant
@@ -72,7 +71,7 @@ class MeasuredGate:
         return tuple(standing(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
 
     def final(self, variant: Variant) -> tuple[Standing, ...]:
-        """The last incumbent, paired with the baseline on fresh inputs once more."""
+        """The last incumbent, paired with the baseline once more."""
         assert self._baseline is not None, "the baseline is judged first"
         found = []
         for workload in self.workloads:
@@ -223,8 +222,8 @@ def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tupl
     found = []
     for one in variants:
         ratios = [ratio for race in races.values() if (ratio := _over_incumbent(one, race)) is not None]
-        if len(ratios) == len(races):
-            mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+        mean = geometric_mean(ratios)
+        if mean is not None and len(ratios) == len(races):
             found.append((max(ratios) > LOSS, mean, one))
     found.sort(key=lambda entry: entry[:2])
     return [(one, mean) for _, mean, one in found]

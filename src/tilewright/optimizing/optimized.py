@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilewright.bench.stats import geometric_mean
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 
 
@@ -33,7 +33,7 @@ class Optimized:
             for one, other in zip(self.record.baseline, self.record.final, strict=False)
             if (ratio := speedup_of(one, other)) is not None
         ]
-        return math.exp(math.fsum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        return geometric_mean(ratios)
 
 
 def speedup_of(before: Standing, after: Standing) -> float | None:

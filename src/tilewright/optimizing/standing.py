@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tilewright.bench.stats import Interval
+from tilewright.bench.stats import Interval, geometric_mean
 from tilewright.counted import count
 from tilewright.instruction_mix import instruction_mix
 from tilewright.ledger.records import Standing
@@ -38,8 +38,8 @@ def standing(
 
 def mean_ms(times_us: Iterable[float]) -> float | None:
     """Geometric mean over workloads, in ms; None of nothing."""
-    logs = [math.log(us) for us in times_us]
-    return math.exp(math.fsum(logs) / len(logs)) / 1e3 if logs else None
+    mean = geometric_mean(times_us)
+    return None if mean is None else mean / 1e3
 
 
 def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:

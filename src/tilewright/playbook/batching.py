@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.block_loop import block_ids, is_persistent
+from tilewright.playbook.block_loop import is_persistent
 from tilewright.playbook.grids import flat_grid, fresh_in, starts
-from tilewright.playbook.items import with_items
+from tilewright.playbook.items import one_item_kernel, with_items
 from tilewright.playbook.syntax import Source
 from tilewright.playbook.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
 from tilewright.records import Value
@@ -66,12 +66,7 @@ class Batching:
         return (site,)
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        name, kernel = source.name, site.kernel
-        function = source.kernels.get(kernel)
-        if function is None or source.place(function) != (site.line, site.column):
-            raise NotApplicable(f"{name}:{site.line}: no kernel {kernel}")
-        if is_persistent(source, kernel) or not block_ids(source, kernel):
-            raise NotApplicable(f"{kernel} does not do one item a block")
+        name, kernel = source.name, one_item_kernel(source, site)
         slots = int(str(value).split()[0])
         grid = flat_grid(source)
         knob = fresh_name(grid.source, "SLOTS")

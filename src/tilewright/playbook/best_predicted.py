@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.bench.stats import geometric_mean
 from tilewright.compile import Compiled, Unit, compile_all
 from tilewright.errors import TilewrightError
 from tilewright.playbook.base import Facts
@@ -280,7 +281,8 @@ def _row(
     out = [one for one in screened if one.verdict == "out" and not (spared and one.code.local_stores == 0)]
     if len(screened) < len(said) or out:
         return None
-    us = math.exp(sum(math.log(one.predicted.us) for one in screened) / len(screened))
+    us = geometric_mean(one.predicted.us for one in screened)
+    assert us is not None, "a task has workloads"
     codes = tuple(one.code.code_hash for one in screened)
     grid = tuple(grids[workload, config] for workload in outcomes)
     return _Ranked(config, any(one.verdict == "last" for one in screened), us, (codes, grid))

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import libcst as cst
 
-from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.block_loop import block_ids, grid_extents, looped
+from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.block_loop import block_ids, grid_extents, is_persistent, looped
 from tilewright.playbook.grids import Grid, fresh_in
 from tilewright.playbook.syntax import Source
 from tilewright.playbook.task_code import with_kernel_argument
+
+
+def one_item_kernel(source: Source, site: Site) -> str:
+    """The kernel of ``site``, where it stands and does one item a block. Raises `NotApplicable`."""
+    kernel = site.kernel
+    function = source.kernels.get(kernel)
+    if function is None or source.place(function) != (site.line, site.column):
+        raise NotApplicable(f"{source.name}:{site.line}: no kernel {kernel}")
+    if is_persistent(source, kernel) or not block_ids(source, kernel):
+        raise NotApplicable(f"{kernel} does not do one item a block")
+    return kernel
 
 
 def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -> Source:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.block_loop import block_ids, is_persistent
+from tilewright.playbook.block_loop import is_persistent
 from tilewright.playbook.grids import flat_grid, starts
-from tilewright.playbook.items import with_items
+from tilewright.playbook.items import one_item_kernel, with_items
 from tilewright.playbook.syntax import Source, argument, number
 from tilewright.playbook.task_code import (
     fresh_name,
@@ -61,12 +61,7 @@ class Persistent:
         return (site,)
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        name, kernel = source.name, site.kernel
-        function = source.kernels.get(kernel)
-        if function is None or source.place(function) != (site.line, site.column):
-            raise NotApplicable(f"{name}:{site.line}: no kernel {kernel}")
-        if is_persistent(source, kernel) or not block_ids(source, kernel):
-            raise NotApplicable(f"{kernel} does not do one item a block")
+        name, kernel = source.name, one_item_kernel(source, site)
         grid = flat_grid(source)
         knob = fresh_name(grid.source, "BLOCKS_PER_SM")
         source = with_items(grid, kernel, "for {item} in range(ct.bid(0), {items}, ct.num_blocks(0)):")

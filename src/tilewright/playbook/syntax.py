@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TypeVar
 
 import libcst as cst
-from libcst import matchers as m
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from tilewright.errors import TaskError
@@ -306,10 +305,6 @@ def _separated(args: Sequence[cst.Arg]) -> list[cst.Arg]:
             arg = arg.with_changes(comma=SPACED)
         fixed.append(arg)
     return fixed
-
-
-def is_keyword_true(call: cst.Call, name: str) -> bool:
-    return m.matches(argument(call, name) or cst.Name("None"), m.Name("True"))
 
 
 def number(node: cst.BaseExpression | None) -> int | float | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.bench.stats import Interval
+from tilewright.bench.stats import Interval, geometric_mean
 from tilewright.codec import to_json
 from tilewright.ledger.records import (
     Iteration,
@@ -208,6 +208,6 @@ def _mean_ms(standings: Iterable[Standing]) -> float | None:
 
 def _geometric_mean(values: list[float | None]) -> float | None:
     positive = [value for value in values if value is not None and value > 0]
-    if not positive or len(positive) < len(values):
+    if len(positive) < len(values):
         return None
-    return math.exp(math.fsum(map(math.log, positive)) / len(positive))
+    return geometric_mean(positive)
