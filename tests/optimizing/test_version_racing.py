@@ -248,6 +248,13 @@ def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[.
     assert len(found.plus(found).copy_us) == 2 * BUDGET.rounds and len(found.plus(found).monitors) == 2
 
 
+def test_the_runs_own_inputs_stay_when_a_confirmation_uses_them(arena: Callable[..., Arena]) -> None:
+    """As the baseline and the last incumbent do: else each next verification would compute the references anew."""
+    one = arena()
+    one.confirm("w", version("1", 90), BASE, BASE, one.seed, BUDGET)
+    assert all(seed == [one.seed, False] for seed in seen(one)["seeds"])
+
+
 def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Arena]) -> None:
     found = arena().confirm("w", version("1", 90), replace(BASE, name="incumbent"), BASE, 9, BUDGET)
     assert isinstance(found, Confirmation)
