@@ -1,20 +1,41 @@
 """Tilewright makes GPU tile kernels fast, and proves it. The names of this module are the public ones."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import TilewrightError
-from tilewright.loading import editable
-from tilewright.records import Configuration, Workload
-from tilewright.search.space import Space
-from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
-
 if TYPE_CHECKING:
+    from tilewright.errors import TilewrightError
     from tilewright.inspecting import inspect
     from tilewright.languages.cutile_private import decorated_hints
+    from tilewright.loading import editable
     from tilewright.optimizing.run import optimize
+    from tilewright.records import Configuration, Workload
+    from tilewright.search.space import Space
+    from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
     from tilewright.tuning import tune
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Configuration": "records",
+    "Launch": "task",
+    "Output": "task",
+    "Space": "search.space",
+    "Task": "task",
+    "Tensor": "task",
+    "TilewrightError": "errors",
+    "Workload": "records",
+    "decorated_hints": "languages.cutile_private",
+    "editable": "loading",
+    "inspect": "inspecting",
+    "integers": "task",
+    "normal": "task",
+    "optimize": "optimizing.run",
+    "tune": "tuning",
+    "uniform": "task",
+}
+"""Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only
+looks after, and every run of pytest where it is installed, imports this module and little else."""
 
 __all__ = [
     "Configuration",
@@ -37,21 +58,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`tune` and `inspect` are loaded when they are first used: they bring the compiler's front end."""
-    if name == "tune":
-        from tilewright.tuning import tune
+    """The public name, from its home; remembered, so that this runs once a name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
+    found = getattr(import_module(f"tilewright.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
 
-        return tune
-    if name == "optimize":
-        from tilewright.optimizing.run import optimize
 
-        return optimize
-    if name == "inspect":
-        from tilewright.inspecting import inspect
-
-        return inspect
-    if name == "decorated_hints":
-        from tilewright.languages.cutile_private import decorated_hints
-
-        return decorated_hints
-    raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
