@@ -18,3 +18,4 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the store of the person who runs it."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))

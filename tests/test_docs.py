@@ -22,7 +22,9 @@ from tilewright.records import MachineCode
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
-MADE_LATER = {".tilewright/", "results.db", "perf_results.md", "perf_predicted.md", "runs/"}
+MADE_LATER = {
+    ".tilewright/", "results.db", "perf_results.md", "perf_predicted.md", "runs/", "attention_task.py",
+}  # fmt: skip
 """Paths that a command makes."""
 
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

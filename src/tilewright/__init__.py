@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from tilewright.loading import editable
     from tilewright.optimizing.run import optimize
     from tilewright.records import Configuration, Workload
+    from tilewright.runtime.buckets import powers_of_two
+    from tilewright.runtime.wrapper import tuned
     from tilewright.search.space import Space
     from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
     from tilewright.tuning import tune
@@ -31,7 +33,9 @@ _HOMES = {
     "integers": "task",
     "normal": "task",
     "optimize": "optimizing.run",
+    "powers_of_two": "runtime.buckets",
     "tune": "tuning",
+    "tuned": "runtime.wrapper",
     "uniform": "task",
 }
 """Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only
@@ -52,7 +56,9 @@ __all__ = [
     "integers",
     "normal",
     "optimize",
+    "powers_of_two",
     "tune",
+    "tuned",
     "uniform",
 ]
 

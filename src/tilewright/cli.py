@@ -21,7 +21,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright import __version__, cli_check, cli_compare, cli_optimize, cli_report, terminal
+from tilewright import (
+    __version__,
+    cli_capture,
+    cli_check,
+    cli_compare,
+    cli_lint,
+    cli_optimize,
+    cli_report,
+    cli_run,
+    cli_transfer,
+    cli_tuned,
+    terminal,
+)
 from tilewright.cli_shared import (
     DEFAULT_BUDGET,
     L2,
@@ -268,6 +280,32 @@ app.command()(cli_optimize.optimize)
 # report -------------------------------------------------------------------------------------------
 
 app.command()(cli_report.report)
+
+
+# run ----------------------------------------------------------------------------------------------
+
+app.command(context_settings=cli_run.SETTINGS)(cli_run.run)
+
+
+# capture ------------------------------------------------------------------------------------------
+
+app.command(context_settings=cli_capture.SETTINGS)(cli_capture.capture)
+app.add_typer(cli_capture.app, name="captured")
+
+
+# tuned --------------------------------------------------------------------------------------------
+
+app.add_typer(cli_tuned.app, name="tuned")
+
+
+# lint ---------------------------------------------------------------------------------------------
+
+app.command()(cli_lint.lint)
+
+
+# transfer -----------------------------------------------------------------------------------------
+
+app.command()(cli_transfer.transfer)
 
 
 # doctor -------------------------------------------------------------------------------------------

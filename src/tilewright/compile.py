@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware import Board
@@ -86,7 +87,7 @@ def compile_each(
     """As `compile_all`, each unit with the task that launches it: several versions of a kernel side by side."""
     units = [unit for _, unit in asked]
     done: dict[int, Compiled] = {}
-    with _Pool(jobs or os.cpu_count() or 1, seconds) as pool:
+    with CompilerPool(jobs or os.cpu_count() or 1, seconds) as pool:
         futures: dict[Future[Outcome], list[int]] = {}
 
         def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
@@ -107,25 +108,30 @@ def compile_each(
     return [done[index] for index in range(len(units))]
 
 
-Outcome = tuple[Built | Failed, MachineCode | Failed]
+Outcome = tuple[Built | Failed, Any]
+"""The cubin, and what its reader said of it: a `MachineCode`, unless a pool reads something else; or `Failed`."""
 
 
-class _Pool:
+class CompilerPool:
     """Threads that each wait for one compiler, and a few that read what they built.
 
     Starting nvdisasm costs 0.35 s or more of processor time whatever it reads, so a reader takes all
     cubins that are waiting in one run. Equal bytecode is compiled once.
+
+    read: cubins → what is wanted of each, or a `MachineCodeError`; `machine_code.read_all` where it is not given.
     """
 
-    def __init__(self, jobs: int, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(
+        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Any]] | None = None
+    ) -> None:
+        self.seconds, self.read = seconds, read or read_all
         self.compilers = ThreadPoolExecutor(jobs, "tileiras")
         self.readers = ThreadPoolExecutor(max(1, jobs // 4), "nvdisasm")
         self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
         self.seen: dict[tuple[str, int, bytes], Future[Outcome]] = {}
         self.compiling: list[Future[None]] = []
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> CompilerPool:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -164,14 +170,14 @@ class _Pool:
         except queue.Empty:
             pass
         try:
-            codes = read_all([built.cubin for built, _ in waiting])
+            codes = self.read([built.cubin for built, _ in waiting])
         except BaseException as error:
             for _, outcome in waiting:
                 outcome.set_exception(error)
             return
         for (built, outcome), code in zip(waiting, codes, strict=True):
             failed = isinstance(code, MachineCodeError)
-            outcome.set_result((built, Failed("machine code", str(code)) if failed else code))  # type: ignore[arg-type]
+            outcome.set_result((built, Failed("machine code", str(code)) if failed else code))
 
 
 def _largest_first(units: list[Unit]) -> list[int]:

@@ -1,7 +1,8 @@
 """An SQLite file of Tilewright's: its connection, its transactions, its errors, and records in its columns.
 
-`store.py` (``results.db``) and `ledger/` (``ledger.db``) each bring a `Schema` and derive from
-`DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError` in one place, `storage`.
+`store.py` (``results.db``), `ledger/` (``ledger.db``) and `runtime/winners.py` (``tuned.db``) each bring a
+`Schema` and derive from `DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError`
+in one place, `storage`.
 A file that is not ours, or that another version of Tilewright wrote, is refused before anything of it is
 changed. Columns of JSON hold what `codec.to_json` writes.
 """
@@ -13,7 +14,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,13 +41,18 @@ class Schema:
     version: int
     statements: tuple[str, ...]
     """What makes the tables."""
+    variable: str = "TILEWRIGHT_HOME"
+    """The environment variable that moves the file, as the errors name it."""
+    journal: Literal["WAL", "DELETE"] = "WAL"
+    """With DELETE the file can be read in a folder that cannot be written, and over a network."""
+    busy_seconds: float = BUSY_SECONDS
 
 
-_ELSEWHERE = "set TILEWRIGHT_HOME to a directory that you can write"
+_ELSEWHERE = "set {variable} to a directory that you can write"
 _FIXES = (
-    ("locked", f"another process has been writing for {BUSY_SECONDS:.0f} s: wait for it, or end it"),
-    ("full", "free some space, or set TILEWRIGHT_HOME to a directory that has it"),
-    ("not a database", "move that file away, or set TILEWRIGHT_HOME to another directory"),
+    ("locked", "another process has been writing for {seconds:.0f} s: wait for it, or end it"),
+    ("full", "free some space, or set {variable} to a directory that has it"),
+    ("not a database", "move that file away, or set {variable} to another directory"),
     ("malformed", "move that file away, or restore a copy of it"),
 )
 
@@ -56,18 +62,25 @@ class Unusable(Exception):
 
 
 @contextmanager
-def storage(path: Path) -> Iterator[None]:
+def storage(
+    path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float = BUSY_SECONDS
+) -> Iterator[None]:
     """The seam: what SQLite, the file system or the codec says of the file becomes a `StorageError`."""
     try:
         yield
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
     except OSError as error:
-        raise StorageError(f"cannot use {path}: {error}; fix: {_ELSEWHERE}") from error
+        raise StorageError(f"cannot use {path}: {error}; fix: {_fix('', variable, busy_seconds)}") from error
     except sqlite3.Error as error:
         said = str(error)
-        fix = next((fix for word, fix in _FIXES if word in said), _ELSEWHERE)
+        fix = _fix(said, variable, busy_seconds)
         raise StorageError(f"cannot use {path}: {said}; fix: {fix}") from error
+
+
+def _fix(said: str, variable: str, seconds: float) -> str:
+    fix = next((fix for word, fix in _FIXES if word in said), _ELSEWHERE)
+    return fix.format(variable=variable, seconds=seconds)
 
 
 @contextmanager
@@ -85,12 +98,13 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
 
 def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
     """Open the file, and refuse what is not ours before anything of it is changed."""
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         if _is_empty(connection):
-            _use_write_ahead_log(connection)
+            if schema.journal == "WAL":
+                _use_write_ahead_log(connection)
             with transaction(connection, "IMMEDIATE"):
                 if _is_empty(connection):  # no other process was faster
                     for statement in schema.statements:
@@ -124,12 +138,12 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     if connection.execute(named, (schema.table,)).fetchone() is None:
-        raise Unusable("is a database of another program; fix: set TILEWRIGHT_HOME to another directory")
+        raise Unusable(f"is a database of another program; fix: set {schema.variable} to another directory")
     (version,) = connection.execute(f"SELECT max(version) FROM {schema.table}").fetchone()
     if version != schema.version:
         raise Unusable(
             f"was written by another version of Tilewright (schema {version}, this one has {schema.version}); "
-            "fix: update Tilewright, or set TILEWRIGHT_HOME to another directory"
+            f"fix: update Tilewright, or set {schema.variable} to another directory"
         )
 
 
@@ -182,7 +196,7 @@ class DatabaseFile:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with storage(self.path):
+        with self._seam():
             if self._connection is None:
                 self._make_folder()
             connection = self._opened()
@@ -192,11 +206,14 @@ class DatabaseFile:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """One consistent view; of an empty file where there is none, and without creating it."""
-        with storage(self.path):
+        with self._seam():
             there = self._connection is not None or self.path.exists()
             opened = nullcontext(self._opened()) if there else closing(connect(":memory:", self._schema))
             with opened as connection, transaction(connection, "DEFERRED"):
                 yield connection
+
+    def _seam(self) -> AbstractContextManager[None]:
+        return storage(self.path, self._schema.variable, self._schema.busy_seconds)
 
     def _make_folder(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

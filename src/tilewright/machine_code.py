@@ -1,6 +1,7 @@
 """What a cubin says about its kernel, read without a GPU.
 
     fingerprint(cubin)      the hash of the code alone, in a millisecond: finds duplicates first
+    headers(cubins)         that and the launch properties, for searches that cannot wait for nvdisasm
     read(cubin)             the whole `MachineCode`
     read_all(cubins)        the same for many; a broken one is a value among the others
     remarks(text)           what the compiler said of each source line
@@ -27,6 +28,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +37,9 @@ from tilewright.elf import Cubin, MachineCodeError
 from tilewright.errors import CompilerMissing
 from tilewright.records import MachineCode, Remark, TensorPath
 
-__all__ = ["MachineCodeError", "find_nvdisasm", "fingerprint", "opcodes", "read", "read_all", "remarks"]
+__all__ = [
+    "Header", "MachineCodeError", "find_nvdisasm", "fingerprint", "headers", "opcodes", "read", "read_all", "remarks",
+]  # fmt: skip
 
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
@@ -60,6 +64,29 @@ def fingerprint(cubin: bytes) -> str:
     packs beside the kernel does, so compare cubins made for one kind of host. Raises `MachineCodeError`.
     """
     return _hash(elf.parse(cubin))
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the container alone says, without the instructions' meaning; the fields are those of `MachineCode`."""
+
+    registers: int
+    stack_bytes: int
+    shared_bytes: int
+    threads: int
+    cluster: int
+    code_bytes: int
+    code_hash: str
+
+
+def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
+    """Of each cubin, in a millisecond; starts no process."""
+    return tuple(
+        one
+        if isinstance(one, MachineCodeError)
+        else Header(**_launch(one), code_bytes=len(one.code()), code_hash=_hash(one))
+        for one in map(_parsed, cubins)
+    )
 
 
 def read(cubin: bytes) -> MachineCode:

@@ -221,7 +221,7 @@ class Task:
     def arrays(self, dims: Dims) -> dict[str, ArraySpec]:
         """The shapes of all tensors under ``dims``, for a machine without a device."""
         return {
-            name: ArraySpec(name, tuple(_extent(entry, dims, name) for entry in spec.shape), spec.dtype)
+            name: ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in spec.shape), spec.dtype)
             for name, spec in self.tensors.items()
         }
 
@@ -269,7 +269,8 @@ class Task:
         return _RATE_OF.get(self.precision or "", next(iter(self.inputs.values())).dtype)
 
 
-def _extent(entry: str | int, dims: Dims, tensor: str) -> int:
+def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
+    """The extent that ``entry`` of a shape stands for under ``dims``; ``tensor`` is for the error, a TaskError."""
     if isinstance(entry, int):
         return entry
     try:

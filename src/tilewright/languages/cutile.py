@@ -238,7 +238,7 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
         base_addr_divisible_by=min(one.base_addr_divisible_by for one in each),
         may_alias_internally=any(one.may_alias_internally for one in each),
     )
-    return compilation.ListConstraint(element, alias_groups=(), elements_may_alias=False)
+    return compilation.ListConstraint(element, alias_groups=(), elements_may_alias=True)
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:

@@ -51,6 +51,16 @@ def find_tileiras() -> Tool:
     raise CompilerMissing(f"tileiras, the cuTile compiler, is not installed; {FIX}{_mismatch()}")
 
 
+def tileiras_version() -> str:
+    """``13.4.92``, of the compiler that `find_tileiras` finds. That of the pip package is known without starting it,
+    which takes 0.1 s. Raises `CompilerMissing`."""
+    if _from_pip() is not None:
+        return _pip_versions()[PIP_PACKAGES[0]]
+    text = find_tileiras().version_text
+    found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"(\d+\.\d+[.\d]*)", text)
+    return found[1] if found else text.strip()
+
+
 def _from_pip() -> Path | None:
     versions = _pip_versions()
     if len(versions) != len(PIP_PACKAGES) or len({major_minor(text) for text in versions.values()}) != 1:

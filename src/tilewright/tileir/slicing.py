@@ -30,7 +30,7 @@ LEAVES = ("continue", "break", "yield")
 def needed(entry: Entry) -> frozenset[str]:
     """Names of the values that addresses and control flow are made of."""
     ops = list(entry.walk())
-    flows = [flow for op in ops for flow in _flows(op)]
+    carried = [flow for op in ops for flow in flows(op)]
     found = {name for op in ops for what in DECIDING.get(op.name, ()) for name in op.operands.get(what, ())}
     size = -1
     while size != len(found):
@@ -38,13 +38,13 @@ def needed(entry: Entry) -> frozenset[str]:
         for op in reversed(ops):
             if op.name not in LOADS and not op.regions and not found.isdisjoint(op.results):
                 found.update(name for names in op.operands.values() for name in names)
-        for targets, sources in flows:
+        for targets, sources in carried:
             if not found.isdisjoint(targets):
                 found.update(sources)
     return frozenset(found)
 
 
-def _flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
+def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
     """What an operation with regions carries: names that share a value, and where it comes from."""
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())

@@ -1,0 +1,163 @@
+"""What a tuned kernel adds to a launch once its key is known: per call, over the launch written by hand.
+
+    python bench/hot_path.py [--rounds 101] [--calls 500] [--out FILE.json]
+
+Two ways are timed in turns: `launch(stream, grid, kernel, args)` with everything at hand, and the function that
+`tilewright.tuned` made. Without a GPU the launch is a function that does nothing, on torch tensors of the CPU;
+with one also `ct.launch`, of a kernel that is short enough for the host to be the slower side. The samples of the
+two alternate, and the added cost is the median of their differences. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import cuda.tile as ct
+import torch
+from common import made_here, write
+
+from tilewright.bench.gpu import detect
+from tilewright.bench.stats import median_interval
+from tilewright.runtime.surroundings import Surroundings
+from tilewright.runtime.wrapper import tuned
+
+ALLOWED_NS = 1000.0
+"""Issue 5: at most 1 µs."""
+
+
+@ct.kernel
+def two(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)))
+
+
+@ct.kernel
+def three(x, weight, y, eps, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.astype(ct.load(x, (ct.bid(0),), (TILE,)) + eps, y.dtype))
+
+
+@ct.kernel
+def four(q, k, v, y, scale, causal: ct.Constant[bool], TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.astype(ct.load(q, (ct.bid(0),), (TILE,)) * scale, y.dtype))
+
+
+def nothing(stream: Any, grid: Any, kernel: Any, arguments: Any) -> None:
+    """The launch of the first table."""
+
+
+def told(trials: Any, **_: Any) -> Any:
+    """In the place of a search, where there is no GPU."""
+    outcome = SimpleNamespace(
+        label="", status="timed", reason="", us=1.0, error_margin_us=0.1, samples=1, stage=None, error=None
+    )
+    return SimpleNamespace(best=1, runner_up=0, outcomes=[outcome] * len(trials), seconds={}, note="")
+
+
+def without_gpu() -> Surroundings:
+    return Surroundings(launch=nothing, search=told, board=lambda device: "none sm_90")
+
+
+def cases(device: str) -> list[tuple[str, Any, tuple[Any, ...]]]:
+    array = lambda *shape: torch.zeros(shape, dtype=torch.bfloat16, device=device)  # noqa: E731
+    row = lambda: array(4096)  # noqa: E731
+    return [
+        ("2 arrays", two, (row(), row())),
+        ("3 arrays, 1 float", three, (row(), row(), row(), 1e-6)),
+        ("4 arrays, 1 float, 1 flag", four, (row(), row(), row(), row(), 0.5, True)),
+    ]
+
+
+def sample(call: Callable[..., None], arguments: tuple[Any, ...], calls: int) -> float:
+    """ns a call. The device is idle before, and is waited for after the clock has stopped."""
+    started = time.perf_counter_ns()
+    for _ in range(calls):
+        call(*arguments)
+    elapsed = time.perf_counter_ns() - started
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return elapsed / calls
+
+
+def by_hand(launch: Any, kernel: Any, grid: Any, count: int) -> Callable[..., None]:
+    """The launch as an author writes it, in a function with the same parameters."""
+    names = ", ".join(f"a{n}" for n in range(count))
+    scope = {"launch": launch, "kernel": kernel, "grid": grid, "TILE": 128}
+    exec(f"def call(stream, {names}):\n    launch(stream, grid, kernel, ({names}, TILE))\n", scope)
+    made: Callable[..., None] = scope["call"]
+    return made
+
+
+def measured(where: str, given: argparse.Namespace) -> list[dict[str, Any]]:
+    gpu = where == "ct.launch"
+    stream = torch.cuda.current_stream() if gpu else None
+    rows = []
+    for name, kernel, arguments in cases("cuda" if gpu else "cpu"):
+        grid = (1, 1, 1)
+        ours = tuned(
+            kernel,
+            space=[{"TILE": 128}, {"TILE": 256}],
+            grid=lambda call, config: (1, 1, 1),
+            outputs=("y",),
+            _surroundings=Surroundings() if gpu else without_gpu(),
+        )
+        hand = by_hand(ct.launch if gpu else nothing, kernel, grid, len(arguments))
+        pairs: list[tuple[float, float]] = []
+        for call in (ours, hand):
+            sample(call, (stream, *arguments), given.calls)
+        gc.disable()
+        for turn in range(given.rounds):
+            order = (hand, ours) if turn % 2 else (ours, hand)
+            times = {call: sample(call, (stream, *arguments), given.calls) for call in order}
+            pairs.append((times[hand], times[ours]))
+        gc.enable()
+        added = median_interval([ours_ns - hand_ns for hand_ns, ours_ns in pairs])
+        rows.append(
+            {
+                "launch": where,
+                "case": name,
+                "by_hand_ns": statistics.median(hand_ns for hand_ns, _ in pairs),
+                "tuned_ns": statistics.median(ours_ns for _, ours_ns in pairs),
+                "added_ns": added.centre,
+                "added_ns_interval": [added.low, added.high],
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=101)
+    parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--out")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TILEWRIGHT_TUNED"] = folder
+        rows = measured("a function that does nothing", given)
+        if detect() is not None:
+            rows += measured("ct.launch", given)
+    print(
+        f"Python {platform.python_version()}, torch {torch.__version__}; ns a call, medians of {given.rounds}"
+    )
+    for row in rows:
+        low, high = row["added_ns_interval"]
+        verdict = "" if row["added_ns"] <= ALLOWED_NS else f"   over {ALLOWED_NS:.0f}"
+        print(
+            f"{row['launch']:30} {row['case']:26} by hand {row['by_hand_ns']:7.0f}   tuned {row['tuned_ns']:7.0f}   "
+            f"added {row['added_ns']:6.0f} ({low:.0f} to {high:.0f}){verdict}"
+        )
+    write(
+        given.out,
+        {**made_here(), "python": platform.python_version(), "torch": torch.__version__, "rows": rows},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A record of launches as a table for a person: where the time goes. Pure, as `tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.runtime.capture_record import Capture, Recorded, programs
+from tilewright.runtime.described import Argument, DescribedLaunch
+
+NOTHING = "–"
+ARRAYS = 4
+"""Shapes that a row shows."""
+
+
+def captured(capture: Capture, top: int | None = None) -> RenderableType:
+    """One row for each kind of launch, those that took longest first; below, what the numbers are."""
+    launches = capture.launches()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("N", "launches"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("kernel", "grid", "arrays", "constants", "hints"):
+        table.add_column(name)
+    for name in ("mean µs", "n", "total ms", "share", "host µs"):
+        table.add_column(name, justify="right", no_wrap=True)
+    total = sum(one.total_us or 0.0 for one in launches)
+    for number, one in enumerate(launches[:top], 1):
+        table.add_row(*_row(number, one, total))
+    return Group(table, *(Text(line) for line in _below(capture, launches, top)))
+
+
+def _row(number: int, one: Recorded, total: float) -> tuple[str, ...]:
+    mean, time = one.gpu.mean_us, one.total_us
+    return (
+        str(number),
+        f"{one.count}{' in a graph' if one.in_graph and one.in_graph == one.count else ''}",
+        one.launch.kernel,
+        " × ".join(map(str, one.launch.grid)),
+        arrays(one.launch),
+        " ".join(f"{name}={value}" for name, value in one.launch.constants.items()),
+        " ".join(f"{name}={value}" for name, value in hints(one.launch).items()),
+        NOTHING if mean is None else f"{'≤ ' if one.at_most else ''}{mean:.2f}",
+        str(one.gpu.samples),
+        NOTHING if time is None else f"{time / 1e3:.3f}",
+        NOTHING if time is None or not total else f"{time / total:.1%}",
+        NOTHING if one.host.mean_us is None else f"{one.host.mean_us:.1f}",
+    )
+
+
+def arrays(launch: DescribedLaunch) -> str:
+    """Shapes and dtypes in a few letters, of the first arrays."""
+    found = launch.arrays()
+    more = f" +{len(found) - ARRAYS}" if len(found) > ARRAYS else ""
+    return " ".join(_shape(one) for one in found[:ARRAYS]) + more
+
+
+def _shape(one: Argument) -> str:
+    assert one.array is not None
+    letters = one.array.dtype.replace("bfloat", "bf").replace("float", "f").replace("int", "i")
+    return f"{letters}[{','.join(map(str, one.array.shape))}]"
+
+
+def hints(launch: DescribedLaunch) -> dict[str, int]:
+    """Those that say something: neither the compiler's choice nor the usual level."""
+    return {
+        name: value
+        for name, value in launch.hints.items()
+        if value is not None and (name, value) != ("opt_level", 3)
+    }
+
+
+def _below(capture: Capture, launches: Sequence[Recorded], top: int | None) -> list[str]:
+    seconds = max((part.seconds for part in capture.parts), default=0.0)
+    total = sum(one.total_us or 0.0 for one in launches) / 1e6
+    made = sum(one.count for one in launches)
+    gpus = ", ".join(dict.fromkeys(part.gpu for part in capture.parts if part.gpu)) or "no GPU"
+    lines = [
+        f"{made} launches of {len(launches)} kinds, {total:.3f} s on {gpus} in {seconds:.1f} s "
+        f"({programs(capture.parts)})"
+    ]
+    if top is not None and len(launches) > top:
+        lines.append(f"{len(launches) - top} more kinds are not shown")
+    if any(one.at_most and one.idle.samples for one in launches):
+        lines.append("≤: the GPU was idle when these were launched, so the time holds the way there")
+    if graphs := sum(one.in_graph for one in launches):
+        lines.append(f"{graphs} launches went into a CUDA graph; its replays are not seen")
+    if failed := [one for one in launches if one.failed]:
+        lines.append(f"{sum(one.failed for one in failed)} launches failed, the first: {failed[0].error}")
+    if others := sum(one.others for one in launches):
+        lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
+    if lost := [part for part in capture.parts if not part.finished]:
+        lines.append(
+            f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack"
+        )
+    for one in launches:
+        if one.launch.problem:
+            lines.append(f"{one.launch.kernel} cannot become a task: {one.launch.problem}")
+    return lines

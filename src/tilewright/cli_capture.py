@@ -1,0 +1,204 @@
+"""`tilewright capture` and `tilewright captured`: thin adapters over recorded launches. `cli` registers both."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright import terminal
+from tilewright.cli_run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, environment
+from tilewright.cli_shared import AsJson, print_json
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.runtime.capture_record import Capture
+
+__all__ = ["SETTINGS", "app", "capture"]
+
+FILE = "capture.json"
+DATA_MIB = 256
+STDERR = 2
+KILLED = 128
+"""Plus the signal's number: how shells say it."""
+
+Command = Annotated[
+    list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without us.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]"),
+]
+WithData = Annotated[
+    bool, typer.Option("--data", help="Keep the arrays of the first launch of each kind beside the record.")
+]
+Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="Of arrays that each process may keep.")]
+Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: all]")]
+Record = Annotated[
+    Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")
+]
+Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
+To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
+OfRecord = Annotated[
+    Path | None, typer.Option("--record", metavar="RECORD", help="[default: .tilewright/capture.json]")
+]
+Force = Annotated[bool, typer.Option("--force", help="Write over the file.")]
+
+app = typer.Typer(
+    name="captured",
+    help="The launches that `tilewright capture` recorded: where the time goes, and task files of them.\n\n"
+    "Example: `tilewright captured show --json`",
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _captured(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def capture(
+    command: Command,
+    out: Out = None,
+    data: WithData = False,
+    data_mib: Mebibytes = DATA_MIB,
+    as_json: AsJson = False,
+) -> None:
+    """Runs a program and records each launch of a cuTile kernel: what, on what, how often, how long.
+
+    Shows where the time goes; `tilewright captured task` makes a task file of any row. The program's exit code is
+    passed on, and its output is its own (with `--json` it goes to stderr).
+
+    Example: `tilewright capture -- python -m train --steps 20`
+    """
+    from tilewright.database import make_private
+    from tilewright.runtime import capture_record
+
+    file = _file(out)
+    try:
+        make_private(file.parent) if out is None else file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"cannot write into {file.parent}: {error.strerror}; choose with --out") from error
+    for left in capture_record.parts_of(file):
+        left.unlink()
+    code = _run(command, _environment(file, data_mib if data else 0), as_json)
+    recorded = capture_record.merged(file)
+    _show(recorded, file, None, as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
+def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> None:
+    """Where the time went: one row for each kind of launch.
+
+    Example: `tilewright captured show`
+    """
+    from tilewright.runtime import capture_record
+
+    file = _file(record)
+    _show(capture_record.read(file), file, top, as_json)
+
+
+@app.command()
+def task(
+    number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False
+) -> None:
+    """Writes a task file for row N, for `tilewright tune`, `check` and `optimize`. Needs no GPU.
+
+    Its reference is the captured kernel itself: "correct" then means "as captured". Tries on small shapes which tile
+    sizes may change, so it takes some seconds.
+
+    Example: `tilewright captured task 1 attention_task.py`
+    """
+    from tilewright.runtime import capture_record
+    from tilewright.runtime.captured_task import task_text
+
+    if to.suffix != ".py":
+        raise RequestError(f"{to} is not a Python file; name one, e.g. {to.with_suffix('.py')}")
+    if to.exists() and not force:
+        raise RequestError(f"{to} exists; choose another name, or --force")
+    if not to.parent.is_dir():
+        raise RequestError(f"no such folder: {to.parent}")
+    file = _file(record)
+    recorded = capture_record.chosen(capture_record.read(file), number)
+    text = task_text(recorded, to.parent.resolve(), heading=_heading(recorded, file))
+    to.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"file": str(to), "task": recorded.launch.kernel})
+    else:
+        terminal.note(f"wrote {to}; next: tilewright check {to}")
+
+
+def _file(given: Path | None) -> Path:
+    from tilewright.database import home
+
+    return (given or home() / FILE).resolve()
+
+
+def _heading(recorded: Any, file: Path) -> str:
+    time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
+    return f"`{recorded.launch.kernel}` as {recorded.count} launches in {file.name} have it{time}."
+
+
+def _environment(file: Path, data_mib: int) -> dict[str, str]:
+    from tilewright.runtime.capture import DATA_VARIABLE, VARIABLE
+
+    found = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
+    if data_mib:
+        found[DATA_VARIABLE] = str(data_mib)
+    return found
+
+
+def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
+    """The program's exit code, as a shell has it. Ctrl-C is the program's; a request to end is passed on."""
+    try:
+        process = subprocess.Popen(command, env=environment, stdout=STDERR if as_json else None)
+    except (FileNotFoundError, NotADirectoryError):
+        return _not_started(f"no such program: {command[0]}", NOT_FOUND)
+    except PermissionError:
+        return _not_started(f"cannot execute {command[0]}", NOT_EXECUTABLE)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
+    try:
+        code = process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminated)
+    return code if code >= 0 else KILLED - code
+
+
+def _not_started(text: str, code: int) -> int:
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    raise typer.Exit(code)
+
+
+def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
+    from tilewright import capture_tables
+
+    if as_json:
+        print_json([_as_json(number, one) for number, one in enumerate(recorded.launches()[:top], 1)])
+    elif recorded.launches():
+        terminal.stdout().print(capture_tables.captured(recorded, top))
+        terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
+    else:
+        terminal.note(
+            "no launch was recorded: the program called cuda.tile.launch in none of its Python processes"
+        )
+
+
+def _as_json(number: int, one: Any) -> dict[str, Any]:
+    from tilewright.codec import to_json
+
+    return {
+        "n": number, **to_json(one), "mean_us": one.gpu.mean_us, "samples": one.gpu.samples, "at_most": one.at_most,
+        "total_us": one.total_us, "host_us": one.host.mean_us,
+    }  # fmt: skip

@@ -1,0 +1,81 @@
+"""`tilewright lint`: a thin adapter over `lint`. `cli` registers it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright import terminal
+from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
+from tilewright.errors import RequestError
+
+Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
+SarifFile = Annotated[
+    Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0 there.")
+]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Also compile task files: name hints that change no machine code.")
+]
+LintArch = Annotated[str | None, typer.Option("--arch", metavar="A", help="For --compile.  [default: sm_90]")]
+Select = Annotated[
+    str | None,
+    typer.Option("--select", metavar="A,B", help="Only these: codes, names or ids, as A-47 or W1."),
+]
+Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Not these.")]
+Inventory = Annotated[
+    bool, typer.Option("--inventory", help="Show what the files hold: kernels, launches, spaces, searches.")
+]
+
+
+def lint(
+    paths: Paths,
+    select: Select = None,
+    ignore: Ignore = None,
+    inventory: Inventory = False,
+    compile: Compile = False,
+    arch: LintArch = None,
+    sarif: SarifFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What goes wrong with cuTile code, found in its text, with the reason and the fix.
+
+    Exit code 0 where nothing is found at warning or above, 1 otherwise. `# tilewright: ignore[CODE]` takes one back.
+
+    Example: `tilewright lint src/ --ignore TW202 --sarif lint.sarif`
+    """
+    from tilewright.hardware import architecture
+    from tilewright.lint import tables
+    from tilewright.lint.linting import lint_paths
+
+    if arch is not None and not compile:
+        raise RequestError("--arch says for what to compile; give --compile as well")
+    name = architecture(arch).name if arch is not None else None
+    with task_speaks_to_stderr(as_json):
+        report = lint_paths(paths, select=_words(select), ignore=_words(ignore), compile=compile, arch=name)
+    if sarif is not None:
+        from tilewright import __version__
+        from tilewright.lint.sarif import sarif as as_sarif
+
+        _write(sarif, json.dumps(as_sarif(report, Path.cwd(), __version__), indent=2, ensure_ascii=False))
+    if as_json:
+        print_json(tables.to_json(report))
+    else:
+        for line in tables.inventory_lines(report) if inventory else tables.lines(report):
+            print(line)
+    if not inventory and not report.clean:
+        raise typer.Exit(1)
+
+
+def _words(text: str | None) -> tuple[str, ...]:
+    return tuple(word for word in (text or "").split(",") if word.strip())
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from error
+    terminal.note(f"wrote {path}")

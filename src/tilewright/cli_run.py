@@ -1,0 +1,85 @@
+"""`tilewright run`: starts a program in which Tilewright's search stands for cuda-tile's. `cli` registers it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tilewright.cli_shared import print_json
+from tilewright.errors import RequestError
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""As shells and `env` end."""
+
+STARTUP = Path(__file__).parent / "runtime" / "startup"
+"""The folder whose `sitecustomize` every Python of the program runs first."""
+
+SETTINGS = {"allow_interspersed_args": False}
+"""For typer: from the program's name on, options are the program's, with or without ``--``."""
+
+Command = Annotated[
+    list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without us.")
+]
+Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
+HowMuch = Annotated[
+    Literal["now", "stored", "off"] | None,
+    typer.Option("--mode", help="Search; only use what is stored; or leave cuda-tile's.  [default: now]"),
+]
+ShowIt = Annotated[
+    bool, typer.Option("--json", help="Start nothing; print what would be set, and the command.")
+]
+
+
+def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: ShowIt = False) -> None:
+    """Runs a program with `cuda.tile.tune.exhaustive_search` replaced, and its winners remembered.
+
+    Nothing of the program or of cuda-tile is changed on disk. Workers and ranks that it starts are reached too. The
+    program takes the place of this command: its output, its exit code and its signals are its own.
+
+    Example: `tilewright run -- python train.py --steps 100`
+    """
+    changes = environment(os.environ, widen=widen, mode=mode)
+    if as_json:
+        print_json({"command": command, "environment": changes})
+        return
+    _replace_this_process(command, {**os.environ, **changes})
+
+
+def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | None = None) -> dict[str, str]:
+    """The variables to set for a program that starts with ``before``."""
+    theirs = before.get("PYTHONPATH", "")
+    ours_is_first = theirs.split(os.pathsep)[0] == str(STARTUP)
+    joined = f"{STARTUP}{os.pathsep}{theirs}" if theirs else str(STARTUP)
+    changes = {"PYTHONPATH": theirs if ours_is_first else joined, "TILEWRIGHT_PATCH": "1"}
+    if widen:
+        changes["TILEWRIGHT_WIDEN"] = "1"
+    if mode is not None:
+        changes["TILEWRIGHT_TUNING"] = mode
+    return changes
+
+
+def _replace_this_process(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], list(command), dict(environment))  # noqa: S606  (as `env` does)
+    except (FileNotFoundError, NotADirectoryError):
+        _ended(f"no such program: {command[0]}{_hint(command[0])}", NOT_FOUND)
+    except PermissionError:
+        _ended(f"cannot execute {command[0]}{_hint(command[0])}", NOT_EXECUTABLE)
+    except OSError as error:
+        raise RequestError(f"cannot start {command[0]}: {error.strerror}") from error
+
+
+def _hint(program: str) -> str:
+    return f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
+
+
+def _ended(text: str, code: int) -> None:
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    raise typer.Exit(code)

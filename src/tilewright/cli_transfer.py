@@ -1,0 +1,90 @@
+"""`tilewright transfer`: a thin adapter over the package `transfer`. `cli` registers it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tilewright.cli_shared import AsJson, print_json
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.transfer.configuration_source import Listed
+    from tilewright.transfer.triton import Transferred
+
+Source = Annotated[
+    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")
+]
+To = Annotated[Literal["cutile", "triton"], typer.Option(help="The language to transfer to.")]
+OnlyArch = Annotated[
+    str | None, typer.Option(metavar="A", help="Drop what this architecture does not allow, like sm_90.")
+]
+Renamed = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="OLD=NEW", help="A parameter's new name. May be given several times."),
+]
+
+
+def transfer(
+    source: Source,
+    to: To = "cutile",
+    arch: OnlyArch = None,
+    rename: Renamed = None,
+    as_json: AsJson = False,
+) -> None:
+    """The tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
+
+    Reads the file by syntax and runs nothing of it. Prints Python that can be pasted; what has no equivalent
+    stands in comments with the reason. Exit code 1 where nothing could be transferred.
+
+    Example: `tilewright transfer softmax_triton.py:softmax_kernel --to cutile --arch sm_90`
+
+    Example: `tilewright transfer matmul.py --to triton --rename TILE_K=BK`
+    """
+    from tilewright.transfer import text
+    from tilewright.transfer.configuration_source import read
+    from tilewright.transfer.triton import transfer as transferred
+
+    file, name = _parted(source)
+    language: Literal["triton", "cutile"] = "triton" if to == "cutile" else "cutile"
+    names = _names(rename or [])
+    lists = read(file, language, name)
+    named = {field for one in lists for written in one.configurations for field, _ in written.fields}
+    if unknown := next((old for old in names if old not in named), None):
+        raise RequestError(
+            f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(named))}"
+        )
+    done = [(one, transferred(one.configurations, to=to, names=_of(one, names), arch=arch)) for one in lists]
+    if as_json:
+        print_json([text.to_json(one, result) for one, result in done])
+    else:
+        print(_imports(done) + "\n\n".join(text.python(one, result) for one, result in done))
+    if not any(result.configurations for _, result in done):
+        raise typer.Exit(1)
+
+
+def _parted(source: str) -> tuple[Path, str | None]:
+    path, colon, name = source.rpartition(":")
+    return (Path(path), name) if colon and not Path(source).exists() else (Path(source), None)
+
+
+def _names(given: list[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in given]
+    for (old, _, new), text in zip(pairs, given, strict=True):
+        if not old.isidentifier() or not new.isidentifier():
+            raise RequestError(f"--rename '{text}' is not of the form OLD=NEW, with two names")
+    return {old: new for old, _, new in pairs}
+
+
+def _of(listed: Listed, names: dict[str, str]) -> dict[str, str]:
+    """The new names of what this list has."""
+    fields = {field for written in listed.configurations for field, _ in written.fields}
+    return {old: new for old, new in names.items() if old in fields}
+
+
+def _imports(done: list[tuple[Listed, Transferred]]) -> str:
+    if not any(result.configurations for _, result in done):
+        return ""
+    return "import tilewright as tw\n\n" if done[0][1].to == "cutile" else "import triton\n\n"

@@ -1,0 +1,198 @@
+"""Runs of a test suite with their latency records, in one readable JSON file that is appended to.
+
+A run is one `pytest` process: its records, and where and of what code they are. Times of different
+places are never compared: another machine, another GPU, or another number of tests at a time. What may
+differ, and is said, are driver, versions, settings of the benchmark and the revision of the code.
+
+An append reads, writes a new file beside the old one and renames it, under a lock: a process that is
+killed leaves the old file, and two that append at the same time both get in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from tilewright.codec import from_json, to_json
+from tilewright.database import text_of, utc_now
+from tilewright.errors import MachineError, StorageError
+from tilewright.latencies.records import Record
+
+FORMAT, VERSION = "tilewright latency runs", 1
+
+PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras", "tilegym", "torch", "triton")
+SETTINGS = ("CUPTI", "CUDAGRAPH", "WARMUP", "REP", "MIN_REP", "SEED")
+"""The variables that TileGym's benchmark reads."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where times can be compared with one another."""
+
+    machine: str
+    gpu: str | None
+    arch: str | None
+    workers: int
+    """Test processes at a time; several of them disturb one another's times."""
+
+    def __str__(self) -> str:
+        beside = f", {self.workers} tests at a time" if self.workers > 1 else ""
+        return f"{self.gpu or 'no GPU'} of {self.machine}{beside}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The records of one process. ``revision``: commit and a hash of uncommitted changes; None without git."""
+
+    created: str
+    place: Place
+    revision: str | None
+    driver: str | None
+    versions: Mapping[str, str]
+    settings: Mapping[str, str]
+    records: tuple[Record, ...]
+
+
+def current(
+    records: tuple[Record, ...],
+    *,
+    machine: str | None,
+    workers: int,
+    folder: Path,
+    own: tuple[Path, ...] = (),
+) -> Run:
+    """The run that ends now. ``own``: files of ours, which are no part of the code's revision."""
+    from tilewright.bench.gpu import detect
+    from tilewright.bench.monitor import driver_version
+    from tilewright.packages import installed_version
+
+    gpu = detect()
+    versions = {name: installed_version(name) for name in PACKAGES}
+    return Run(
+        created=text_of(utc_now()),
+        place=Place(
+            machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers
+        ),
+        revision=revision(folder, own),
+        driver=driver_version() if gpu else None,
+        versions={"python": platform.python_version(), **{n: v for n, v in versions.items() if v}},
+        settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
+        records=records,
+    )
+
+
+def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
+    """``commit`` or ``commit+hash of the changes``; None where ``folder`` is in no repository with a commit."""
+    from tilewright.optimizing.git import Git
+
+    try:
+        root = Path(Git(folder)("rev-parse", "--show-toplevel").strip())
+        git = Git(root)
+        commit = git("rev-parse", "--short=12", "HEAD").strip()
+        changed = [name for name in git("diff", "HEAD", "--name-only", "-z").split("\0") if name]
+        ours = {path.resolve() for path in own}
+        counted = [name for name in changed if (root / name).resolve() not in ours]
+        text = git("diff", "HEAD", "--binary", "--", *counted) if counted else ""
+    except MachineError:
+        return None
+    return f"{commit}+{sha256(text.encode(errors='surrogateescape')).hexdigest()[:8]}" if text else commit
+
+
+def load(path: Path) -> tuple[Run, ...]:
+    """The runs of the file, oldest first. Raises `StorageError` in one line."""
+    try:
+        return _decoded(path, path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StorageError(
+            f"no such file: {path}; `pytest --tilewright --tilewright-save {path}` makes it"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"cannot read {path}: {_said(error)}") from error
+
+
+def appendable(path: Path) -> None:
+    """Raise `StorageError` now rather than after the tests, where a run could not be appended to ``path``."""
+    if path.exists():
+        load(path)
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot write {path}: no such folder: {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise StorageError(f"cannot write {path}: its folder cannot be written")
+
+
+def append(path: Path, run: Run) -> tuple[Run, ...]:
+    """Add ``run`` to the file, which need not exist; all its runs. Raises `StorageError`."""
+    try:
+        with _locked(path) as there:
+            runs = (*(_decoded(path, there) if there else ()), run)
+            _replace(path, json.dumps(_encoded(runs), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"cannot write {path}: {_said(error)}") from error
+    return runs
+
+
+def _encoded(runs: tuple[Run, ...]) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "runs": [to_json(run) for run in runs]}
+
+
+def _decoded(path: Path, text: str) -> tuple[Run, ...]:
+    fix = "move it away, or name another file"
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise StorageError(f"{path} is not JSON ({error}); {fix}") from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise StorageError(f"{path} does not hold latency runs; {fix}")
+    if data.get("version") != VERSION:
+        raise StorageError(
+            f"{path} was written by another version of Tilewright (format {data.get('version')}, "
+            f"this one reads {VERSION}); {fix}"
+        )
+    try:
+        return from_json(tuple[Run, ...], data.get("runs"), defaults=True)
+    except ValueError as error:
+        raise StorageError(f"{path} is damaged ({error}); {fix}") from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[str]:
+    """The text of the file, with the right to replace it; made if it is not there."""
+    while True:
+        with path.open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(file.fileno()), path.stat())
+            except FileNotFoundError:
+                same = False
+            if same:  # nobody replaced it while this waited
+                file.seek(0)
+                yield file.read()
+                return
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside and rename, so that there is always a whole file."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, path.stat().st_mode & 0o777)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,133 @@
+"""`lint_paths`: files and folders → what the rules find in them, and what they hold."""
+
+from __future__ import annotations
+
+import re
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.errors import RequestError
+from tilewright.lint.findings import Finding, Level
+from tilewright.lint.inventory import Item, inventory
+from tilewright.lint.module import Module
+from tilewright.lint.rules import ABOUT, CANNOT_READ, RULES, codes
+
+IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<codes>[^\]]*)\])?")
+"""On the line of the finding, or alone on the line above it."""
+
+SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
+
+
+@dataclass(frozen=True)
+class Report:
+    """``inventories``: the files that hold kernels, launches or searches, with what they hold."""
+
+    files: tuple[Path, ...]
+    findings: tuple[Finding, ...]
+    inventories: tuple[tuple[Path, tuple[Item, ...]], ...]
+    ignored: int = 0
+    """Findings that a comment in the text takes back."""
+
+    def count(self, level: Level) -> int:
+        return sum(one.level == level for one in self.findings)
+
+    @property
+    def clean(self) -> bool:
+        """Nothing at warning or above."""
+        return not self.count("error") and not self.count("warning")
+
+
+def lint_paths(
+    paths: Sequence[Path],
+    *,
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    compile: bool = False,
+    arch: str | None = None,
+) -> Report:
+    """What is found in ``paths``; folders stand for the Python files below them.
+
+    select: codes, names or sources (`A-47`, `W1`) of the only rules to use, those that are off by default included.
+    ignore: the same, to leave out.
+    compile: also load task files and compare the machine code that their hints give, for ``arch``.
+
+    Raises RequestError for a path that does not exist, UnknownChoice for a rule that does not.
+    """
+    wanted = _wanted(select, ignore)
+    files = tuple(_files(paths))
+    findings: list[Finding] = []
+    inventories: list[tuple[Path, tuple[Item, ...]]] = []
+    ignored = 0
+    for file in files:
+        module = _parsed(file)
+        if isinstance(module, Finding):
+            findings += [module] if module.code in wanted else []
+            continue
+        found = sorted(_found(module, wanted), key=lambda one: (one.line, one.column, one.code))
+        if compile and "TW501" in wanted:
+            from tilewright.lint.no_op_hints import no_op_hints
+
+            found += no_op_hints(module, arch)
+        kept = [one for one in found if not _taken_back(module, one)]
+        ignored += len(found) - len(kept)
+        findings += kept
+        if items := inventory(module):
+            inventories.append((file, items))
+    return Report(files, tuple(findings), tuple(inventories), ignored)
+
+
+def _wanted(select: Sequence[str], ignore: Sequence[str]) -> set[str]:
+    by_default = {code for code, about in ABOUT.items() if about.by_default}
+    return (codes(select) if select else by_default) - codes(ignore)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        if not path.exists():
+            raise RequestError(f"no such file or folder: {path}")
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
+            inside = file.relative_to(path).parts if path.is_dir() else ()
+            if any(part in SKIPPED or part.startswith(".") for part in inside[:-1]):
+                continue
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file
+
+
+def _parsed(file: Path) -> Module | Finding:
+    """The module, or the finding that it cannot be read."""
+    try:
+        with tokenize.open(file) as opened:  # honours an encoding that the file declares
+            return Module(file, opened.read())
+    except SyntaxError as error:
+        why = error.msg or "not valid Python"
+        return Finding(
+            CANNOT_READ.code, "error", file, error.lineno or 1, error.offset or 1, f"cannot be read: {why}"
+        )
+    except (UnicodeDecodeError, ValueError, RecursionError, OSError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return Finding(CANNOT_READ.code, "error", file, 1, 1, f"cannot be read: {why}")
+
+
+def _found(module: Module, wanted: set[str]) -> Iterator[Finding]:
+    for rule in RULES:
+        if rule.about.code in wanted:
+            yield from rule.findings(module)
+
+
+def _taken_back(module: Module, finding: Finding) -> bool:
+    """Whether a comment says that the finding is known and meant."""
+    lines = module.lines
+    above = lines[finding.line - 2] if finding.line >= 2 else ""
+    for line in (lines[finding.line - 1], above if above.lstrip().startswith("#") else ""):
+        match = IGNORE.search(line)
+        if match is None:
+            continue
+        about = ABOUT[finding.code]
+        words = {word.strip().lower() for word in (match["codes"] or "").split(",") if word.strip()}
+        if not words or words & {about.code.lower(), about.name, *(one.lower() for one in about.sources)}:
+            return True
+    return False

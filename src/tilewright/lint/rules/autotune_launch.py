@@ -1,0 +1,32 @@
+"""TW403: the deprecated autotune_launch (A-35)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tilewright.lint.cutile import OLD_SEARCH
+from tilewright.lint.findings import About, Finding
+from tilewright.lint.module import Module
+
+
+class AutotuneLaunch:
+    about = About(
+        code="TW403",
+        name="autotune-launch",
+        level="error",
+        title="autotune_launch is deprecated",
+        why="cuda.tile_experimental.autotune_launch is gone from cuda-tile: what imports it fails on an "
+        "up-to-date installation (A-35).",
+        fix="search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch",
+        sources=("A-35",),
+    )
+
+    def findings(self, module: Module) -> Iterator[Finding]:
+        for call in module.every(ast.Call):
+            dotted = module.dotted(call.func)
+            if dotted in OLD_SEARCH or dotted.startswith("cuda.tile_experimental."):
+                yield self.about.at(module, call, "autotune_launch is deprecated and no longer shipped")
+
+
+RULE = AutotuneLaunch()

@@ -1,0 +1,55 @@
+"""TW106: hints in the decorator of a kernel whose hints are searched (A-11, X-19)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tilewright.lint.configurations import configurations
+from tilewright.lint.cutile import given_hints, kernels_of, searches
+from tilewright.lint.findings import About, Finding
+from tilewright.lint.module import Module, text
+
+
+class DecoratorHints:
+    about = About(
+        code="TW106",
+        name="decorator-hints",
+        level="warning",
+        title="the decorator fixes a hint that is searched",
+        why="A path that forgets replace_hints then launches with the decorator's value and says nothing "
+        "(A-11); the text's own matmul template makes that mistake (X-19, T3).",
+        fix="leave the decorator bare, and let the search's winner or an explicit fallback set the hint",
+        sources=("A-11", "X-19"),
+    )
+
+    def findings(self, module: Module) -> Iterator[Finding]:
+        seen = set()
+        for search in searches(module):
+            applied = given_hints(module, search.hints_fn) or set()
+            fields = configurations(module, search.space).fields
+            if fields and _depends(module, search.hints_fn):
+                applied &= fields
+            for kernel in kernels_of(module, search.kernel):
+                fixed = [name for name in kernel.hints if name in applied]
+                if fixed and kernel.node not in seen:
+                    seen.add(kernel.node)
+                    values = " and ".join(f"{name}={text(kernel.hints[name])}" for name in fixed)
+                    yield self.about.at(
+                        module, kernel.hints[fixed[0]],
+                        f"{kernel.name} is decorated with {values}, which the search in line "
+                        f"{search.call.lineno} varies",
+                    )  # fmt: skip
+
+
+def _depends(module: Module, hints_fn: ast.expr | None) -> bool:
+    """Whether the function sets a hint only where the configuration has it."""
+    function = module.function(hints_fn)
+    if function is None:
+        return True
+    inner = [module.function(call.func) for call in module.every(ast.Call, function)]
+    bodies = [function, *(one for one in inner if one is not None)]
+    return any(isinstance(node, (ast.If, ast.IfExp)) for body in bodies for node in ast.walk(body))
+
+
+RULE = DecoratorHints()

@@ -1,0 +1,34 @@
+"""TW303: a kernel called like a function (rule 8)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tilewright.lint.cutile import kernels
+from tilewright.lint.findings import About, Finding
+from tilewright.lint.module import Module
+from tilewright.lint.tile_code import in_tile_code
+
+
+class KernelCalled:
+    about = About(
+        code="TW303",
+        name="kernel-called",
+        level="error",
+        title="a kernel is called like a function",
+        why="A kernel can only be launched; calling one raises TypeError, on the host and in another "
+        "kernel. Helpers of a kernel stay undecorated (rule 8).",
+        fix="launch it with ct.launch, or take the decorator off the helper",
+        sources=("rule 8",),
+    )
+
+    def findings(self, module: Module) -> Iterator[Finding]:
+        found = {kernel.node for kernel in kernels(module) if kernel.node.decorator_list}
+        for call in module.every(ast.Call):
+            if isinstance(call.func, ast.Name) and module.value(call.func) in found:
+                fix = "take its decorator off" if in_tile_code(module, call) else "launch it with ct.launch"
+                yield self.about.at(module, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
+
+
+RULE = KernelCalled()

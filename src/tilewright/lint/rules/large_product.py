@@ -1,0 +1,54 @@
+"""TW110: a product of value lists as search space (A-42 as it is true today, X-07)."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+
+from tilewright.lint.cutile import searches
+from tilewright.lint.findings import About, Finding
+from tilewright.lint.module import Module
+
+MOST = 64
+
+
+class LargeProduct:
+    about = About(
+        code="TW110",
+        name="large-product",
+        level="note",
+        title="a large product of value lists is compiled one by one",
+        why="exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one "
+        "core, and a single bad one 33 s. The old rule of 30 configurations is outdated (X-07): what counts is time; "
+        f"only products of more than {MOST} are named.",
+        fix="drop what cannot win before the search, or compile ahead in parallel with a budget for each "
+        "candidate",
+        sources=("A-42", "X-07"),
+    )
+
+    def findings(self, module: Module) -> Iterator[Finding]:
+        for search in searches(module):
+            function = self._generator(module, search.space)
+            if function is None:
+                continue
+            for one in module.every(ast.Yield, function):
+                sizes = [
+                    len(parent.iter.elts)
+                    for parent, _ in module.above(one)
+                    if isinstance(parent, ast.For) and isinstance(parent.iter, (ast.Tuple, ast.List))
+                ]
+                if math.prod(sizes) > MOST:
+                    yield self.about.at(
+                        module, one,
+                        f"{' × '.join(map(str, reversed(sizes)))} = {math.prod(sizes)} configurations for one search",
+                    )  # fmt: skip
+
+    def _generator(self, module: Module, space: ast.expr | None) -> ast.AST | None:
+        value = module.value(space) if space is not None else None
+        if isinstance(value, ast.Call) and module.dotted(value.func) in {"list", "tuple"} and value.args:
+            value = module.value(value.args[0])
+        return module.function(value.func) if isinstance(value, ast.Call) else None
+
+
+RULE = LargeProduct()

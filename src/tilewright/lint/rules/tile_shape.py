@@ -1,0 +1,68 @@
+"""TW307: a tile extent that is no power of two."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tilewright.lint.configurations import configurations
+from tilewright.lint.cutile import searches
+from tilewright.lint.findings import About, Finding
+from tilewright.lint.module import Module, argument
+from tilewright.lint.tile_code import operation, tile_functions
+
+SHAPE_AT = {
+    "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
+    "reshape": (1, "shape"),
+}  # fmt: skip
+TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
+
+
+class TileShape:
+    about = About(
+        code="TW307",
+        name="tile-not-power-of-two",
+        level="error",
+        title="a tile extent is no power of two",
+        why="The compiler refuses it with a type error. A text on FP8 says that tiles of 48 or 96 'will not "
+        "error'; they do (X-19).",
+        fix="round up to a power of two, and pad or mask what is too much",
+        sources=("X-19", "K8"),
+    )
+
+    def findings(self, module: Module) -> Iterator[Finding]:
+        seen: set[ast.AST] = set()
+        for function in tile_functions(module):
+            for call in module.every(ast.Call, function):
+                position, keyword = SHAPE_AT.get(operation(module, call), (0, ""))
+                shape = argument(call, position, keyword) if keyword else None
+                for extent in _extents(shape):
+                    if _wrong(extent.value) and extent not in seen:
+                        seen.add(extent)
+                        yield self.about.at(
+                            module, extent, f"a tile cannot have an extent of {extent.value!r}"
+                        )
+        for search in searches(module):
+            for record in configurations(module, search.space).records:
+                for name, value in record.items():
+                    for extent in _extents(value) if TILE.match(name) else ():
+                        if _wrong(extent.value) and extent not in seen:
+                            seen.add(extent)
+                            yield self.about.at(
+                                module, extent, f"{name}={extent.value!r} cannot be a tile's extent"
+                            )
+
+
+def _extents(shape: ast.AST | None) -> Iterator[ast.Constant]:
+    if isinstance(shape, ast.Constant):
+        yield shape
+    elif isinstance(shape, (ast.Tuple, ast.List)):
+        yield from (one for one in shape.elts if isinstance(one, ast.Constant))
+
+
+def _wrong(extent: object) -> bool:
+    return type(extent) is int and extent > 0 and extent & (extent - 1) != 0
+
+
+RULE = TileShape()

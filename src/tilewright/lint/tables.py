@@ -1,0 +1,87 @@
+"""A report as text for a terminal, and as a value for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.lint.findings import LEVELS, Finding
+from tilewright.lint.linting import Report
+from tilewright.lint.rules import ABOUT
+
+
+def lines(report: Report) -> Iterator[str]:
+    """One line for each finding, then each rule that found something with its reason and its fix."""
+    for finding in report.findings:
+        place = f"{finding.file}:{finding.line}:{finding.column}"
+        yield f"{place}: {finding.level} {finding.code} {finding.message}"
+    for code in sorted({finding.code for finding in report.findings}):
+        about = ABOUT[code]
+        yield ""
+        yield f"{code} {about.name}: {about.title}"
+        yield f"  why  {about.why}"
+        yield f"  fix  {about.fix}"
+    if report.findings:
+        yield ""
+    yield summary(report)
+
+
+def summary(report: Report) -> str:
+    counts = ", ".join(
+        f"{count} {_plural(level, count)}" for level in LEVELS if (count := report.count(level))
+    )
+    ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
+    files = f"{len(report.files)} file{'s' if len(report.files) != 1 else ''}"
+    return f"{counts or 'nothing found'} in {files}{ignored}"
+
+
+def inventory_lines(report: Report) -> Iterator[str]:
+    """What the files hold, file by file."""
+    total: dict[str, int] = {}
+    for file, items in report.inventories:
+        yield str(file)
+        for item in items:
+            total[item.what] = total.get(item.what, 0) + 1
+            where = f" in {item.function}" if item.function else ""
+            yield f"  {item.line:>5}  {item.what:<12}  {item.name}{where}"
+    counts = ", ".join(f"{count} {_plural(what, count)}" for what, count in sorted(total.items()))
+    yield f"{counts or 'nothing'} in {len(report.inventories)} of {len(report.files)} files"
+
+
+def _plural(what: str, count: int) -> str:
+    if count == 1:
+        return what
+    return f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """What `lint --json` prints."""
+    return {
+        "files": len(report.files),
+        "counts": {level: report.count(level) for level in LEVELS},
+        "ignored": report.ignored,
+        "findings": [_finding(finding) for finding in report.findings],
+        "inventory": {
+            str(file): [
+                {"what": item.what, "line": item.line, "name": item.name, "function": item.function}
+                for item in items
+            ]
+            for file, items in report.inventories
+        },
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    about = ABOUT[finding.code]
+    return {
+        "code": finding.code,
+        "name": about.name,
+        "level": finding.level,
+        "file": str(finding.file),
+        "line": finding.line,
+        "column": finding.column,
+        "message": finding.message,
+        "why": about.why,
+        "fix": about.fix,
+        "sources": list(about.sources),
+    }

@@ -1,0 +1,1 @@
+"""In the user's program: tuned once, remembered, launched."""

@@ -1,0 +1,110 @@
+"""The key of a tuned launch: everything that may change which configuration is the fastest, part by part.
+
+A key is a dictionary of named, readable parts (`X-21`: nothing that decides may be missing) and the hash over
+them. Not in it, because a launch cannot see it: the values in the arrays, the clocks, what else runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from tilewright.errors import CompilerMissing, NoGpu, RequestError
+from tilewright.packages import installed_version
+from tilewright.runtime.source import source_of
+
+__all__ = ["array_part", "board_of", "digest", "flag_part", "source_of", "toolkit"]
+
+ALIGNMENT = 16
+"""Bytes: what a launch specialises on (`languages.cutile.DIVISOR`)."""
+
+
+@cache
+def toolkit() -> str:
+    """``cuda-tile 1.7.0, tileiras 13.4.92``: what turns the source into machine code."""
+    from tilewright.languages.toolchain import tileiras_version
+
+    try:
+        compiler = tileiras_version()
+    except CompilerMissing:
+        compiler = "none"
+    return f"cuda-tile {installed_version('cuda-tile')}, tileiras {compiler}"
+
+
+@cache
+def board_of(device: int) -> str:
+    """``NVIDIA H200 sm_90``: the GPU with this index. Raises `NoGpu`."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        one = torch.cuda.get_device_properties(device)
+        return f"{one.name} sm_{one.major}{one.minor}"
+    from tilewright.bench.gpu import detect
+
+    gpu = detect() if device == 0 else None
+    if gpu is None:
+        raise NoGpu(f"there is no GPU {device} that CUDA can use")
+    return f"{gpu.name} {gpu.arch}"
+
+
+def array_part(tensor: Any) -> dict[str, Any]:
+    """dtype, shape, strides (in elements) and the address modulo 16 of a torch tensor, or of anything with
+    ``__cuda_array_interface__``."""
+    if hasattr(tensor, "data_ptr"):
+        return {
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+            "shape": [int(extent) for extent in tensor.shape],
+            "strides": [int(stride) for stride in tensor.stride()],
+            "alignment": int(tensor.data_ptr()) % ALIGNMENT,
+        }
+    facts = getattr(tensor, "__cuda_array_interface__", None)
+    if facts is None:
+        raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")
+    dtype, size = str(getattr(tensor, "dtype", facts["typestr"])), int(facts["typestr"][2:])
+    shape = [int(extent) for extent in facts["shape"]]
+    strides = facts.get("strides")
+    return {
+        "dtype": dtype,
+        "shape": shape,
+        "strides": [s // size for s in strides] if strides else _row_major(shape),
+        "alignment": int(facts["data"][0]) % ALIGNMENT,
+    }
+
+
+def _row_major(shape: list[int]) -> list[int]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]
+
+
+def flag_part(value: Any, by_value: bool = True) -> Any:
+    """A scalar of a call: integers, booleans, strings and None by value, floats by type alone (A-15: a flag such
+    as ``is_causal`` changes the optimum, an ε does not). ``by_value=False``: by type alone."""
+    if by_value and (value is None or isinstance(value, (bool, int, str))):
+        return value
+    return f"<{type(value).__name__}>"
+
+
+def digest(parts: Mapping[str, Any]) -> str:
+    """SHA-256 (hex) of the parts as canonical JSON: their order does not count, their types do."""
+    try:
+        text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    except TypeError as error:
+        raise RequestError(f"a part of a key is not plain data: {error}") from None
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    return value

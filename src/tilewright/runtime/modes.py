@@ -1,0 +1,96 @@
+"""When the wrapper may tune: read from the environment at every call, before any cache (A-16).
+
+``TILEWRIGHT_TUNING=now|background|stored|off`` overrides what the author of the library chose.
+``DISABLE_AUTOTUNE`` and ``TILEGYM_DISABLE_AUTOTUNE`` win over it and mean off.
+
+A look-up in `os.environ` costs 0.5 to 1 µs: it encodes the name and decodes the value. CPython on POSIX keeps
+bytes in a dictionary behind it, which is asked here instead: 60 ns for the three names (cuda-tile's own
+launch takes several µs). Changes through `os.environ` are seen at once; where that attribute is missing,
+the public way is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from tilewright.errors import RequestError
+
+VARIABLE = "TILEWRIGHT_TUNING"
+SWITCHES = ("DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE")
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+class Mode(str, Enum):
+    """What happens at the first call of a key."""
+
+    NOW = "now"
+    """Tune, then launch the winner."""
+    BACKGROUND = "background"
+    """Launch the shipped configuration, tune beside, switch when the winner is verified."""
+    STORED = "stored"
+    """Launch what the store or the shipped table has, else the shipped configuration; never search."""
+    OFF = "off"
+    """Launch the shipped configuration, whatever is stored."""
+
+
+def from_name(name: object, where: str) -> Mode:
+    """The mode of this name; ``where`` says what gave it. Raises `RequestError` that lists the modes."""
+    text = name.strip().lower() if isinstance(name, str) else name
+    try:
+        return Mode(text)
+    except ValueError:
+        known = " | ".join(mode.value for mode in Mode)
+        raise RequestError(f"{where}={name!s} is no mode; known: {known}") from None
+
+
+def decided(variable: str | None, switches: Mapping[str, str | None], default: Mode) -> Mode:
+    """The mode for these values of the variables; None is unset. Raises `RequestError` for a bad one."""
+    for name, given in switches.items():
+        value = (given or "").strip().lower()
+        if value in _ON:
+            return Mode.OFF
+        if value not in _OFF:
+            raise RequestError(
+                f"{name}={given} is neither on nor off; known: {', '.join(_ON)} | {', '.join(_OFF[1:])}"
+            )
+    return from_name(variable, VARIABLE) if variable and variable.strip() else default
+
+
+Names = tuple[Any, Any, Any]
+
+
+def behind(environment: Any) -> tuple[Any, Names]:
+    """A container, and the names of the variables in it: ``name in container`` says whether one is set."""
+    data = getattr(environment, "_data", None)
+    if os.name == "posix" and type(data) is dict and all(type(name) is bytes for name in data):
+        return data, (VARIABLE.encode(), SWITCHES[0].encode(), SWITCHES[1].encode())
+    return environment, (VARIABLE, *SWITCHES)
+
+
+def reader(container: Any, names: Names) -> Callable[[Mode], Mode]:
+    """The function that reads the mode from what `behind` gave."""
+    variable, first, second = names
+    known: dict[tuple[Any, ...], Mode] = {}
+
+    def read(default: Mode = Mode.NOW) -> Mode:
+        if variable not in container and first not in container and second not in container:
+            return default
+        values = (container.get(variable), container.get(first), container.get(second), default)
+        found = known.get(values)
+        if found is None:
+            texts = [None if value is None else os.fsdecode(value) for value in values[:3]]
+            found = decided(texts[0], dict(zip(SWITCHES, texts[1:], strict=True)), default)
+            known[values] = found
+        return found
+
+    return read
+
+
+CONTAINER, NAMES = behind(os.environ)
+"""For code that cannot afford a call: while none of `NAMES` is in `CONTAINER`, the author's mode is in force."""
+mode = reader(CONTAINER, NAMES)
+"""``mode(default)``: the mode in force now; ``default`` is the author's, where the environment is silent."""

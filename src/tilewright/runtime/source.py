@@ -1,0 +1,165 @@
+"""What a kernel's code is, as one hash: its source, that of its helpers, and the constants that they use.
+
+Whatever the front end reads at compile time is followed by name from the kernel's syntax tree: functions
+(their source, in turn), constants (their values), `module.name` and `object.name`. Comments and layout do not
+count. What `cuda.tile` itself defines is covered by the toolkit's version.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import partial
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+_TOOLKIT = ("cuda.tile", "builtins")
+
+_TREES: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
+"""By the code's id, with the code so that the id stays taken. Equal code may have unequal decorators."""
+
+
+def source_of(kernel: Any) -> str:
+    """SHA-256 over the kernel's source and, transitively, the helpers and global constants that it uses."""
+    functions = [_function(kernel)]
+    lines: list[str] = []
+    for function in functions:  # grows while it is walked
+        lines.append(f"{function.__qualname__}: {_text(function)}")
+        lines += [f"  {name} = {_described(value, functions)}" for name, value in _used(function)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+_Found = list[FunctionType]
+
+
+def _function(thing: Any) -> FunctionType:
+    """The Python function of a kernel, a tile function or a function."""
+    found = inspect.unwrap(getattr(thing, "_pyfunc", thing))
+    if not isinstance(found, FunctionType):
+        raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
+    return found
+
+
+def _tree(function: FunctionType) -> ast.AST | None:
+    """The function's syntax tree; None where its source is not to be had or not by itself a statement."""
+    code = function.__code__
+    if id(code) not in _TREES:
+        try:
+            tree: ast.AST | None = ast.parse(textwrap.dedent(inspect.getsource(code)))
+        except (OSError, SyntaxError, TypeError):
+            tree = None
+        _TREES[id(code)] = (code, tree, ast.unparse(tree) if tree else _bare(code))
+    return _TREES[id(code)][1]
+
+
+def _bare(code: CodeType) -> str:
+    constants = [one for one in code.co_consts if isinstance(one, _PLAIN)]
+    return f"{code.co_code.hex()} {constants!r} {code.co_names!r}"
+
+
+def _text(function: FunctionType) -> str:
+    _tree(function)
+    defaults = (function.__defaults__, function.__kwdefaults__)
+    return f"{_TREES[id(function.__code__)][2]} {_described(defaults, [])}"
+
+
+def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What the function uses from outside, by its dotted name, in the order of the names."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    outside = {**function.__globals__, **cells}
+    local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
+    tree = _tree(function)
+    chains = set(_chains(tree)) if tree else {(name,) for name in function.__code__.co_names}
+    for chain in sorted(chains):
+        root, *rest = chain
+        if root in local or root not in outside:
+            continue
+        value, path = _contents(outside[root]), [root]
+        for name in rest:
+            if isinstance(value, ModuleType) and value.__name__.startswith(_TOOLKIT):
+                break
+            try:
+                value = getattr(value, name)
+            except Exception:  # an attribute of tile code that the object lacks: the object itself counts
+                break
+            path.append(name)
+        yield ".".join(path), value
+
+
+def _contents(value: Any) -> Any:
+    if type(value).__name__ != "cell":
+        return value
+    try:
+        return value.cell_contents
+    except ValueError:  # not filled yet
+        return None
+
+
+def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
+    """``a.b.c`` as ("a", "b", "c"), and each plain name, wherever the tree has one."""
+    inner: set[int] = set()
+    for node in ast.walk(tree):  # an outer attribute comes before what it is an attribute of
+        if id(node) in inner:
+            continue
+        names: list[str] = []
+        part: ast.AST = node
+        while isinstance(part, ast.Attribute):
+            names.append(part.attr)
+            part = part.value
+            inner.add(id(part))
+        if isinstance(part, ast.Name):
+            yield (part.id, *reversed(names))
+        else:
+            inner.discard(id(part))
+
+
+def _described(value: Any, found: _Found, depth: int = 0) -> str:
+    """A value as text that is the same in every process; functions are added to ``found``."""
+    if isinstance(value, Enum):
+        return f"{type(value).__qualname__}.{value.name}={value.value!r}"
+    if isinstance(value, _PLAIN):
+        return f"{type(value).__name__} {value!r}"
+    if depth > 8:
+        return type(value).__qualname__
+    if isinstance(value, Mapping):
+        pairs = [
+            f"{_described(k, found, depth + 1)}: {_described(v, found, depth + 1)}" for k, v in value.items()
+        ]
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (tuple, list)):
+        return f"{type(value).__name__} [{', '.join(_described(one, found, depth + 1) for one in value)}]"
+    if isinstance(value, (set, frozenset)):
+        return f"set {sorted(_described(one, found, depth + 1) for one in value)}"
+    if isinstance(value, partial):
+        return f"partial {_described((value.func, value.args, value.keywords), found, depth + 1)}"
+    return _described_object(value, found)
+
+
+def _described_object(value: Any, found: _Found) -> str:
+    module = str(getattr(value, "__module__", "") or "")
+    if isinstance(value, ModuleType):
+        return f"module {value.__name__}"
+    if isinstance(value, type):
+        return f"class {module}.{value.__qualname__} {_class_text(value)}"
+    python = inspect.unwrap(getattr(value, "_pyfunc", value))
+    if isinstance(python, FunctionType) and not module.startswith(_TOOLKIT):
+        if python not in found:
+            found.append(python)
+        return f"function {python.__qualname__}"
+    if isinstance(value, (FunctionType, BuiltinFunctionType)):
+        return f"function {module}.{value.__qualname__}"
+    text = "" if hasattr(value, "shape") else repr(value)
+    return type(value).__qualname__ if not text or " at 0x" in text else f"{type(value).__qualname__} {text}"
+
+
+def _class_text(kind: type) -> str:
+    """The source of a class of the user's; of others their name says enough."""
+    try:
+        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
+    except (OSError, SyntaxError, TypeError):
+        return ""

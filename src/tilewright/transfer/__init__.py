@@ -1,0 +1,1 @@
+"""Configurations from one tile language to another."""

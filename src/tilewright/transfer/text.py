@@ -1,0 +1,122 @@
+"""A transfer as Python that can be pasted, with what did not get over in comments, and as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.errors import RequestError
+from tilewright.records import Configuration
+from tilewright.search.knobs import HINTS
+from tilewright.transfer.configuration_source import Listed
+from tilewright.transfer.triton import Dropped, Transferred
+
+LONGEST = 110
+"""Characters of a line; a comment is broken at a word."""
+
+
+def python(listed: Listed, done: Transferred) -> str:
+    """``name_space = tw.Space(…)`` for cuTile, ``name_configs = [triton.Config(…), …]`` for Triton."""
+    lines = [line for text in _remarks(listed, done) for line in _comment(text)]
+    variable = re.sub(r"\W", "_", listed.name)
+    if not done.configurations:
+        return "\n".join(lines)
+    if done.to == "cutile":
+        return "\n".join([*lines, *_space(variable, done)])
+    return "\n".join([*lines, *_configs(variable, done)])
+
+
+def to_json(listed: Listed, done: Transferred) -> dict[str, Any]:
+    """Everything of one list."""
+    return {
+        "name": listed.name,
+        "line": listed.line,
+        "to": done.to,
+        "read": len(listed.configurations),
+        "configurations": [
+            {"values": dict(configuration), "lines": sorted({listed.configurations[i].line for i in origins})}
+            for configuration, origins in zip(done.configurations, done.origins, strict=True)
+        ],
+        "renamed": dict(done.renamed),
+        "dropped": [
+            {"line": listed.configurations[one.configuration].line, "field": one.field or None,
+             "value": one.value, "reason": one.reason}
+            for one in done.dropped
+        ],
+        "notes": [*listed.notes, *done.notes],
+        "suggested": {name: list(values) for name, values in done.suggested.items()},
+    }  # fmt: skip
+
+
+def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
+    language = {"cutile": "cuTile", "triton": "Triton"}[done.to]
+    yield (
+        f"{listed.name}, line {listed.line}: {_count(len(listed.configurations))} read, "
+        f"{len(done.configurations)} for {language}"
+    )
+    if done.renamed:
+        yield "renamed: " + ", ".join(f"{old} → {new}" for old, new in done.renamed.items())
+    grouped: dict[tuple[str, str], list[Dropped]] = {}
+    for one in done.dropped:
+        grouped.setdefault((one.field, one.reason), []).append(one)
+    for (field, reason), same in grouped.items():
+        values = ", ".join(dict.fromkeys(one.value for one in same))
+        if field:
+            yield f"dropped: {field} = {values} ({_count(len(same))}): {reason}"
+        else:
+            yield f"dropped whole: {_count(len(same))}, the first of them {same[0].value}: {reason}"
+    yield from (*listed.notes, *done.notes)
+    tried = "; ".join(f"{name} {', '.join(map(str, values))}" for name, values in done.suggested.items())
+    yield f"to try beside these, since it does not carry over: {tried}"
+
+
+def _count(n: int) -> str:
+    return f"{n} configuration{'s' if n > 1 else ''}"
+
+
+def _comment(text: str) -> Iterator[str]:
+    line = "#"
+    for word in text.split():
+        if len(line) + 1 + len(word) > LONGEST:
+            yield line
+            line = "#  "
+        line += f" {word}"
+    yield line
+
+
+def _space(variable: str, done: Transferred) -> Iterator[str]:
+    try:
+        space = done.space()
+    except RequestError as error:  # as a list, then
+        yield from _comment(f"no space: {error}")
+        yield f"{variable}_configurations = ["
+        yield from (f"    {dict(one)!r}," for one in done.configurations)
+        yield "]"
+        return
+    yield f"{variable}_space = tw.Space("
+    yield f"    constants={dict(space.constants)!r},"
+    if space.hints:
+        yield f"    hints={dict(space.hints)!r},"
+    yield f"    shipped={dict(space.shipped)!r},  # put here what runs today"
+    yield "    only=["
+    yield from (f"        {dict(one)!r}," for one in done.configurations)
+    yield "    ],"
+    yield ")"
+
+
+def _configs(variable: str, done: Transferred) -> Iterator[str]:
+    yield f"{variable}_configs = ["
+    yield from (f"    triton.Config({_arguments(one)})," for one in done.configurations)
+    yield "]"
+
+
+def _arguments(configuration: Configuration) -> str:
+    meta, options = _parted(configuration)
+    return ", ".join([repr(meta), *(f"{name}={value!r}" for name, value in options.items())])
+
+
+def _parted(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the kernel takes, and what Triton's compiler does."""
+    options = {name: value for name, value in configuration.items() if name in HINTS}
+    return {name: value for name, value in configuration.items() if name not in HINTS}, options

@@ -1,0 +1,329 @@
+"""Configurations of a Triton kernel for the same kernel in cuTile, and back (A-24).
+
+What carries over are the sizes of tiles (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), other
+parameters that the kernel takes as constants, and ``num_ctas``: in both, one element of the grid is one
+cluster of that many CTAs (Triton launches gridX × num_ctas CTAs; cuTile's code reads the cluster's
+number). The rest has no equivalent, and `NO_CUTILE` and `NO_TRITON` say why. Nothing is guessed: a field
+of the input is either in the output or in `Transferred.dropped` with a reason, and configurations that
+no longer differ are merged.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.hardware import architecture
+from tilewright.records import Configuration, Value
+from tilewright.search import knobs
+from tilewright.search.space import Space
+from tilewright.transfer.configuration_source import TRITON_ARGUMENTS, Written
+from tilewright.transfer.source_values import Unread
+
+Target: TypeAlias = Literal["cutile", "triton"]
+TARGETS: tuple[Target, ...] = ("cutile", "triton")
+
+_AMD = "an option of AMD's backend"
+_WARP_GROUPS = "cuTile's compiler divides the warps between loading and computing itself"
+NO_CUTILE: Mapping[str, str] = {
+    "num_warps": "cuTile's compiler chooses the warps; num_worker_warps is not their total, so it is not derived",
+    "num_stages": "cuTile's compiler pipelines itself; nearest is latency= of ct.load, which stands in the kernel",
+    "maxnreg": "cuTile has no limit of registers; occupancy= sets how many CTAs they must suffice for",
+    "pre_hook": "a function that runs before each launch; do that in args_fn or before the launch",
+    "ir_override": "a file of Triton's own intermediate code",
+    "num_consumer_groups": _WARP_GROUPS, "num_buffers_warp_spec": _WARP_GROUPS,
+    "reg_dec_producer": _WARP_GROUPS, "reg_inc_consumer": _WARP_GROUPS, "warp_specialize": _WARP_GROUPS,
+    "enable_warp_specialization": _WARP_GROUPS,
+    "enable_persistent": "cuTile's kernel itself says whether it is persistent",
+    "waves_per_eu": _AMD, "matrix_instr_nonkdim": _AMD, "kpack": _AMD, "schedule_hint": _AMD,
+}  # fmt: skip
+"""Fields of Triton that cuTile has nothing for, and why."""
+
+NO_TRITON: Mapping[str, str] = {
+    "occupancy": "Triton has no such option; only its Tile IR backend takes it",
+    "num_worker_warps": "not the total of warps, so num_warps is not derived from it",
+    "opt_level": "an option of cuTile's compiler",
+}
+"""Fields of cuTile that Triton has nothing for, and why."""
+
+SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
+    "cutile": {"num_worker_warps": knobs.HINTS["num_worker_warps"], "occupancy": (None, 1, 2, 4)},
+    "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
+}
+"""What to try beside the transferred ones, since it did not carry over; never mixed into them."""
+
+_FROM = {"cutile": "BLOCK", "triton": "TILE"}
+_TO = {"cutile": "TILE", "triton": "BLOCK"}
+_SHORT = {"BM": "TILE_M", "BN": "TILE_N", "BK": "TILE_K"}
+_AXIS = re.compile(r"([XYZR])BLOCK")
+_PLAIN = re.compile(r"GROUP(_SIZE)?(_[MN])?")
+_WHOLE = ""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What did not get over. ``field`` is empty where the whole configuration did not."""
+
+    configuration: int
+    """Its place in the input, from 0."""
+    field: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """``origins[i]``: the places in the input of what became ``configurations[i]``."""
+
+    to: Target
+    configurations: tuple[Configuration, ...]
+    origins: tuple[tuple[int, ...], ...]
+    renamed: Mapping[str, str]
+    dropped: tuple[Dropped, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def back(self) -> dict[str, str]:
+        """New name → old one: the ``names`` of the way back."""
+        there = self.values()
+        return {new: old for old, new in self.renamed.items() if new in there}
+
+    @property
+    def suggested(self) -> Mapping[str, tuple[int | None, ...]]:
+        return SUGGESTED[self.to]
+
+    def space(self) -> Space:
+        """The configurations as a space of cuTile; its shipped one is the first
+        that names every field. Raises `RequestError`."""
+        if self.to != "cutile":
+            raise RequestError("a space is for cuTile; these configurations are for Triton")
+        if not self.configurations:
+            why = self.dropped[0].reason if self.dropped else "there is none"
+            raise RequestError(f"no configuration could be transferred: {why}")
+        values = self.values()
+        shipped = next((one for one in self.configurations if len(one) == len(values)), None)
+        if shipped is None:
+            raise RequestError(f"no configuration names all of {', '.join(values)}; add what is missing")
+        return Space(
+            constants={name: listed for name, listed in values.items() if name not in knobs.HINTS},
+            hints={name: listed for name, listed in values.items() if name in knobs.HINTS},  # type: ignore[misc]
+            shipped=shipped,
+            only=self.configurations,
+        )
+
+    def values(self) -> dict[str, tuple[Value, ...]]:
+        """The values of each field, without duplicates."""
+        found: dict[str, dict[Value, None]] = {}
+        for configuration in self.configurations:
+            for name, value in configuration.items():
+                found.setdefault(name, {})[value] = None
+        return {name: tuple(values) for name, values in found.items()}
+
+
+def transfer(
+    configs: Sequence[Any],
+    *,
+    to: str = "cutile",
+    names: Mapping[str, str] | None = None,
+    arch: str | None = None,
+) -> Transferred:
+    """``configs`` of the other language as configurations for ``to``.
+
+    Each is a ``triton.Config``, a mapping, a `configuration_source.Written`, or an object with attributes
+    such as a ``SimpleNamespace``. ``names`` maps parameters to new names where the usual ones do not fit.
+    With ``arch`` what that architecture does not allow is dropped (`Space.allows`). Raises `UnknownChoice`
+    for a target, an architecture or a parameter that is none, `RequestError` for names that collide.
+    """
+    target = next((one for one in TARGETS if one == to), None)
+    if target is None:
+        raise UnknownChoice("target", to, TARGETS)
+    number = architecture(arch).number if arch is not None else None
+    given = [fields_of(config) for config in configs]
+    renamed, notes = _renamed(target, given, names or {})
+    work = _Transfer(target, renamed, number)
+    for place, fields in enumerate(given):
+        work.add(place, fields)
+    merged, origins = work.merged()
+    notes += _notes(merged, origins, work)
+    changed = {old: new for old, new in renamed.items() if old != new}
+    return Transferred(target, merged, origins, changed, tuple(work.dropped), tuple(notes))
+
+
+def fields_of(config: Any) -> tuple[tuple[str, Any], ...]:
+    """The fields of one configuration of either language; options that are None are Triton's "not given"."""
+    if isinstance(config, Written):
+        return config.fields
+    if isinstance(config, Mapping):
+        return tuple(config.items())
+    if isinstance(getattr(config, "kwargs", None), Mapping):
+        options = {name: getattr(config, name, None) for name in TRITON_ARGUMENTS[1:]} | vars(config)
+        stated = ((n, v) for n, v in options.items() if n != "kwargs" and v is not None)
+        return (*config.kwargs.items(), *stated)
+    if hasattr(config, "__dict__"):
+        return tuple(vars(config).items())
+    raise RequestError(f"{config!r} is no configuration; give triton.Config objects, mappings or namespaces")
+
+
+@dataclass
+class _Transfer:
+    """What was done so far."""
+
+    to: Target
+    renamed: Mapping[str, str]
+    arch: int | None
+    kept: list[tuple[int, dict[str, Value]]] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    from_tile_ir: bool = False
+
+    def add(self, place: int, fields: Sequence[tuple[str, Any]]) -> None:
+        """One configuration: kept with the fields that carry over, or dropped whole."""
+        values: dict[str, Value] = {}
+        lost: list[Dropped] = []
+        for name, value in fields:
+            reason, whole = self._problem(name, value)
+            if whole:
+                self.dropped.append(Dropped(place, _WHOLE, _shown(fields), reason))
+                return
+            if reason:
+                lost.append(Dropped(place, name, _text(value), reason))
+                continue
+            if (new := self.renamed[name]) in values:
+                lost.append(Dropped(place, name, _text(values[new]), "given twice; the last one counts"))
+            values[new] = value
+        if not values:
+            reason = f"nothing of it has an equivalent in {_spelled(self.to)}"
+            self.dropped.append(Dropped(place, _WHOLE, _shown(fields), reason))
+            return
+        self.dropped.extend(lost)
+        self.kept.append((place, values))
+
+    def merged(self) -> tuple[tuple[Configuration, ...], tuple[tuple[int, ...], ...]]:
+        """In the order of the input; each once, with its fields in one order."""
+        order = list(dict.fromkeys(name for _, values in self.kept for name in values))
+        hints = [name for name in order if name in knobs.HINTS]
+        order = [name for name in order if name not in hints] + hints
+        found: dict[Configuration, list[int]] = {}
+        for place, values in self.kept:
+            if self.to == "cutile":  # each names all hints; what Triton does not say is one CTA
+                values = {
+                    **dict.fromkeys(hints),
+                    **({"num_ctas": 1} if "num_ctas" in hints else {}),
+                    **values,
+                }
+            whole = Configuration.of({name: values[name] for name in order if name in values})
+            found.setdefault(whole, []).append(place)
+        return tuple(found), tuple(map(tuple, found.values()))
+
+    def _problem(self, name: str, value: Any) -> tuple[str, bool]:
+        """Why the field does not carry over, empty if it does; and whether that ends the configuration."""
+        without = NO_CUTILE if self.to == "cutile" else NO_TRITON
+        if name in without:
+            return without[name], False
+        if isinstance(value, Unread):
+            return f"{name} is {value}, which only running the file can tell", True
+        if name in ("num_ctas", "occupancy"):
+            return self._hint_problem(name, value)
+        new = self.renamed[name]
+        if knobs.is_tile(new):
+            problem = knobs.tile_problem(new, value)
+            return (f"{name}: {problem}", True) if problem else ("", False)
+        return self._constant_problem(value), False
+
+    def _hint_problem(self, name: str, value: Any) -> tuple[str, bool]:
+        if problem := knobs.hint_problem(name, value):
+            return problem, True
+        if self.to == "triton" and value is None:
+            return "the compiler's choice; Triton takes 1 where nothing is said", False
+        if name == "num_ctas" and self.arch is not None:
+            problem = knobs.cluster_problem(value, self.arch)
+            return problem or "", problem is not None
+        self.from_tile_ir |= name == "occupancy"
+        return "", False
+
+    def _constant_problem(self, value: Any) -> str:
+        if isinstance(value, float) and not math.isfinite(value):
+            return "not a finite number"
+        if self.to == "triton":
+            return "" if isinstance(value, (int, float, str)) else "not a constant that Triton takes"
+        return "" if isinstance(value, (int, float)) else "constants of cuTile are int, float and bool"
+
+
+def _renamed(
+    to: Target, given: Sequence[Sequence[tuple[str, Any]]], names: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Old name → new name, one rule for all configurations, and what is to be said of it."""
+    fixed = set(NO_CUTILE if to == "cutile" else NO_TRITON)
+    every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in fixed]
+    for name in names:
+        if name not in every:
+            raise UnknownChoice("parameter", name, every)
+    wanted = {name: names.get(name, _usual(name, to)) for name in every}
+    staying = {name for name in every if wanted[name] == name}
+    result, notes = {name: name for name in staying}, []
+    for name in (one for one in every if one not in staying):
+        new = wanted[name]
+        if new in result.values() and name in names:
+            raise RequestError(
+                f"'{name}' cannot be called '{new}': another parameter is; choose another name"
+            )
+        if new in result.values():
+            notes.append(f"{name} keeps its name: {new} is another parameter")
+            new = name
+        result[name] = new
+    for name in every:
+        known = name in names or result[name] != name or _PLAIN.fullmatch(name) or name in knobs.HINTS
+        if not (known or knobs.is_tile(name)):
+            notes.append(f"{name} is passed on under its own name")
+    return {name: result[name] for name in every}, notes
+
+
+def _usual(name: str, to: Target) -> str:
+    """BLOCK… → TILE… or back; XBLOCK → TILE_X and BM → TILE_M one way only."""
+    if name in knobs.HINTS:
+        return name
+    if to == "cutile":
+        if name in _SHORT:
+            return _SHORT[name]
+        if axis := _AXIS.fullmatch(name):
+            return f"TILE_{axis[1]}"
+    old = _FROM[to]
+    return _TO[to] + name[len(old) :] if name.startswith(old) and knobs.is_tile(name) else name
+
+
+def _notes(
+    merged: Sequence[Configuration], origins: Sequence[Sequence[int]], work: _Transfer
+) -> Iterator[str]:
+    before = sum(map(len, origins))
+    if before > len(merged):
+        yield f"{before} configurations became {len(merged)}: the others are equal to one of them"
+    for name in sorted(
+        {name for one in merged for name in one if any(name not in other for other in merged)}
+    ):
+        without = (
+            "in a space the others take the shipped one's"
+            if work.to == "cutile"
+            else "Triton needs a default"
+        )
+        yield f"not every configuration names {name}: {without}"
+    if any(configuration.get("num_ctas") not in (None, 1) for configuration in merged):
+        yield "num_ctas: in both languages one element of the grid is one cluster, so the grid stays as it is"
+    if work.to == "cutile" and work.from_tile_ir:
+        yield "occupancy is a hint of Triton's Tile IR backend and means the same in cuTile"
+
+
+def _spelled(to: Target) -> str:
+    return {"cutile": "cuTile", "triton": "Triton"}[to]
+
+
+def _text(value: Any) -> str:
+    if callable(value):
+        return str(getattr(value, "__name__", repr(value)))
+    return value.text if isinstance(value, Unread) else repr(value)
+
+
+def _shown(fields: Sequence[tuple[str, Any]]) -> str:
+    return ", ".join(f"{name}={_text(value)}" for name, value in fields)

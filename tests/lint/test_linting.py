@@ -1,0 +1,203 @@
+"""Paths in, a report out: selection, comments that take findings back, files that cannot be read, SARIF, inventory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.lint.rule_examples import EXAMPLES
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.lint import tables
+from tilewright.lint.linting import Report, lint_paths
+from tilewright.lint.rules import ABOUT
+from tilewright.lint.sarif import sarif
+
+BAD = EXAMPLES["TW401"].bad
+"""Two findings in one line."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(BAD)
+    return path
+
+
+def codes(report: Report) -> set[str]:
+    return {finding.code for finding in report.findings}
+
+
+def test_folders_stand_for_the_python_files_below_them(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / ".venv").mkdir()
+    for name in ("a.py", "deep/er/b.py", "deep/c.txt", ".venv/d.py"):
+        (tmp_path / name).write_text(BAD)
+    report = lint_paths([tmp_path, tmp_path / "a.py"])
+    assert [path.name for path in report.files] == ["a.py", "b.py"]
+    assert len(report.findings) == 4
+
+
+@pytest.mark.parametrize("word", ["TW401", "tw401", "not-an-argument", "rule 5"])
+def test_rules_are_named_by_code_name_or_source(file: Path, word: str) -> None:
+    assert codes(lint_paths([file], select=[word])) == {"TW401"}
+    assert "TW401" not in codes(lint_paths([file], ignore=[word]))
+
+
+def test_an_unknown_rule_names_the_known_ones(file: Path) -> None:
+    with pytest.raises(UnknownChoice, match=r"unknown rule 'TW999'; known: TW001 cannot-be-read, TW101"):
+        lint_paths([file], select=["TW999"])
+
+
+def test_no_such_path(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no such file or folder"):
+        lint_paths([tmp_path / "none.py"])
+
+
+def test_rules_that_are_off_by_default_can_be_selected(tmp_path: Path) -> None:
+    """K6 rule 18 is a matter of style."""
+    path = tmp_path / "k.py"
+    path.write_text(EXAMPLES["TW311"].bad)
+    assert "TW311" not in codes(lint_paths([path]))
+    assert codes(lint_paths([path], select=["TW311"])) == {"TW311"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"def f(:\n",
+        b"\xff\xfe\x00",
+        b"x = '\x00'\n",
+        b"# coding: none-such\n",
+        b"a" * 10 + b"(" * 300 + b")" * 300,
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.py"
+    path.write_bytes(content)
+    (finding,) = lint_paths([path]).findings
+    assert finding.code == "TW001"
+    assert finding.level == "error"
+    assert finding.message.startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# tilewright: ignore", "# tilewright: ignore[TW401]", "# tilewright: ignore[W1, rule 5]  # on purpose"],
+)
+@pytest.mark.parametrize("above", [False, True])
+def test_comments_take_findings_back(tmp_path: Path, comment: str, above: bool) -> None:
+    old = '    ct.launch(stream, (8,), copy, (x, y if bias else None, "fast"))'
+    new = f"    {comment}\n{old}" if above else f"{old}  {comment}"
+    assert old in BAD
+    path = tmp_path / "k.py"
+    path.write_text(BAD.replace(f"{old}  # ! !", new))
+    report = lint_paths([path], select=["TW401"])
+    assert (len(report.findings), report.ignored) == (0, 2)
+    path.write_text(BAD.replace(f"{old}  # ! !", new.replace("ignore", "ignore[TW101]").replace("][", "] [")))
+    assert len(lint_paths([path], select=["TW401"]).findings) == 2
+
+
+def test_sarif_has_what_the_standard_requires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SARIF 2.1.0: 3.13 (version, runs), 3.14 (tool), 3.19 (name), 3.27 (message), 3.49 (id), 3.30 (region)."""
+    inside = tmp_path / "with space.py"
+    inside.write_text(BAD)
+    (tmp_path / "root").mkdir()
+    below = tmp_path / "root" / "k.py"
+    below.write_text(EXAMPLES["TW203"].bad)
+    report = lint_paths([inside, below])
+    log = json.loads(json.dumps(sarif(report, tmp_path / "root", "1.0")))
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].endswith("sarif-2.1.0.json")
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"]
+    rules = driver["rules"]
+    assert len({rule["id"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["help"]["text"]
+        assert rule["help"]["markdown"]
+        assert rule["shortDescription"]["text"]
+        assert rule["defaultConfiguration"]["level"] in {"error", "warning", "note"}
+    assert len(run["results"]) == len(report.findings)
+    for result, finding in zip(run["results"], report.findings, strict=True):
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"] == finding.code
+        assert result["level"] in {"error", "warning", "note"}
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        place = location["physicalLocation"]
+        assert place["region"] == {"startLine": finding.line, "startColumn": finding.column}
+        uri = place["artifactLocation"]["uri"]
+        if finding.file == below:
+            assert uri == "k.py"
+            assert place["artifactLocation"]["uriBaseId"] in run["originalUriBaseIds"]
+        else:
+            assert uri.startswith("file:///")
+            assert uri.endswith("with%20space.py")
+    assert run["originalUriBaseIds"]["ROOT"]["uri"].endswith("/")
+
+
+def test_the_inventory_lists_all_kinds(tmp_path: Path) -> None:
+    """P-04: kernels, launches, registrations, configuration spaces, searches."""
+    path = tmp_path / "op.py"
+    path.write_text("""\
+from types import SimpleNamespace
+import cuda.tile as tile
+from cuda.tile import launch as start
+from cuda.tile.tune import exhaustive_search as search
+from tilegym.backend import register_impl
+
+FIXED = [SimpleNamespace(TILE=64)]
+
+def spaces():
+    yield SimpleNamespace(TILE=64)
+
+@tile.kernel(occupancy=2)
+def copy(x, y, TILE: tile.Constant[int]):
+    tile.store(y, (tile.bid(0),), tile.load(x, (tile.bid(0),), (TILE,)))
+
+plain = tile.kernel(lambda: None)
+
+@register_impl("copy", backend="cutile")
+def run(x, y, stream):
+    for space in (1, 2):
+        search(list(spaces()), stream, lambda c: (8,), copy, lambda c: (x, y, c.TILE))
+        search(FIXED, stream, lambda c: (8,), copy, lambda c: (x, y, c.TILE))
+    start(stream, (8,), copy, (x, y, 64))
+""")
+    ((_, items),) = lint_paths([path]).inventories
+    assert [(item.what, item.line, item.name, item.function) for item in items] == [
+        ("space", 7, "FIXED", ""),
+        ("space", 9, "spaces", ""),
+        ("kernel", 13, "copy(occupancy=2)", ""),
+        ("registration", 19, "copy → run", ""),
+        ("search", 21, "copy", "run"),
+        ("search", 22, "copy", "run"),
+        ("launch", 23, "copy", "run"),
+    ]
+
+
+def test_the_text_shows_reason_and_fix_once(file: Path) -> None:
+    lines = list(tables.lines(lint_paths([file], select=["TW401"])))
+    assert sum("not-an-argument" in line for line in lines) == 1
+    assert sum(ABOUT["TW401"].fix in line for line in lines) == 1
+    assert lines[-1] == "2 errors in 1 file"
+
+
+def test_json_carries_everything(file: Path) -> None:
+    value = json.loads(json.dumps(tables.to_json(lint_paths([file], select=["TW401"]))))
+    assert value["counts"] == {"error": 2, "warning": 0, "note": 0}
+    assert {"code", "file", "line", "column", "message", "why", "fix", "level"} <= set(value["findings"][0])
+    assert any(item["what"] == "launch" for item in value["inventory"][str(file)])
+
+
+def test_files_without_cutile_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "web.py"
+    path.write_text(
+        "import os\nimport torch\n\ndef load(cache, key):\n    if key not in cache:\n        cache[key] = key.to(1)\n"
+        "    return cache[key], torch.cuda.get_device_properties('cuda')\n\nos.environ['DISABLE_AUTOTUNE'] = '1'\n"
+    )
+    report = lint_paths([path])
+    assert not report.findings
+    assert not report.inventories

@@ -1,0 +1,103 @@
+"""A made-up world for the wrapper: torch tensors of the CPU, launches that are remembered, a search that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cuda.tile as ct
+
+import tilewright
+from tilewright.hardware import board
+from tilewright.records import Failed
+from tilewright.runtime.surroundings import Surroundings
+from tilewright.runtime.trials import Trial
+from tilewright.runtime.winners import Winners
+from tilewright.runtime.wrapper import tuned
+
+BOARD = "NVIDIA H200 sm_90"
+
+
+@ct.kernel
+def scale(x, y, factor, TILE: ct.Constant[int], COLUMNS: ct.Constant[int]):
+    tile = ct.load(x, (ct.bid(0), 0), (TILE, COLUMNS))
+    ct.store(y, (ct.bid(0), 0), tile * factor)
+
+
+SPACE = tilewright.Space(
+    constants={"TILE": (1, 2, 4)}, hints={"occupancy": (None, 2)}, shipped={"TILE": 2, "occupancy": None}
+)
+DECLARED: dict[str, Any] = {
+    "space": SPACE,
+    "grid": lambda call, config: (-(-call.x.shape[0] // config.TILE), 1, 1),
+    "arguments": {"COLUMNS": lambda call, config: call.x.shape[1]},
+    "outputs": ("y",),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    label: str
+    status: str = "timed"
+    reason: str = ""
+    us: float | None = 1.0
+    error_margin_us: float | None = 0.1
+    samples: int = 5
+    stage: str | None = None
+    error: type[Exception] | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    best: int
+    runner_up: int | None
+    outcomes: tuple[Outcome, ...]
+    seconds: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass
+class World:
+    """What happened, and what the next search finds."""
+
+    fastest: Callable[[Sequence[Trial | Failed]], int] = lambda trials: len(trials) - 1
+    launches: list[tuple[Any, ...]] = field(default_factory=list)
+    searches: list[Sequence[Trial | Failed]] = field(default_factory=list)
+    capturing: bool = False
+    streams: list[Any] = field(default_factory=list)
+    arguments: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def launch(self, stream: Any, grid: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
+        self.launches.append((grid, kernel, arguments))
+
+    def search(
+        self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str
+    ) -> Found:
+        assert shipped == 0
+        self.searches.append(trials)
+        self.streams.append(stream)
+        self.arguments.append(next(one.arguments() for one in trials if isinstance(one, Trial)))
+        best = self.fastest(trials)
+        return Found(
+            best, 0 if best else None, tuple(Outcome(getattr(one, "label", "failed")) for one in trials)
+        )
+
+    def surroundings(self, **others: Any) -> Surroundings:
+        return Surroundings(
+            launch=self.launch,
+            search=self.search,
+            winners=others.pop("winners", Winners()),
+            board=others.pop("board", lambda device: BOARD),
+            hardware=lambda device: board("H200"),
+            capturing=lambda stream: self.capturing,
+            **others,
+        )
+
+    def tuned(self, kernel: Any = scale, surroundings: Surroundings | None = None, **changes: Any) -> Any:
+        return tuned(kernel, **{**DECLARED, **changes}, _surroundings=surroundings or self.surroundings())
+
+    @property
+    def tiles(self) -> list[Any]:
+        """The constant TILE of each launch so far."""
+        return [arguments[3] for _, _, arguments in self.launches]

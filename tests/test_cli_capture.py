@@ -1,0 +1,120 @@
+"""`tilewright capture` and `tilewright captured`, on programs that really run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tilewright import cli_capture
+from tilewright.errors import RequestError
+from tilewright.loading import load_task
+
+torch = pytest.importorskip("torch")
+
+app = typer.Typer()
+app.command(context_settings=cli_capture.SETTINGS)(cli_capture.capture)
+app.add_typer(cli_capture.app)
+
+PROGRAM = """
+import sys
+import torch
+import cuda.tile as ct
+
+@ct.kernel
+def scale(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0),), ct.load(x, (ct.bid(0),), (TILE,)) * 2)
+
+print("theirs", *sys.argv[1:])
+for size in (64, 64, 128):
+    try:
+        ct.launch(0, (size // 8,), scale, (torch.zeros(size), torch.zeros(size), 8))
+    except OSError:
+        pass  # no driver here
+sys.exit(7 if "fail" in sys.argv else 0)
+"""
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the programs launch on the CPU's tensors")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("TILEWRIGHT_HOME", "TILEWRIGHT_CAPTURE", "TILEWRIGHT_PATCH"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def invoke(*words: str) -> Any:
+    result = CliRunner().invoke(app, list(words))
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = invoke("capture", "--", sys.executable, "program.py", "--data", "fail")
+    assert done.exit_code == 7, "the program's own"
+    assert "theirs --data fail" in capfd.readouterr().out, "its arguments are its own, too"
+    assert "3 launches of 2 kinds" in done.output
+    assert "3 launches failed" in done.output
+
+    rows = json.loads(invoke("captured", "show", "--json").stdout)
+    assert [(row["n"], row["count"], row["launch"]["kernel"]) for row in rows] == [
+        (1, 2, "scale"),
+        (2, 1, "scale"),
+    ]
+    assert len(json.loads(invoke("captured", "show", "--json", "--top", "1").stdout)) == 1
+
+    assert invoke("captured", "task", "2", "mine.py").exit_code == 0
+    task = load_task("mine.py")
+    assert (task.name, task.arrays(task.selected(None)[0].dims)["x"].shape) == ("scale", (128,))
+    with pytest.raises(RequestError, match=r"mine.py exists; .* --force"):
+        invoke("captured", "task", "2", "mine.py")
+    assert invoke("captured", "task", "1", "mine.py", "--force").exit_code == 0
+
+
+def test_json_is_alone_on_stdout(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = invoke("capture", "--out", "there/c.json", "--json", "--", sys.executable, "program.py")
+    assert [row["count"] for row in json.loads(done.stdout)] == [2, 1]
+    assert "theirs" not in capfd.readouterr().out
+    assert (here / "there" / "c.json").is_file() and not list((here / "there").glob("*.part"))
+
+
+def test_data_lies_beside_the_record(here: Path) -> None:
+    invoke("capture", "--data", "--out", "c.json", "--", sys.executable, "program.py")
+    (row, _) = json.loads(invoke("captured", "show", "c.json", "--json").stdout)
+    assert set(row["data"]) == {"x", "y"}
+    assert all(Path(file).parent == (here / "c.json.data").resolve() for file in row["data"].values())
+
+
+def test_a_program_without_launches(here: Path) -> None:
+    done = invoke("capture", "--", sys.executable, "-c", "print('nothing')")
+    assert done.exit_code == 0
+    assert "no launch was recorded" in done.output
+
+
+def test_no_such_program(here: Path) -> None:
+    done = invoke("capture", "--", "./gone")
+    assert done.exit_code == 127
+    assert "no such program: ./gone" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("captured", "show"), "no record .*; make one: tilewright capture"),
+        (("captured", "show", "program.py"), "is no record of tilewright capture"),
+        (("captured", "task", "1", "mine.txt"), "is not a Python file"),
+        (("captured", "task", "1", "gone/mine.py"), "no such folder"),
+    ],
+)
+def test_mistakes_are_one_line(here: Path, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        invoke(*words)
