@@ -24,7 +24,7 @@ from common import EXAMPLES, made_here, write
 
 from tilewright.bench.gpu import detect
 from tilewright.bench.stats import median_interval
-from tilewright.runtime import capture
+from tilewright.runtime.capturing import capture
 
 sys.path.insert(0, str(EXAMPLES))
 from matmul import matmul

@@ -28,7 +28,7 @@ from common import made_here, write
 from tilewright.bench.gpu import detect
 from tilewright.bench.stats import median_interval
 from tilewright.runtime.surroundings import Surroundings
-from tilewright.runtime.wrapper import tuned
+from tilewright.runtime.wrapping.wrapper import tuned
 
 ALLOWED_NS = 1000.0
 """Issue 5: at most 1 µs."""

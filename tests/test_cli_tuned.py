@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import typer
 from tests.runtime.made_winners import winner
-from tests.runtime.test_artefact import parts, stored
+from tests.runtime.stored.test_artefact import parts, stored
 
 from tilewright import cli, cli_tuned
 from tilewright.bench.stats import Interval
-from tilewright.runtime import tuned_verify
-from tilewright.runtime.tuned_verify import Against, Here, Verified
-from tilewright.runtime.winners import Winner, Winners
+from tilewright.runtime.stored import verifying as tuned_verify
+from tilewright.runtime.stored.verifying import Against, Here, Verified
+from tilewright.runtime.stored.winners import Winner, Winners
 
 
 class Ran:

@@ -16,11 +16,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 
-PLAYBOOK = tuple(
-    ".".join(path.relative_to(SRC / "tilewright").with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted((SRC / "tilewright" / "playbook").glob("*.py"))
-)
+
+def _package(name: str) -> tuple[str, ...]:
+    files = sorted((SRC / "tilewright" / name).rglob("*.py"))
+    names = (".".join(path.relative_to(SRC / "tilewright").with_suffix("").parts) for path in files)
+    return tuple(one.removesuffix(".__init__") for one in names)
+
+
+PLAYBOOK = _package("playbook")
 """Entries and their analyses: one layer, whatever is added to it."""
+LINT = _package("lint")
+"""Rules and what they are made of: likewise."""
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "words": ("errors", "records", "progress", "packages"),
@@ -50,11 +56,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "tileir.clocks", "tileir.shadow", "tileir.allocations", "tileir.atomics", "tileir.watch",
         "tileir.memory", "tileir.counting", "tileir.context", "tileir.view_access", "tileir.views",
         "tileir.pointers", "tileir.assumptions", "tileir.tiles", "tileir.reductions", "tileir.control",
-        "tileir.slicing", "tileir.waiting", "tileir.implemented", "tileir.interpreter",
+        "tileir.slicing", "tileir.waiting", "tileir.implemented", "tileir.interpreter", "tileir.touched",
+        "tileir.carried", "tileir.precision",
     ),
     "race": (
         "bench", "bench.stats", "bench.rules", "bench.protocol", "bench.channel", "bench.gpu", "bench.monitor",
-        "bench.rounds", "bench.session",
+        "bench.rounds", "bench.session", "bench.unpaired",
     ),
     "stages": ("compile", "predict", "screen", "verify", "measuring", "store", "tileir.launching"),
     "verification": (
@@ -74,6 +81,31 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "candidates", "tuning",
     ),
     "playbook": PLAYBOOK,
+    "lint": LINT,
+    "beside the kernels": (
+        "transfer", "transfer.source_values", "transfer.configuration_source", "transfer.triton", "transfer.text",
+        "latencies", "latencies.records", "latencies.runs", "latencies.comparing",
+    ),
+    "in the user's program": (
+        "runtime", "runtime.source", "runtime.key", "runtime.modes",
+        "runtime.stored", "runtime.stored.said_once", "runtime.stored.winners", "runtime.stored.claims",
+        "runtime.stored.artefact",
+        "runtime.live", "runtime.live.trials", "runtime.live.scratch", "runtime.live.comparing_outputs",
+        "runtime.live.device", "runtime.live.building", "runtime.live.trying", "runtime.live.racing",
+        "runtime.live.searching", "runtime.live.writes", "runtime.surroundings",
+        "runtime.capturing", "runtime.capturing.described", "runtime.capturing.kernel_source",
+        "runtime.capturing.data", "runtime.capturing.rebuilding", "runtime.capturing.record",
+        "runtime.capturing.timing", "runtime.capturing.recorder", "runtime.capturing.capture",
+        "runtime.capturing.facts", "runtime.capturing.draft", "runtime.capturing.reference",
+        "runtime.capturing.task_file",
+        "runtime.stored.evidence", "runtime.stored.exporting", "runtime.stored.verifying",
+        "runtime.patching", "runtime.patching.widening", "runtime.patching.launched_hints",
+        "runtime.patching.candidate_key", "runtime.patching.exhaustive_problem",
+        "runtime.patching.exhaustive_result", "runtime.patching.exhaustive", "runtime.patching.patch",
+        "runtime.startup.tilewright_startup", "runtime.startup.sitecustomize",
+        "runtime.wrapping", "runtime.wrapping.buckets", "runtime.wrapping.signature", "runtime.wrapping.declared",
+        "runtime.wrapping.background", "runtime.wrapping.choosing", "runtime.wrapping.wrapper",
+    ),
     "versions": (
         "ledger", "optimizing.versions", "optimizing.repositories", "optimizing.workspace", "ledger.records",
         "ledger.tables", "ledger.rows", "ledger.ledger", "ledger.perf_results", "optimizing.decide",
@@ -90,14 +122,18 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "doctor", "terminal", "tables", "comparison_tables", "count_tables", "check_tables", "reporting",
         "reporting.collected", "reporting.words", "reporting.markdown", "reporting.svg", "reporting.charts",
         "reporting.mix", "reporting.style", "reporting.page", "optimize_tables", "cli_shared", "cli_compare",
-        "cli_check", "cli_optimize", "cli_report", "cli", "__main__",
+        "cli_check", "cli_optimize", "cli_report", "cli_run", "capture_tables", "cli_capture", "tuned_tables",
+        "cli_tuned", "cli_lint", "cli_transfer", "cli", "__main__", "latencies.session", "pytest_plugin",
     ),
 }  # fmt: skip
 """From the bottom up. A module imports from its own layer and from those above it in this table, and
 nowhere in a circle. A new module is written down here; where it does not fit, the design is wrong."""
 
 WORKER = LAYERS["worker"]
-"""The process that touches the GPU: only these import torch, and nobody else imports them."""
+"""The process that touches the GPU: these import torch at their top, and nobody else imports them."""
+
+USERS_PROGRAM = LAYERS["in the user's program"]
+"""Runs where the user's torch is, and imports it inside functions alone."""
 
 LINES = 420
 EXAMPLE_LINES = 79
@@ -109,6 +145,7 @@ WITHOUT_DOCSTRING = {
     "languages.base.Language": "the module's docstring describes it",
     "languages.cutile.CuTile": "implements languages.base.Language",
     "playbook.": "implements playbook.base.Entry, and its `about` says what it is",
+    "lint.rules.": "implements lint.findings.Rule, and its `about` says what it is",
     "testing.simulated.": "the clocks implement bench.protocol.Clock",
     "bench.worker.Worker": "the module's docstring lists the requests; each method answers one",
     "bench.checking.Examiner": "the module's docstring describes it",
@@ -178,7 +215,7 @@ def test_imports_make_no_circle() -> None:
 
 def test_only_the_worker_imports_torch() -> None:
     torch = {module for module in modules() if "torch" in {n.split(".")[0] for n in absolute_imports(module)}}
-    assert torch <= set(WORKER)
+    assert torch <= {*WORKER, *USERS_PROGRAM}
     outside = set(modules()) - set(WORKER)
     assert not {module for module in outside if own_imports(module) & set(WORKER)}
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from tilewright.loading import editable
     from tilewright.optimizing.run import optimize
     from tilewright.records import Configuration, Workload
-    from tilewright.runtime.buckets import powers_of_two
-    from tilewright.runtime.wrapper import tuned
+    from tilewright.runtime.wrapping.buckets import powers_of_two
+    from tilewright.runtime.wrapping.wrapper import tuned
     from tilewright.search.space import Space
     from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
     from tilewright.tuning import tune
@@ -33,9 +33,9 @@ _HOMES = {
     "integers": "task",
     "normal": "task",
     "optimize": "optimizing.run",
-    "powers_of_two": "runtime.buckets",
+    "powers_of_two": "runtime.wrapping.buckets",
     "tune": "tuning",
-    "tuned": "runtime.wrapper",
+    "tuned": "runtime.wrapping.wrapper",
     "uniform": "task",
 }
 """Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only

@@ -18,7 +18,7 @@ from tilewright.cli_shared import AsJson, print_json
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.runtime.capture_record import Capture
+    from tilewright.runtime.capturing.record import Capture
 
 __all__ = ["SETTINGS", "app", "capture"]
 
@@ -80,7 +80,7 @@ def capture(
     Example: `tilewright capture -- python -m train --steps 20`
     """
     from tilewright.database import make_private
-    from tilewright.runtime import capture_record
+    from tilewright.runtime.capturing import record as capture_record
 
     file = _file(out)
     try:
@@ -102,7 +102,7 @@ def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> Non
 
     Example: `tilewright captured show`
     """
-    from tilewright.runtime import capture_record
+    from tilewright.runtime.capturing import record as capture_record
 
     file = _file(record)
     _show(capture_record.read(file), file, top, as_json)
@@ -119,8 +119,8 @@ def task(
 
     Example: `tilewright captured task 1 attention_task.py`
     """
-    from tilewright.runtime import capture_record
-    from tilewright.runtime.captured_task import task_text
+    from tilewright.runtime.capturing import record as capture_record
+    from tilewright.runtime.capturing.task_file import task_text
 
     if to.suffix != ".py":
         raise RequestError(f"{to} is not a Python file; name one, e.g. {to.with_suffix('.py')}")
@@ -150,7 +150,7 @@ def _heading(recorded: Any, file: Path) -> str:
 
 
 def _environment(file: Path, data_mib: int) -> dict[str, str]:
-    from tilewright.runtime.capture import DATA_VARIABLE, VARIABLE
+    from tilewright.runtime.capturing.capture import DATA_VARIABLE, VARIABLE
 
     found = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
     if data_mib:

@@ -16,8 +16,8 @@ from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError, UnknownChoice
 
 if TYPE_CHECKING:
-    from tilewright.runtime.tuned_verify import Verified
-    from tilewright.runtime.winners import Winner, Winners
+    from tilewright.runtime.stored.verifying import Verified
+    from tilewright.runtime.stored.winners import Winner, Winners
 
 app = typer.Typer(
     name="tuned",
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 SECONDS = 2.0
-"""As `tuned_verify.SECONDS` has it; `--help` does not import it."""
+"""As `verifying.SECONDS` has it; `--help` does not import it."""
 NEAREST = 3
 
 Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help="Only this kernel.  [default: all]")]
@@ -52,7 +52,7 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
 
     Example: `tilewright tuned list`
     """
-    from tilewright.runtime import evidence
+    from tilewright.runtime.stored import evidence
 
     store = _store()
     winners = _of_kernel(store, kernel)
@@ -94,7 +94,7 @@ def export(
 
     Example: `tilewright tuned export --into tables/`
     """
-    from tilewright.runtime import exporting
+    from tilewright.runtime.stored import exporting
 
     names, by_kernel = _by_kernel(_of_kernel(_store(), kernel))
     if not names:
@@ -127,8 +127,8 @@ def import_(
 
     Example: `tilewright tuned import tables/softmax.json`
     """
-    from tilewright.runtime import exporting
-    from tilewright.runtime.artefact import load
+    from tilewright.runtime.stored import exporting
+    from tilewright.runtime.stored.artefact import load
 
     store, done = _store(), []
     for table in [load(file) for file in files]:  # all are read before any is stored
@@ -170,8 +170,8 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
-    from tilewright.runtime.tuned_verify import this_machine
-    from tilewright.runtime.tuned_verify import verify as verified
+    from tilewright.runtime.stored.verifying import this_machine
+    from tilewright.runtime.stored.verifying import verify as verified
 
     store = _store()
     winners = _chosen(store, kernel, key)
@@ -231,7 +231,7 @@ def prune(
             "nothing says what to forget; give --kernel, --key, --older-than, --toolkit-not-current, "
             "--missing-source or --all"
         )
-    from tilewright.runtime import evidence
+    from tilewright.runtime.stored import evidence
 
     store = _store()
     chosen = list(_chosen(store, kernel, key))
@@ -243,7 +243,7 @@ def prune(
 
         chosen = [one for one in chosen if evidence.toolkit(one) != toolkit()]
     if missing_source:
-        from tilewright.runtime.tuned_verify import source_problem
+        from tilewright.runtime.stored.verifying import source_problem
 
         with task_speaks_to_stderr(as_json):
             chosen = [one for one in chosen if source_problem(one)]
@@ -262,7 +262,7 @@ def prune(
 
 
 def _store() -> Winners:
-    from tilewright.runtime.winners import Winners
+    from tilewright.runtime.stored.winners import Winners
 
     return Winners(strict=True)
 

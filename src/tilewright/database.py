@@ -1,6 +1,6 @@
 """An SQLite file of Tilewright's: its connection, its transactions, its errors, and records in its columns.
 
-`store.py` (``results.db``), `ledger/` (``ledger.db``) and `runtime/winners.py` (``tuned.db``) each bring a
+`store.py` (``results.db``), `ledger/` (``ledger.db``) and `runtime/stored/winners.py` (``tuned.db``) each bring a
 `Schema` and derive from `DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError`
 in one place, `storage`.
 A file that is not ours, or that another version of Tilewright wrote, is refused before anything of it is

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.runtime import evidence
-from tilewright.runtime.tuned_verify import Verified
-from tilewright.runtime.winners import Winner
+from tilewright.runtime.stored import evidence
+from tilewright.runtime.stored.verifying import Verified
+from tilewright.runtime.stored.winners import Winner
 
 NOTHING = "–"
 KEY_SHOWN = 12

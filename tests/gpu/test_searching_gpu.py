@@ -9,8 +9,8 @@ import pytest
 from tests.runtime.live_kernels import double_in_place, doubled, scale, torch
 
 from tilewright.loading import load_task
-from tilewright.runtime.searching import Found, search
-from tilewright.runtime.trials import trials
+from tilewright.runtime.live.searching import Found, search
+from tilewright.runtime.live.trials import trials
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 

@@ -10,9 +10,9 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 
-from tilewright.runtime.background import wait_for_background
-from tilewright.runtime.winners import Winners
-from tilewright.runtime.wrapper import tuned
+from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.wrapping.background import wait_for_background
+from tilewright.runtime.wrapping.wrapper import tuned
 
 torch = pytest.importorskip("torch")
 
@@ -135,7 +135,7 @@ def test_on_another_stream() -> None:
 
 def test_buckets_check_the_neighbour() -> None:
     """X-22."""
-    from tilewright.runtime.buckets import powers_of_two
+    from tilewright.runtime.wrapping.buckets import powers_of_two
 
     op = add(buckets={"x": powers_of_two, "y": powers_of_two})
     for n in (1 << 20, (1 << 20) - 4096 * 16):

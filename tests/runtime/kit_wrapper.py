@@ -11,10 +11,10 @@ import cuda.tile as ct
 import tilewright
 from tilewright.hardware import board
 from tilewright.records import Failed
+from tilewright.runtime.live.trials import Trial
+from tilewright.runtime.stored.winners import Winners
 from tilewright.runtime.surroundings import Surroundings
-from tilewright.runtime.trials import Trial
-from tilewright.runtime.winners import Winners
-from tilewright.runtime.wrapper import tuned
+from tilewright.runtime.wrapping.wrapper import tuned
 
 BOARD = "NVIDIA H200 sm_90"
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tilewright.bench.rules import Policy
-from tilewright.runtime.live_race import Shot
-from tilewright.runtime.searching import Found, search
-from tilewright.runtime.trials import Trial, trials
+from tilewright.runtime.live.device import Shot
+from tilewright.runtime.live.searching import Found, search
+from tilewright.runtime.live.trials import Trial, trials
 
 torch = pytest.importorskip("torch")
 

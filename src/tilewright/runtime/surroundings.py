@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 from tilewright.errors import NoGpu
-from tilewright.runtime.claims import claim
 from tilewright.runtime.key import board_of
-from tilewright.runtime.winners import Winners
+from tilewright.runtime.stored.claims import claim
+from tilewright.runtime.stored.winners import Winners
 
 Claim = Callable[..., AbstractContextManager[bool]]
 
@@ -33,7 +33,7 @@ class Left(Exception):
 
 def search(*arguments: Any, **options: Any) -> Any:
     """`searching.search`, imported when there is something to search."""
-    from tilewright.runtime import searching
+    from tilewright.runtime.live import searching
 
     return searching.search(*arguments, on_progress=_stop_when_leaving, **options)
 

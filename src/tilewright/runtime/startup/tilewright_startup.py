@@ -1,5 +1,5 @@
 """Runs at the start of a Python that Tilewright is to patch or to record: waits until the program imports
-`cuda.tile.tune`, then installs `runtime.patch`, or `cuda.tile`, then installs `runtime.capture`.
+`cuda.tile.tune`, then installs `runtime.patching.patch`, or `cuda.tile`, then installs `runtime.capturing.capture`.
 
 Each interpreter of the user's program pays for it, so it imports nothing but `os` and `sys`, and the rest of
 Tilewright only when the program imports `cuda.tile`. Two ways lead here: `tilewright_patch.pth`, which an installed
@@ -70,7 +70,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 def install() -> None:
     """Whatever goes wrong here, the program runs: unpatched, and told so in one line."""
     try:
-        from tilewright.runtime import patch
+        from tilewright.runtime.patching import patch
 
         patch.install()
     except Exception as error:
@@ -80,7 +80,7 @@ def install() -> None:
 def install_capture() -> None:
     """As `install`: the program runs in any case."""
     try:
-        from tilewright.runtime import capture
+        from tilewright.runtime.capturing import capture
 
         capture.install()
     except Exception as error:

@@ -1,0 +1,1 @@
+"""Launches of a program, recorded, described as data, and made into tasks."""

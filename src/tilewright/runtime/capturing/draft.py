@@ -1,0 +1,324 @@
+"""The text of a task file for a captured launch. What is decided stands in a `Draft`; here it becomes Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tilewright.languages.cutile import DIVISOR
+from tilewright.records import Value
+from tilewright.runtime.capturing.described import WHOLE, Argument, DescribedLaunch, unpacked
+from tilewright.runtime.capturing.facts import Factor, Facts, Form, Stored, stored, tiles
+from tilewright.runtime.capturing.kernel_source import is_quiet, source_of_needed
+from tilewright.runtime.capturing.rebuilding import PROGRAM
+from tilewright.search import knobs
+from tilewright.task import ArraySpec
+
+RESERVED = ("kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw")
+HINTS: Mapping[str, tuple[int | None, ...]] = {
+    "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Everything that a task file says about a captured launch."""
+
+    facts: Facts
+    heading: str
+    """What the docstring says of where the launch is from; one line."""
+    form: tuple[Form, ...] | None
+    """Of the grid; None where no rule explains it."""
+    knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """Constants that may vary, with their values."""
+    work: tuple[float, Mapping[str, int]] = (1.0, {})
+    """FLOP: a factor, and the power of each dimension."""
+    independent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What was left as it was, and why."""
+
+    @property
+    def launch(self) -> DescribedLaunch:
+        return self.facts.launch
+
+    @cached_property
+    def arrays(self) -> dict[str, tuple[Argument, ArraySpec, Stored]]:
+        found = {}
+        for one in self.launch.arrays():
+            assert one.array is not None
+            found[one.name] = (one, one.array, stored(one.array))
+        return found
+
+    @cached_property
+    def dims(self) -> dict[int, str]:
+        """Extent → its name. None has one where the grid has no rule, or an array is no dense block: other extents
+        than the captured ones would then be another launch."""
+        if any(one.flat for _, _, one in self.arrays.values()) or (
+            self.form is None and not self.facts.persistent
+        ):
+            return {}
+        extents = [extent for _, _, one in self.arrays.values() for extent in one.shape if extent > 1]
+        found = [extent for extent in dict.fromkeys(extents) if extent not in self._products]
+        return _named(found, self.form or (), {*self.arrays, *RESERVED})
+
+    @cached_property
+    def _products(self) -> dict[int, tuple[int, int]]:
+        """Extents of flattened arrays alone that are the product of two others."""
+        shapes = [one.shape for _, _, one in self.arrays.values()]
+        flattened = {shape[0] for shape in shapes if len(shape) == 1}
+        others = sorted({extent for shape in shapes for extent in shape if extent > 1})
+        flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
+        pairs = {
+            extent: [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
+            for extent in flattened
+        }
+        return {extent: found[0] for extent, found in pairs.items() if len(found) == 1}
+
+    @property
+    def workload(self) -> dict[str, int]:
+        return {name: extent for extent, name in self.dims.items()}
+
+    @cached_property
+    def free(self) -> tuple[str, ...]:
+        """Dimensions that no tile divides and along which nothing is contiguous, such as a batch."""
+        tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
+        last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
+        return tuple(name for extent, name in self.dims.items() if extent not in tiled | last)
+
+    @property
+    def shipped(self) -> dict[str, Value]:
+        constants = {name: self.launch.constants[name] for name in self.knobs}
+        hints = {
+            name: value for name, value in self.launch.hints.items() if name != "opt_level" or value != 3
+        }
+        return {**constants, **hints}
+
+    def text(self) -> str:
+        """The whole file."""
+        return "\n".join((*self._head(), *self._kernel(), *self._launch(), *self._task())) + "\n"
+
+    # The parts of the file
+
+    def _head(self) -> Iterator[str]:
+        yield f'"""{self.heading}'
+        yield ""
+        yield "Written by `tilewright captured task`. Nobody wrote down what this kernel should compute: its reference"
+        yield 'is the captured kernel itself, in float64. So "correct" means: as the captured kernel, not: right.'
+        for note in self.notes:
+            yield f"{note[0].upper()}{note[1:]}."
+        yield '"""'
+        yield ""
+
+    def _kernel(self) -> Iterator[str]:
+        names = "Captured, viewed" if self._views else "Captured"
+        if root := self._root():
+            yield from ("import sys", "")
+            yield from (
+                "import tilewright as tw",
+                f"from tilewright.runtime.capturing.reference import {names}",
+                "",
+            )
+            yield from (f"sys.path.insert(0, {root!r})", "")
+        else:
+            yield from (
+                "import tilewright as tw",
+                f"from tilewright.runtime.capturing.reference import {names}",
+                "",
+            )
+        if self.copied:
+            yield f"# What the kernel needs of {self.launch.file}, which does other things when it is loaded."
+            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
+        else:
+            where = self.launch.module if self._in_package else self.launch.file
+            yield from (f"module = tw.editable({where!r})", "", "")
+
+    def _launch(self) -> Iterator[str]:
+        names = ", ".join((*self.arrays, *self.dims.values(), "config"))
+        yield f"def launched(kernel, {names}):"
+        yield '    """As it was captured, with the configuration that ``config`` says."""'
+        args = "".join(f"\n        {self._argument(one)}," for one in self.launch.arguments)
+        yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
+        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
+        yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
+        yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {self._work()}", "", "")
+
+    def _task(self) -> Iterator[str]:
+        one = self.launch
+        yield "TENSORS = {"
+        yield from (f"    {name!r}: {self._tensor(name)}," for name in self.arrays)
+        yield from ("}", f"SHIPPED = {self.shipped!r}", "")
+        yield "captured = Captured("
+        yield f"    module={one.module!r},"
+        yield f"    file={one.file!r},"
+        yield f"    qualname={one.qualname!r},"
+        yield f"    source={one.source!r},"
+        yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
+        yield from (")", "", "task = tw.Task(", f"    name={one.kernel!r},", "    tensors=TENSORS,")
+        yield from (
+            "    reference=captured.reference,",
+            "    trusted=captured.trusted,",
+            "    launch=launch,",
+        )
+        yield "    flops=flops,"
+        if self.independent:
+            yield f"    independent={self.independent!r},  # found by trying"
+        yield f"    serves={self._serves()},"
+        yield "    space=tw.Space("
+        yield f"        constants={dict(self.knobs)!r},"
+        yield f"        hints={self._hints()!r},"
+        yield from ("        shipped=SHIPPED,", "    ),")
+        yield f"    workloads={{'captured': {self.workload!r}}},"
+        yield ")"
+
+    # Pieces
+
+    @property
+    def copied(self) -> bool:
+        """Whether the file holds a copy of the kernel, because loading the kernel's own file would run a program."""
+        return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
+
+    @property
+    def _in_package(self) -> bool:
+        return "." in self.launch.module
+
+    @property
+    def _views(self) -> bool:
+        return any(one.flat or one.order is not None for _, _, one in self.arrays.values())
+
+    def _root(self) -> str | None:
+        """The folder to import the kernel's package from, where it is not installed."""
+        if not self._in_package:
+            return None
+        import importlib.util
+
+        top, file = self.launch.module.split(".")[0], Path(self.launch.file)
+        spec = importlib.util.find_spec(top)
+        if spec is not None and any(
+            file.is_relative_to(place) for place in spec.submodule_search_locations or ()
+        ):
+            return None
+        parts = len(self.launch.module.split(".")) + (file.name == "__init__.py")
+        return str(file.parents[parts - 1])
+
+    def _name(self, extent: int) -> str:
+        return str(self._entry(extent))
+
+    def _entry(self, extent: int) -> str | int:
+        """An extent as a shape has it."""
+        if extent in self._products and self.dims:
+            return " * ".join(self._name(factor) for factor in self._products[extent])
+        return self.dims.get(extent, extent)
+
+    def _tensor(self, name: str) -> str:
+        one, array, how = self.arrays[name]
+        shape = tuple(self._entry(extent) for extent in how.shape)
+        if name in self.facts.touched.written:
+            source = self._in_place_of(one)
+            beside = f", in_place_of={source!r}" if source else ""
+            return f"tw.Output({shape!r}, {array.dtype!r}{beside})"
+        return f"tw.Tensor({shape!r}, {array.dtype!r}{_distribution(one, array)})"
+
+    def _in_place_of(self, output: Argument) -> str | None:
+        shared = (one.name for one, _, _ in self.arrays.values() if one.storage == output.storage)
+        return next((name for name in shared if name != output.name), None)
+
+    def _argument(self, one: Argument) -> str:
+        if one.kind == "array":
+            return self._view(one.name)
+        if one.name in self.knobs:
+            return f"config.{one.name}"
+        if one.kind in ("scalar", "constant") and type(one.value) is int and one.value > 1:
+            return self._number(one.name, one.value)
+        return repr(one.value)
+
+    def _number(self, name: str, value: int) -> str:
+        """A whole number: an extent where it equals one, or the power of two that holds it; see `linked`."""
+        if value in self.dims or value in self._products:
+            return self._name(value)
+        if knobs.is_tile(name):
+            for extent, dim in self.dims.items():
+                if value // 2 < extent < value and knobs.is_power_of_two(value):
+                    return f"1 << ({dim} - 1).bit_length()"
+        return repr(value)
+
+    def _view(self, name: str) -> str:
+        _, array, how = self.arrays[name]
+        if how.flat:
+            return f"viewed({name}, {array.shape!r}, {array.strides!r})"
+        if how.order is None:
+            return name
+        shape = ", ".join(self._name(how.shape[axis]) for axis in how.order)
+        strides = ", ".join(
+            " * ".join(self._name(extent) for extent in how.shape[axis + 1 :]) or "1" for axis in how.order
+        )
+        return f"viewed({name}, ({shape},), ({strides},))"
+
+    def _grid(self) -> str:
+        if self.form is None:
+            return repr(self.launch.grid)
+        axes = (" * ".join(self._factor(factor) for factor in form) or "1" for form in self.form)
+        return f"({', '.join(axes)},)"
+
+    def _factor(self, one: Factor) -> str:
+        name = f"({self._name(one.extent)})" if one.extent in self._products else self._name(one.extent)
+        return name if one.tile is None else f"-(-{name} // config.{one.tile})"
+
+    def _work(self) -> str:
+        factor, powers = self.work
+        return " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
+
+    def _serves(self) -> str:
+        """Extents up to the captured ones that divide as they do: a kernel may count on either."""
+        if not self.dims:
+            return "lambda: True"
+        conditions = []
+        largest = max([DIVISOR, *(value for values in self.knobs.values() for value in values if type(value) is int)])
+        for extent, name in self.dims.items():
+            modulus = 1 if name in self.free else math.gcd(extent, largest)
+            conditions.append(
+                f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else "")
+            )
+            if self._is_tile_itself(extent):
+                conditions.append(f"{name} & ({name} - 1) == 0")
+        return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
+
+    def _is_tile_itself(self, extent: int) -> bool:
+        return any(value == extent and name not in self.knobs for name, value in tiles(self.launch).items())
+
+    def _hints(self) -> dict[str, tuple[Value, ...]]:
+        found: dict[str, tuple[Value, ...]] = {}
+        for name, value in self.shipped.items():
+            if name in knobs.HINTS:
+                found[name] = tuple(dict.fromkeys((value, *HINTS.get(name, ()))))
+        return found
+
+
+def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
+    """A name for each extent: that of the tile that divides it (M of TILE_M), else D0, D1 …"""
+    names: dict[int, str] = {}
+    for factor in (factor for axis in form for factor in axis):
+        suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
+        fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
+        if (
+            fits
+            and factor.extent in extents
+            and factor.extent not in names
+            and suffix not in {*taken, *names.values()}
+        ):
+            names[factor.extent] = suffix
+    free = (f"D{number}" for number in range(1000))
+    free_names = (name for name in free if name not in taken)
+    return {extent: names.get(extent) or next(free_names) for extent in extents}
+
+
+def _distribution(one: Argument, array: ArraySpec) -> str:
+    """Whole numbers are drawn among those that were there: an index stays an index."""
+    if not array.dtype.startswith(WHOLE):
+        return ""
+    if one.contents is None:
+        return ", tw.integers(0, 1)"
+    values = unpacked(one.contents, array)
+    return f", tw.integers({int(values.min())}, {int(values.max()) + 1})"

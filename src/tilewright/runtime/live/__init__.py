@@ -1,0 +1,1 @@
+"""The search over live tensors, in the process of the caller."""

@@ -1,0 +1,1 @@
+"""Tilewright's search in the place of `cuda.tile.tune.exhaustive_search`."""

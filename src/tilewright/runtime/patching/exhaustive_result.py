@@ -1,0 +1,131 @@
+"""From what a search found to cuda-tile's `TuningResult`, and to the winner that is stored; and back from there."""
+
+from __future__ import annotations
+
+import builtins
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.records import Failed
+from tilewright.runtime.patching.widening import fields_of
+from tilewright.runtime.stored.winners import Winner
+
+if TYPE_CHECKING:
+    from tilewright.runtime.live.searching import Found, Outcome
+    from tilewright.runtime.live.trials import Trial
+    from tilewright.runtime.patching.exhaustive_problem import Problem
+
+TIMED = ("timed", "duplicate")
+UNMEASURED_US = sys.float_info.max
+"""Time of a configuration that nobody timed: callers compare the times of several searches, so it is a number,
+under infinity and over every measured one. ``num_samples`` is 0 and says what it is."""
+
+
+class NotLaunched(RuntimeError):
+    """A configuration that the search left out: its machine code spills."""
+
+
+class WrongResult(RuntimeError):
+    """A configuration whose output differs from the first one's."""
+
+
+_OWN: Mapping[str, type[Exception]] = {"pruned": NotLaunched, "wrong": WrongResult}
+
+
+def as_json(labels: Sequence[str], outcomes: Sequence[Outcome]) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "label": label, "status": one.status, "reason": one.reason, "us": one.us,
+            "error_margin_us": one.error_margin_us, "samples": one.samples, "stage": one.stage,
+            "error": f"{one.error.__module__}:{one.error.__qualname__}" if one.error else None,
+        }
+        for label, one in zip(labels, outcomes, strict=True)
+    )  # fmt: skip
+
+
+def result_of(space: Sequence[Any], outcomes: Sequence[Mapping[str, Any]], best: int) -> Any:
+    """The `TuningResult`: a duplicate has the measurement of the code that it shares."""
+    from cuda.tile.tune import Measurement, TuningResult
+
+    timed = {
+        place: Measurement(
+            config=space[place],
+            mean_us=one["us"],
+            num_samples=one["samples"],
+            error_margin_us=one["error_margin_us"] or 0.0,
+        )
+        for place, one in enumerate(outcomes)
+        if one["status"] in TIMED and one["us"] is not None
+    }
+    failures = tuple(
+        (space[place], _error(one), one["reason"])
+        for place, one in enumerate(outcomes)
+        if one["status"] not in TIMED
+    )
+    return TuningResult(best=timed[best], successes=tuple(timed.values()), failures=failures)
+
+
+def first_of(space: Sequence[Any]) -> Any:
+    """The first configuration, not measured: what there is where nothing may be searched."""
+    from cuda.tile.tune import Measurement, TuningResult
+
+    first = Measurement(config=space[0], mean_us=UNMEASURED_US, num_samples=0, error_margin_us=0.0)
+    return TuningResult(best=first, successes=(first,), failures=())
+
+
+def _error(outcome: Mapping[str, Any]) -> type[Exception]:
+    """The class by its name, where its module is loaded; a program that only looks up has not loaded them all."""
+    module, _, name = str(outcome.get("error") or "").partition(":")
+    found = getattr(sys.modules.get(module, builtins), name, None) if name else None
+    if isinstance(found, type) and issubclass(found, Exception):
+        return found
+    return _OWN.get(str(outcome["status"]), RuntimeError)
+
+
+def winner_of(problem: Problem, found: Found) -> Winner:
+    """What is stored of a search: the pick, its evidence, and the launches that `tilewright tuned verify` repeats."""
+    places = {"winner": found.best, "runner_up": found.runner_up, "shipped": 0}
+    return Winner(
+        key=problem.key,
+        kernel=problem.kernel,
+        parts=problem.parts,
+        config=_record(problem, found.best),
+        index=found.best,
+        label=problem.labels[found.best],
+        shipped=_record(problem, 0),
+        runner_up=_record(problem, found.runner_up),
+        outcomes=as_json(problem.labels, found.outcomes),
+        launches=_launches(problem, places),
+        origin="run",
+        machine={
+            "board": problem.parts["board"],
+            "toolkit": problem.parts["toolkit"],
+            "host": platform.node(),
+            "seconds": dict(found.seconds),
+        },
+        created="",
+    )
+
+
+def _record(problem: Problem, place: int | None) -> Mapping[str, Any] | None:
+    fields = fields_of(problem.space[place]) if place is not None else None
+    plain = (int, float, str, type(None))
+    return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
+
+
+def _launches(problem: Problem, places: Mapping[str, int | None]) -> Mapping[str, Any] | None:
+    """None where one of them cannot be written down as data; then the winner holds, and cannot be raced again."""
+    from tilewright.runtime.capturing.described import described
+
+    launches = {}
+    for name, place in places.items():
+        trial: Trial | Failed | None = None if place is None else problem.trials[place]
+        if trial is None or isinstance(trial, Failed):
+            continue
+        try:
+            launches[name] = described(trial.kernel, trial.grid, trial.arguments()).to_json()
+        except Exception:
+            return None
+    return launches

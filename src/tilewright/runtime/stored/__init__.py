@@ -1,0 +1,1 @@
+"""What was found, kept: the store of winners, tables to ship, and their verification."""

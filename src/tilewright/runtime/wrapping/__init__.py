@@ -1,0 +1,1 @@
+"""`tilewright.tuned`: declare a kernel once, call it."""

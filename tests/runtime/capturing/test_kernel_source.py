@@ -1,0 +1,81 @@
+"""The part of a program that a kernel needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import RequestError
+from tilewright.runtime.capturing.kernel_source import is_quiet, needed, source_of_needed
+
+PROGRAM = '''"""A program."""
+from __future__ import annotations
+import sys
+import cuda.tile as ct
+
+SIZE = 2
+x = y = launch(1)
+
+if SIZE > 1:
+    EXTRA = 3
+
+
+def helper(v):
+    return v * SIZE
+
+
+@ct.kernel
+# with a comment
+def kernel(x, y):
+    value = helper(x)
+    ct.store(y, (0,), value + EXTRA)
+
+
+kernel(1)
+if __name__ == "__main__":
+    kernel(2)
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_what_the_kernel_names_and_what_that_names(file: Path) -> None:
+    text = source_of_needed(file, "kernel")
+    for part in (
+        "import annotations",
+        "import cuda.tile as ct",
+        "SIZE = 2",
+        "EXTRA = 3",
+        "def helper",
+        "@ct.kernel",
+    ):
+        assert part in text
+    compile(text, "copy", "exec")
+
+
+def test_nothing_that_does_work(file: Path) -> None:
+    """Parameters are not the module's names, and calls at the top level are not definitions."""
+    text = source_of_needed(file, "kernel")
+    for part in ("launch(1)", "kernel(1)", "kernel(2)", "import sys"):
+        assert part not in text
+
+
+def test_lines_stay(file: Path) -> None:
+    assert [one.lineno for one in needed(file, "kernel")] == [2, 4, 6, 9, 13, 19]
+
+
+def test_whether_loading_only_defines(file: Path) -> None:
+    assert not is_quiet(file)
+    file.write_text(PROGRAM.replace("\nkernel(1)", "").replace("if SIZE > 1:\n    EXTRA = 3\n", ""))
+    assert is_quiet(file)
+
+
+def test_a_name_that_is_not_there(file: Path) -> None:
+    with pytest.raises(RequestError, match="does not define 'other'"):
+        needed(file, "other")

@@ -1,0 +1,477 @@
+"""`tilewright.tuned`: tuned once, remembered, launched. On the CPU: the launch and the search are made up, the
+store, the claims, the processes and the keys are real."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.kit_wrapper import World, scale
+
+from tilewright import Space
+from tilewright.errors import RequestError, StorageError
+from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.surroundings import TuningWarning
+from tilewright.runtime.wrapping.buckets import powers_of_two
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[3]
+STREAM = "the stream"
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
+    for name in ("TILEWRIGHT_TUNING", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def arrays(rows: int = 8, columns: int = 16, dtype: Any = torch.float32) -> tuple[Any, Any]:
+    return torch.ones(rows, columns, dtype=dtype), torch.zeros(rows, columns, dtype=dtype)
+
+
+# The main path ------------------------------------------------------------------------------------------
+
+
+def test_the_first_call_tunes_and_the_others_launch(world: World) -> None:
+    """A-21: the search is inside the miss; later calls are a look-up and a launch of the very same object."""
+    op = world.tuned()
+    x, y = arrays()
+    for factor in (2.0, 3.0, 3.0):
+        op(STREAM, x, y, factor)
+    assert len(world.searches) == 1 and world.streams == [STREAM]
+    (grid, kernel, arguments), second, third = world.launches
+    assert arguments[0] is x and arguments[1] is y and arguments[2:] == (2.0, 4, 16) and grid == (2, 1, 1)
+    assert second[2][2] == third[2][2] == 3.0
+    assert kernel is second[1] is third[1], "A-47: hints are replaced once"
+    choice = op.tuned.chosen(x, y, 1.0)
+    assert choice.origin == "tuned" and dict(choice.config) == {"TILE": 4, "occupancy": 2}
+
+
+def test_arguments_may_be_named(world: World) -> None:
+    op = world.tuned()
+    x, y = arrays()
+    op(STREAM, factor=2.0, y=y, x=x)
+    assert world.launches[0][2][0] is x and world.launches[0][2][1] is y
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'factor'"):
+        op(STREAM, x, y)
+
+
+def test_the_winner_is_stored_with_its_evidence(world: World) -> None:
+    op = world.tuned()
+    op(STREAM, *arrays(), 2.0)
+    (winner,) = Winners().all()
+    assert (
+        winner.kernel == "scale" and winner.origin == "wrapper" and winner.index == len(world.searches[0]) - 1
+    )
+    assert winner.config == {"TILE": 4, "occupancy": 2} and winner.shipped == {"TILE": 2, "occupancy": None}
+    assert len(winner.outcomes) == 6 and winner.machine["board"] == "NVIDIA H200 sm_90"
+    assert winner.launches is not None and set(winner.launches) == {"winner", "runner_up", "shipped"}
+    json.dumps(winner.parts)
+
+
+def test_another_process_launches_what_this_one_stored(world: World) -> None:
+    world.tuned()(STREAM, *arrays(), 2.0)
+    other = World()
+    op = other.tuned()
+    x, y = arrays()
+    op(STREAM, x, y, 9.0)
+    assert not other.searches and other.tiles == [4] and op.tuned.chosen(x, y, 9.0).origin == "stored"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, y: (x[:4], y[:4], 2.0),
+        lambda x, y: (x[:, :8], y[:, :8], 2.0),
+        lambda x, y: (x.to(torch.float16), y, 2.0),
+        lambda x, y: (torch.zeros(8 * 16 + 1)[1:].view(8, 16), y, 2.0),
+        lambda x, y: (x, y, 2),
+        lambda x, y: (x, x, 2.0),
+    ],
+    ids=["shape", "strides", "dtype", "alignment", "a whole number", "in place"],
+)
+def test_a_call_that_differs_is_tuned_by_itself(world: World, change: Any) -> None:
+    """A-15, X-21, W3."""
+    op = world.tuned()
+    x, y = arrays()
+    op(STREAM, x, y, 2.0)
+    for _ in range(2):
+        op(STREAM, *change(x, y))
+    assert len(world.searches) == 2
+    assert len(Winners().all()) == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"launch": "graph"},
+        {"space": [{"TILE": 2, "occupancy": None}, {"TILE": 8, "occupancy": None}]},
+        {"grid": lambda call, config: (call.x.shape[0], 1, 1)},
+        {"kernel": scale.replace_hints(num_ctas=2)},
+    ],
+    ids=["launch mode", "space", "grid", "hints"],
+)
+def test_a_changed_declaration_finds_no_stale_winner(world: World, changes: dict[str, Any]) -> None:
+    world.tuned()(STREAM, *arrays(), 2.0)
+    world.tuned(**changes)(STREAM, *arrays(), 2.0)
+    assert len(world.searches) == 2
+
+
+def test_another_board_finds_no_winner(world: World) -> None:
+    world.tuned()(STREAM, *arrays(), 2.0)
+    world.tuned(surroundings=world.surroundings(board=lambda device: "NVIDIA B200 sm_100"))(
+        STREAM, *arrays(), 2.0
+    )
+    assert len(world.searches) == 2
+
+
+def test_unkeyed_arguments_do_not_tune_again(world: World) -> None:
+    op = world.tuned(unkeyed=("factor",))
+    x, y = arrays()
+    for factor in (1, 2, 3):
+        op(STREAM, x, y, factor)
+    assert len(world.searches) == 1 and [launch[2][2] for launch in world.launches] == [1, 2, 3]
+
+
+def test_an_argument_that_is_sometimes_an_array(world: World) -> None:
+    op = world.tuned()
+    x, y = arrays()
+    scales = torch.ones(1)
+    for factor in (2.0, scales, None, 2.0, scales, None):
+        op(STREAM, x, y, factor)
+    assert len(world.searches) == 3
+    assert [launch[2][2] for launch in world.launches] == [2.0, scales, None] * 2
+
+
+# What an author's functions read ------------------------------------------------------------------------
+
+
+def test_constants_of_a_float_are_made_at_each_launch(world: World) -> None:
+    """A float is keyed by its type: what follows from its value must not be kept."""
+    op = world.tuned(arguments={"COLUMNS": lambda call, config: int(call.factor * 10)})
+    x, y = arrays()
+    for factor in (1.0, 2.0):
+        op(STREAM, x, y, factor)
+    assert len(world.searches) == 1 and [launch[2][4] for launch in world.launches] == [10, 20]
+
+
+def test_a_grid_of_an_unkeyed_number_is_made_at_each_launch(world: World) -> None:
+    op = world.tuned(unkeyed=("factor",), grid=lambda call, config: (call.factor, 1, 1))
+    x, y = arrays()
+    for factor in (1, 2):
+        op(STREAM, x, y, factor)
+    assert [launch[0] for launch in world.launches] == [(1, 1, 1), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("made", [True, False], ids=["a new view", "the call's own"])
+def test_one_function_may_give_all_arguments(world: World, made: bool) -> None:
+    def arguments(call: Any, config: Any) -> tuple[Any, ...]:
+        x = call.x.view(-1, 16) if made else call.x
+        return x, call.y, 0.5, config.TILE, call.x.shape[1]
+
+    op = world.tuned(arguments=arguments, parameters=("x", "y"))
+    for value in (1.0, 2.0):
+        x, y = arrays()
+        op(STREAM, x * value, y)
+        assert float(world.launches[-1][2][0][0, 0]) == value
+        assert world.launches[-1][2][1] is y and world.launches[-1][2][2:] == (0.5, 4, 16)
+    assert len(world.searches) == 1
+
+
+def test_the_grid_may_ask_for_the_gpu(world: World) -> None:
+    op = world.tuned(grid=lambda call, config: (min(call.hardware.sms, 1000), 1, 1))
+    op(STREAM, *arrays(), 2.0)
+    assert world.launches[0][0] == (132, 1, 1)
+
+
+def test_only_what_the_space_allows_is_tried(world: World) -> None:
+    space = Space(constants={"TILE": (1, 2, 4)}, shipped={"TILE": 2}, where=(lambda TILE, rows: rows > TILE,))
+    op = world.tuned(space=space, dims=lambda call: {"rows": call.x.shape[0]})
+    op(STREAM, *arrays(3), 2.0)
+    assert [one.label for one in world.searches[0]] == ["TILE=2", "TILE=1"]
+
+
+# Modes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("switch", ["DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"])
+def test_off_is_read_before_the_cache(world: World, switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-16: also after a key was tuned, and for each call; what off launches is never taken for a winner."""
+    op = world.tuned()
+    x, y = arrays()
+    op(STREAM, x, y, 2.0)
+    monkeypatch.setenv(switch, "1")
+    op(STREAM, x, y, 2.0)
+    op(STREAM, x, y, 2.0)
+    fresh = world.tuned()
+    fresh(STREAM, x[:4], y[:4], 2.0)
+    monkeypatch.delenv(switch)
+    op(STREAM, x, y, 2.0)
+    fresh(STREAM, x[:4], y[:4], 2.0)
+    assert world.tiles == [4, 2, 2, 2, 4, 4] and len(world.searches) == 2
+    assert len(Winners().all()) == 2, "off stores nothing"
+
+
+def test_stored_never_searches_and_says_once_what_is_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
+    op = world.tuned()
+    with pytest.warns(
+        TuningWarning, match=r"nothing is stored for scale on NVIDIA H200 sm_90 with x float32 8×16"
+    ) as said:
+        [op(STREAM, *arrays(rows), 2.0) for rows in (8, 4, 8)]
+    assert len(said) == 1 and "TILEWRIGHT_TUNING=now" in str(said[0].message)
+    assert not world.searches and world.tiles == [2, 2, 2]
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "now")
+    op(STREAM, *arrays(), 2.0)
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
+    op(STREAM, *arrays(), 2.0)
+    assert len(world.searches) == 1 and world.tiles[3:] == [4, 4]
+
+
+def test_under_graph_capture_nothing_is_tuned_and_nothing_kept(world: World) -> None:
+    op = world.tuned()
+    x, y = arrays()
+    world.capturing = True
+    op(STREAM, x, y, 2.0)
+    op(STREAM, x, y, 2.0)
+    assert not world.searches and world.tiles == [2, 2] and not Winners().all()
+    world.capturing = False
+    op(STREAM, x, y, 2.0)
+    other = World(capturing=True)
+    other.tuned()(STREAM, x, y, 2.0)
+    assert len(world.searches) == 1 and other.tiles == [4], "stored is used under capture"
+
+
+def test_the_author_chooses_the_mode_and_the_environment_overrides_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = world.tuned(mode="off")
+    op(STREAM, *arrays(), 2.0)
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "now")
+    op(STREAM, *arrays(), 2.0)
+    assert world.tiles == [2, 4]
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "later")
+    with pytest.raises(RequestError, match=r"now \| background \| stored \| off"):
+        op(STREAM, *arrays(), 2.0)
+
+
+# What goes wrong ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [StorageError("the disk is full"), RuntimeError("no\nluck"), RequestError("bad")]
+)
+def test_a_search_that_fails_is_a_warning(world: World, error: Exception) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        world.searches.append([])
+        raise error
+
+    op = world.tuned()
+    op.tuned.chooser._world = type(op.tuned.chooser._world)(
+        **{**vars(op.tuned.chooser._world), "search": fails}
+    )
+    x, y = arrays()
+    with pytest.warns(TuningWarning, match="scale is not tuned"):
+        op(STREAM, x, y, 2.0)
+    op(STREAM, x, y, 2.0)
+    assert world.tiles == [2, 2] and len(world.searches) == 1, "tried once a process"
+
+
+def test_a_failure_is_no_exception_under_w_error(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.fastest = lambda trials: 1 // 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        world.tuned()(STREAM, *arrays(), 2.0)
+    assert world.tiles == [2] and "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_store_that_is_broken_does_not_break_the_call(world: World) -> None:
+    path = Winners().path
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.warns(UserWarning, match="tuned.db"):
+        world.tuned()(STREAM, *arrays(), 2.0)
+    assert world.tiles == [4]
+
+
+def test_undeclared_outputs_are_said_once(world: World) -> None:
+    """Part 7 check 7: what is written is read from the Tile IR."""
+    op = world.tuned(outputs=())
+    with pytest.warns(TuningWarning, match=r"scale writes 'y', which is not declared; fix: outputs=\('y',\)"):
+        op(STREAM, *arrays(), 2.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        world.tuned()(STREAM, *arrays(4), 2.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kernel": len}, "is no kernel"),
+        ({"outputs": ("z",)}, "unknown outputs: argument 'z'; known: x, y, factor"),
+        ({"outputs": "y"}, "pass a list of names"),
+        ({"unkeyed": ("n",)}, "unknown unkeyed: argument 'n'"),
+        ({"buckets": {"n": powers_of_two}}, "unknown buckets: argument 'n'"),
+        ({"arguments": {"COLS": len}}, "known: x, y, factor, TILE, COLUMNS"),
+        ({"arguments": {"TILE": len}}, "both derived and a constant of the space"),
+        ({"launch": "lazy"}, "unknown launch= 'lazy'; known: eager, graph"),
+        ({"mode": "later"}, "mode=later is no mode; known: now | background | stored | off"),
+        ({"space": []}, "space is empty"),
+        ({"space": ({"TILE": t} for t in (1, 2))}, "space is a generator"),
+        ({"space": [{"TILE": 1}, {"tile": 2}]}, r"space\[1\] names tile; space\[0\] names TILE"),
+        ({"grid": (1, 1, 1)}, "grid= is no function"),
+        ({"parameters": ("x", "y")}, "nothing gives the kernel's factor"),
+        ({"table": "/nowhere.json"}, "cannot read /nowhere.json"),
+    ],
+)
+def test_mistakes_of_the_author_are_one_line(world: World, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said.replace("|", r"\|")) as raised:
+        world.tuned(**changes)
+    assert "\n" not in str(raised.value)
+
+
+# Buckets ------------------------------------------------------------------------------------------------
+
+
+BUCKETS: dict[str, Any] = {"buckets": {"x": (powers_of_two, None), "y": (powers_of_two, None)}}
+
+
+def test_shapes_of_a_bucket_share_a_winner_that_is_checked_on_each(world: World) -> None:
+    """X-22: first use on another exact shape races the winner against the shipped configuration there."""
+    op = world.tuned(**BUCKETS)
+    for rows in (100, 120, 120, 100, 120):
+        op(STREAM, *arrays(rows), 2.0)
+    assert [len(trials) for trials in world.searches] == [6, 2]
+    assert [one.label for one in world.searches[1]] == ["TILE=2 occupancy=auto", "TILE=4 occupancy=2"]
+    op(STREAM, *arrays(200), 2.0)
+    op(STREAM, *arrays(112), 2.0)  # divides by 16, unlike 100 and 120
+    assert [len(trials) for trials in world.searches] == [6, 2, 6, 6]
+    other = World()
+    other.tuned(**BUCKETS)(STREAM, *arrays(120), 2.0)
+    assert not other.searches, "the check is remembered"
+
+
+def test_a_neighbour_that_loses_gives_the_shape_a_search_of_its_own(world: World) -> None:
+    op = world.tuned(**BUCKETS)
+    op(STREAM, *arrays(100), 2.0)
+    world.fastest = lambda trials: 0 if len(trials) == 2 else 3
+    x, y = arrays(120)
+    op(STREAM, x, y, 2.0)
+    assert [len(trials) for trials in world.searches] == [6, 2, 6]
+    assert dict(op.tuned.chosen(x, y, 2.0).config) == dict(world.searches[2][3].config)  # type: ignore[union-attr]
+
+
+def test_stored_takes_the_bucket_as_the_author_says(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.tuned(**BUCKETS)(STREAM, *arrays(100), 2.0)
+    op = world.tuned(**BUCKETS)
+    x, y = arrays(120)
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
+    op(STREAM, x, y, 2.0)
+    assert op.tuned.chosen(x, y, 2.0).origin == "bucket" and world.tiles[-1] == 4
+    monkeypatch.setenv("TILEWRIGHT_TUNING", "now")
+    op(STREAM, x, y, 2.0)
+    assert len(world.searches) == 2, "and checks it once it may"
+
+
+# Threads and processes ----------------------------------------------------------------------------------
+
+
+def test_of_many_threads_one_tunes_and_all_launch_the_same(world: World) -> None:
+    def slow(trials: Sequence[Any]) -> int:
+        time.sleep(0.2)
+        return 3
+
+    world.fastest = slow
+    op = world.tuned()
+    threads = [threading.Thread(target=op, args=(STREAM, *arrays(), 2.0)) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(world.searches) == 1 and len(set(world.tiles)) == 1 and len(world.tiles) == 6
+
+
+PROCESS = """\
+import os, sys, time, torch
+from pathlib import Path
+from tests.runtime.kit_wrapper import World
+
+def fastest(trials):
+    Path(sys.argv[1], f"searched-{os.getpid()}").touch()
+    time.sleep(float(sys.argv[2]))
+    return 1 + os.getpid() % (len(trials) - 1)
+
+world = World(fastest=fastest)
+op = world.tuned()
+x = torch.ones(8, 16)
+op("s", x, torch.zeros(8, 16), 2.0)
+print(op.tuned.chosen(x, torch.zeros(8, 16), 2.0).config)
+"""
+
+
+def start(folder: Path, seconds: float, **environment: str) -> subprocess.Popen[str]:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, str(folder), str(seconds)],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_several_processes_one_tunes_and_all_pick_the_same(tmp_path: Path) -> None:
+    processes = [start(tmp_path, 0.5) for _ in range(3)]
+    said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert len(set(said)) == 1 and "TILE" in said[0]
+    assert len(list(tmp_path.glob("searched-*"))) == 1
+
+
+def test_a_process_that_is_killed_while_it_tunes_leaves_the_right_to_others(tmp_path: Path) -> None:
+    first = start(tmp_path, 60)
+    while not list(tmp_path.glob("searched-*")):
+        assert first.poll() is None
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    second = start(tmp_path, 0)
+    assert "TILE" in second.communicate()[0] and second.returncode == 0
+    assert len(list(tmp_path.glob("searched-*"))) == 2 and len(Winners().all()) == 1
+
+
+# The shipped table --------------------------------------------------------------------------------------
+
+
+def test_a_shipped_table_is_used_before_anything_is_tuned(world: World, tmp_path: Path) -> None:
+    from tilewright.runtime.stored.exporting import table_of
+
+    world.tuned()(STREAM, *arrays(), 2.0)
+    table = table_of(Winners().all())
+    (tmp_path / "scale.json").write_text(json.dumps(table))
+    Winners().remove([one.key for one in Winners().all()])
+    for given in (table, tmp_path / "scale.json"):
+        other = World()
+        op = other.tuned(table=given)
+        for rows in (8, 12):  # exact, and the nearest
+            op(STREAM, *arrays(rows), 2.0)
+        assert not other.searches and other.tiles == [4, 4]
+        x, y = arrays()
+        assert op.tuned.chosen(x, y, 2.0).origin == "table"
