@@ -30,6 +30,7 @@ from tilewright.languages import cutile_private
 from tilewright.languages.cutile import CuTile
 from tilewright.runtime.live import scratch
 from tilewright.runtime.live.scratch import DeviceLost, NoRoom
+from tilewright.runtime.live import searching
 from tilewright.runtime.live.searching import Nothing
 from tilewright.runtime.live.trials import Trial
 
@@ -339,6 +340,15 @@ def test_where_all_spill_those_that_spill_least_are_launched(compiled: list[int]
     _, result = products([SPILLS, HOPELESS, HUGE])
     assert [one.status for one in result.outcomes] == ["timed", "timed", "pruned"] and len(compiled) == 3
     assert "where the least is" in result.outcomes[2].reason
+
+
+def test_what_must_spill_is_not_compiled_where_something_spills_less(
+    compiled: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TileGym's group_gemm: what ships takes 256 B of stack, and the other took 6 s to compile."""
+    monkeypatch.setattr(searching, "HOPELESS_BYTES", 2000)
+    _, result = products([SPILLS, HOPELESS])
+    assert [one.status for one in result.outcomes] == ["timed", "pruned"] and len(compiled) == 1
 
 
 @pytest.mark.parametrize(("flush", "l2"), [(True, "cold"), (False, "warm")])

@@ -275,7 +275,9 @@ class Draft:
         if not self.dims:
             return "lambda: True"
         conditions = []
-        largest = max([DIVISOR, *(value for values in self.knobs.values() for value in values if type(value) is int)])
+        # The captured tiles divide an extent here where they did there. `verification.shapes` makes one or two tiles
+        # of an extent, and half a tile is the least that is tried, so something small is always served.
+        largest = max([DIVISOR, *(value for name, value in tiles(self.launch).items() if name in self.knobs)])
         for extent, name in self.dims.items():
             modulus = 1 if name in self.free else math.gcd(extent, largest)
             conditions.append(

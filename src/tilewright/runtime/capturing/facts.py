@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -168,9 +168,7 @@ def grid_forms(found: Facts) -> list[tuple[Form, ...]]:
         used = [factor.tile for form in forms for factor in form if factor.tile]
         if len(used) == len(set(used)):
             whole.append(forms)
-    outputs = {extent for one in launch.arrays() if one.array and one.name in found.touched.written
-               for extent in one.array.shape}  # fmt: skip
-    return sorted(whole, key=partial(_unlikeliness, outputs))
+    return sorted(whole, key=partial(_unlikeliness, found, sizes))
 
 
 def _forms(blocks: int, single: Sequence[Factor], sizes: Mapping[str, int]) -> Iterator[Form]:
@@ -179,7 +177,7 @@ def _forms(blocks: int, single: Sequence[Factor], sizes: Mapping[str, int]) -> I
     for count in range(1, MOST_FACTORS + 1):
         for factors in itertools.combinations_with_replacement(single, count):
             values = [_value(factor, sizes) for factor in factors]
-            if math.prod(values) == blocks and (1 not in values or count <= 2):
+            if math.prod(values) == blocks and 1 not in values:
                 yield factors
 
 
@@ -187,15 +185,21 @@ def _value(factor: Factor, sizes: Mapping[str, int]) -> int:
     return -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent
 
 
-def _unlikeliness(outputs: Set[int], forms: tuple[Form, ...]) -> tuple[int, ...]:
-    """Tiles of an inner loop (K), extents that no output has, extents used twice, extents without a tile, and the
-    number of factors, each worse than the next."""
+def _unlikeliness(found: Facts, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
+    """Each worse than the next: tiles of an inner loop (K), contiguous axes without a tile, extents that no output has,
+    extents used twice, extents without a tile, tiles that would hold a contiguous axis, the number of factors."""
+    arrays = [(one.name, one.array.shape) for one in found.launch.arrays() if one.array and one.array.shape]
+    outputs = {extent for name, shape in arrays if name in found.touched.written for extent in shape}
+    last = {shape[-1] for _, shape in arrays if len(shape) > 1}
     factors = [factor for form in forms for factor in form]
-    inner = sum(
-        factor.tile is not None and re.search(r"(_|^)K$", factor.tile.upper()) is not None
-        for factor in factors
+    tiled = [factor for factor in factors if factor.tile]
+    plain = [factor.extent for factor in factors if not factor.tile]
+    return (
+        sum(re.search(r"(_|^)K$", (factor.tile or "").upper()) is not None for factor in tiled),
+        sum(extent in last for extent in plain),
+        sum(factor.extent not in outputs for factor in factors),
+        len(factors) - len({factor.extent for factor in factors}),
+        len(plain),
+        sum(sizes[factor.tile or ""] in last - {factor.extent} for factor in tiled),
+        len(factors),
     )
-    foreign = sum(factor.extent not in outputs for factor in factors)
-    again = len(factors) - len({factor.extent for factor in factors})
-    plain = sum(factor.tile is None for factor in factors)
-    return inner, foreign, again, plain, len(factors)

@@ -28,6 +28,7 @@ from tilewright.task import Task
 from tilewright.tileir.launching import Launcher
 from tilewright.tileir.registry import NeedsData, Unsupported
 from tilewright.verification import shapes
+from tilewright.verification.cases import Case
 from tilewright.verification.checking import check
 from tilewright.verification.interpreted import InterpreterEngine
 
@@ -74,7 +75,7 @@ def _with_tiles(found: Facts, heading: str, folder: Path) -> Draft:
             continue
         if best is None or _values(draft) > _values(best):
             best = draft
-        if _values(best) >= asked:
+        if _values(best) >= asked > 0:
             break
     if best is None:
         raise RequestError(refused)
@@ -128,27 +129,26 @@ def _right(task: Task) -> set[tuple[str, Value]]:
         shipped,
         *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value),
     ]
-    if (size := _smallest(task)) > MOST_ELEMENTS:
+    dims = _small(task)
+    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(
             f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret"
         )
-    engine = InterpreterEngine(task, default_board(ARCH))
-    verdict = check(task, engine, configurations=configurations, quick=True, seconds=SECONDS)
-    wrong = {one.configuration for one in verdict.results if one.verdict != "correct"}
-    seen = {one.configuration for one in verdict.results} - wrong
-    if shipped not in seen:
-        first = next((one.reason for one in verdict.results if one.configuration == shipped), verdict.reason)
-        raise RequestError(
-            f"task '{task.name}': the captured launch itself does not pass on small shapes: {first}"
+    engine, case = InterpreterEngine(task, default_board(ARCH)), Case(tuple(dims.items()), why="asked for")
+    first = check(task, engine, only=case)
+    if first.verdict != "correct":
+        raise NotAsCaptured(
+            f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
         )
+    verdict = check(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
+    seen = {shipped, *(one.configuration for one in verdict.results if one.verdict == "correct")}
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
 
-def _smallest(task: Task) -> int:
-    """Elements of all tensors of the reduced workload."""
+def _small(task: Task) -> dict[str, Value]:
+    """A small shape of the captured kind."""
     dims = task.selected(None)[0].dims
-    small = shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
-    return sum(math.prod(array.shape) for array in task.arrays(small).values())
+    return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 
 
 def _notes(found: Facts, form: tuple[Form, ...] | None) -> tuple[str, ...]:
@@ -192,8 +192,7 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 def _independent(task: Task) -> tuple[str, ...]:
     """The dimensions along which NaN among the inputs stays where it is, and which may be cut to any size."""
-    dims = dict(task.selected(None)[0].dims)
-    small = shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
+    small = {name: 2 if size == 1 else size for name, size in _small(task).items()}
     return tuple(name for name in small if _is_independent(task, small, name))
 
 

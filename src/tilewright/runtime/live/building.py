@@ -187,11 +187,8 @@ class Building:
                 if index == self._first:
                     wanted = found[1].identity
                 is_compiled_anyway = found[1].identity == wanted
-                if (
-                    self._arch == "sm_90"
-                    and not is_compiled_anyway
-                    and _is_hopeless(described[index], found[1])
-                ):
+                is_sm_90 = self._arch == "sm_90"
+                if is_sm_90 and not is_compiled_anyway and _is_hopeless(described[index], found[1]):
                     self.hopeless[index] = HOPELESS
                 else:
                     self._submit(index)

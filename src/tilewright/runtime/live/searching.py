@@ -36,6 +36,9 @@ SPILL_BYTES = 128
 """Stack of a thread from which a candidate counts as spilled. Of the 158 recorded ones that spill
 (bench/recorded/h200-2026-11-21.json.gz) those with more are at least 1.19 times slower than the best, and up to 76
 times; one with 40 bytes is the fastest of its workload."""
+HOPELESS_BYTES = 640
+"""The least stack of those recorded whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower than the
+best). They are compiled only where nothing that is right has less."""
 ALL_SPILL = 2.0
 """Where everything that is right spills more: who spills up to this many times the least is launched."""
 
@@ -149,7 +152,7 @@ class _Search:
             try:
                 self._yardstick(building)
                 self._meet_all(building)
-                if not any(self.ready[index].header.stack_bytes <= SPILL_BYTES for index in self.right):
+                if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.right):
                     building.build_hopeless()
                     self._meet_all(building)
                 for index, reason in building.hopeless.items():
