@@ -97,7 +97,7 @@ def by_hand(launch: Any, kernel: Any, grid: Any, count: int) -> Callable[..., No
 
 def measured(where: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     gpu = where == "ct.launch"
-    stream = torch.cuda.current_stream() if gpu else None
+    stream = torch.cuda.current_stream() if gpu else 0
     rows = []
     for name, kernel, arguments in cases("cuda" if gpu else "cpu"):
         grid = (1, 1, 1)

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch")
 
 NAME = "kernels_verified_on_gpu"
 SIZE = 1 << 22
-FAST, MIDDLE, SLOW = 2048, 1024, 16
+FAST, MIDDLE, SLOW = 2048, 32, 16
 KERNELS = """
     import cuda.tile as ct
 
