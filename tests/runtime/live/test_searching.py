@@ -28,9 +28,8 @@ from tests.runtime.live_kernels import (
 from tilewright.errors import RequestError
 from tilewright.languages import cutile_private
 from tilewright.languages.cutile import CuTile
-from tilewright.runtime.live import scratch
+from tilewright.runtime.live import scratch, searching
 from tilewright.runtime.live.scratch import DeviceLost, NoRoom
-from tilewright.runtime.live import searching
 from tilewright.runtime.live.searching import Nothing
 from tilewright.runtime.live.trials import Trial
 
