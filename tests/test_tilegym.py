@@ -26,6 +26,7 @@ HELPERS = {
     "as_launched",
     "attention_reference",
     "confirm",
+    "first_calls",
     "operations",
     "public",
     "run",

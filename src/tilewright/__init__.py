@@ -1,9 +1,13 @@
 """Tilewright makes GPU tile kernels fast, and proves it. The names of this module are the public ones."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-if TYPE_CHECKING:
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself takes longer to import than this
+    from typing import Any
+
     from tilewright.errors import TilewrightError
     from tilewright.inspecting import inspect
     from tilewright.languages.cutile_private import decorated_hints

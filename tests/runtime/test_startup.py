@@ -134,3 +134,9 @@ def test_both_ways_at_once_patch_once() -> None:
         "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search.__wrapped__, '__wrapped__'))"
     )
     assert (shown.stdout.split(), shown.stderr) == (["1", "False"], "")
+
+
+def test_the_installed_line_leaves_it_to_tilewright_run() -> None:
+    """Both hooks in one interpreter would warn twice, and import Tilewright at every start."""
+    shown = python(f"import sys; {LINE}\nprint([m for m in sys.modules if m.startswith('tilewright.')])")
+    assert (shown.stdout.strip(), shown.stderr) == ("[]", "")

@@ -4,7 +4,7 @@
 Each interpreter of the user's program pays for it, so it imports nothing but `os` and `sys`, and the rest of
 Tilewright only when the program imports `cuda.tile`. Two ways lead here: `tilewright_patch.pth`, which an installed
 Tilewright leaves in site-packages, and the `sitecustomize` of this folder, which `tilewright run` puts on PYTHONPATH.
-Where both do, this file is two modules, so the finder is known by its name.
+Where both could, the first leaves it to the second.
 """
 
 from __future__ import annotations
