@@ -254,6 +254,13 @@ def _said(answer: Mapping[str, Any]) -> str:
     return str(answer.get("failed") or f"{answer['seconds']:.2f} s")
 
 
+def stages(store: str) -> dict[str, Mapping[str, float]]:
+    """By kernel: the seconds that its search waited for each stage, as the store has them."""
+    from tilewright.runtime.stored.winners import Winners
+
+    return {one.kernel: one.machine["seconds"] for one in Winners(Path(store) / "tuned.db").all()}
+
+
 def steady(processes: Mapping[str, Process], names: Sequence[str]) -> dict[str, Any]:
     """By operation and phase: the median of each turn in µs; the processes take turns."""
     found: dict[str, Any] = {}
@@ -296,6 +303,7 @@ def measured(names: Sequence[str], folder: Path) -> dict[str, Any]:
             record["phases"][phase] = first_calls(process, wanted)
             if phase == "patched":
                 process.__exit__(None, None, None)
+                record["stages_s"] = stages(environment_of(phase, folder)["TILEWRIGHT_TUNED"])
             else:
                 running[phase] = process
         record["steady_us"] = steady(running, names)

@@ -119,3 +119,13 @@ def test_the_commands(bench: Any) -> None:
     words = bench.command_of("widened", ["fmha"])
     assert words[1:5] == ["-m", "tilewright", "run", "--widen"]
     assert words[-2:] == ["--program", "fmha"]
+
+
+def test_the_stages_are_those_of_the_stored_searches(bench: Any, tmp_path: Path) -> None:
+    from tests.runtime.made_winners import winner
+
+    from tilewright.runtime.stored.winners import Winners
+
+    seconds = {"lower": 0.1, "compile": 4.0, "verify": 0.2, "race": 0.1}
+    Winners(tmp_path / "tuned.db").put(winner("a", kernel="fmha", machine={"seconds": seconds}))
+    assert bench.stages(str(tmp_path)) == {"fmha": seconds}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.live.building import Building, Ready
     from tilewright.runtime.live.device import Device
     from tilewright.runtime.live.racing import Standing
+    from tilewright.runtime.live.trying import Trying
 
 BUDGET_SECONDS = 10.0
 """Wall time that one candidate's compiler may take, as `compile.BUDGET_SECONDS`."""
@@ -128,14 +129,13 @@ def search(
 
 
 class _Search:
+    trying: Trying
+
     def __init__(
         self, trials: list[Trial | Failed], device: Device, policy: Any, shipped: int, progress: Progress
     ) -> None:
-        from tilewright.runtime.live.trying import Trying
-
         self.trials, self.device, self.policy, self.shipped = trials, device, policy, shipped
         self.progress = progress
-        self.trying = Trying(device)
         self.outcomes: dict[int, Outcome] = {}
         self.ready: dict[int, Ready] = {}
         self.standing: dict[Hashable, int] = {}
@@ -149,6 +149,7 @@ class _Search:
         from tilewright.runtime.live.scratch import NoRoom
 
         with Building(self.trials, self.device.arch, self.shipped, jobs, seconds) as building:
+            self._while_compilers_run()
             try:
                 self._yardstick(building)
                 self._meet_all(building)
@@ -168,6 +169,13 @@ class _Search:
             return self._raced()
         except NoRoom as reason:
             return self._unsearched(str(reason))
+
+    def _while_compilers_run(self) -> None:
+        """What takes 0.1 s to import in the first search of a process, and is wanted only after them."""
+        from tilewright.runtime.live import racing  # noqa: F401
+        from tilewright.runtime.live.trying import Trying
+
+        self.trying = Trying(self.device)
 
     # Right? ---------------------------------------------------------------------------------------
 
