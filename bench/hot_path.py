@@ -65,13 +65,16 @@ def without_gpu() -> Surroundings:
     return Surroundings(launch=nothing, search=told, board=lambda device: "none sm_90")
 
 
-def cases(device: str) -> list[tuple[str, Any, tuple[Any, ...]]]:
+def cases(device: str) -> list[tuple[str, Any, tuple[Any, ...], tuple[str, ...]]]:
+    """Name, kernel, arguments, and which of them the author leaves out of the key."""
     array = lambda *shape: torch.zeros(shape, dtype=torch.bfloat16, device=device)  # noqa: E731
     row = lambda: array(4096)  # noqa: E731
     return [
-        ("2 arrays", two, (row(), row())),
-        ("3 arrays, 1 float", three, (row(), row(), row(), 1e-6)),
-        ("4 arrays, 1 float, 1 flag", four, (row(), row(), row(), row(), 0.5, True)),
+        ("2 arrays", two, (row(), row()), ()),
+        ("3 arrays, 1 float", three, (row(), row(), row(), 1e-6), ()),
+        ("3 arrays, 1 float, y unkeyed", three, (row(), row(), row(), 1e-6), ("y",)),
+        ("4 arrays, 1 float, 1 flag", four, (row(), row(), row(), row(), 0.5, True), ()),
+        ("4 arrays, 1 float, 1 flag, y unkeyed", four, (row(), row(), row(), row(), 0.5, True), ("y",)),
     ]
 
 
@@ -99,13 +102,14 @@ def measured(where: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     gpu = where == "ct.launch"
     stream = torch.cuda.current_stream() if gpu else 0
     rows = []
-    for name, kernel, arguments in cases("cuda" if gpu else "cpu"):
+    for name, kernel, arguments, unkeyed in cases("cuda" if gpu else "cpu"):
         grid = (1, 1, 1)
         ours = tuned(
             kernel,
             space=[{"TILE": 128}, {"TILE": 256}],
             grid=lambda call, config: (1, 1, 1),
             outputs=("y",),
+            unkeyed=unkeyed,
             _surroundings=Surroundings() if gpu else without_gpu(),
         )
         hand = by_hand(ct.launch if gpu else nothing, kernel, grid, len(arguments))
@@ -150,7 +154,7 @@ def main() -> None:
         low, high = row["added_ns_interval"]
         verdict = "" if row["added_ns"] <= ALLOWED_NS else f"   over {ALLOWED_NS:.0f}"
         print(
-            f"{row['launch']:30} {row['case']:26} by hand {row['by_hand_ns']:7.0f}   tuned {row['tuned_ns']:7.0f}   "
+            f"{row['launch']:30} {row['case']:37} by hand {row['by_hand_ns']:7.0f}   tuned {row['tuned_ns']:7.0f}   "
             f"added {row['added_ns']:6.0f} ({low:.0f} to {high:.0f}){verdict}"
         )
     write(

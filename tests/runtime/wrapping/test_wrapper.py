@@ -149,6 +149,18 @@ def test_unkeyed_arguments_do_not_tune_again(world: World) -> None:
     assert len(world.searches) == 1 and [launch[2][2] for launch in world.launches] == [1, 2, 3]
 
 
+def test_nothing_is_asked_of_an_unkeyed_array(world: World) -> None:
+    """One that the library makes like another. The launch and the search get it all the same."""
+    op = world.tuned(unkeyed=("y",))
+    x, y = arrays()
+    for made in (y, torch.empty_like(y), torch.empty(y.numel() + 16)[16:].view_as(y)):
+        op(STREAM, x, made, 2.0)
+        assert world.launches[-1][2][1] is made
+    assert len(world.searches) == 1 and world.arguments[0][1] is y
+    op(STREAM, x[:1], y, 2.0)
+    assert len(world.searches) == 2
+
+
 def test_an_argument_that_is_sometimes_an_array(world: World) -> None:
     op = world.tuned()
     x, y = arrays()

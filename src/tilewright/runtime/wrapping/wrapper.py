@@ -62,7 +62,8 @@ def tuned(
     parameters: the names of the call's arguments, in order, where they are not the kernel's remaining ones.
     dims: ``call`` → what the space's predicates may ask for; by default the call's whole numbers and flags.
     buckets: argument → `powers_of_two`, another function of an extent, or one for each axis (None: exact).
-    unkeyed: arguments whose values cannot change which configuration is fastest, nor grid and constants.
+    unkeyed: arguments that cannot change which configuration is fastest, nor grid and constants: also arrays that
+        are always made like another.
     launch: ``"graph"`` where the kernel is deployed inside CUDA graphs; tuned and keyed apart.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.
     table: a file or mapping that `tilewright tuned export` wrote.
