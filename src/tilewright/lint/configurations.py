@@ -37,14 +37,18 @@ def configurations(module: Module, space: ast.expr | None) -> Configurations:
     return found
 
 
+def _values(module: Module, name: ast.Name, found: Configurations) -> tuple[ast.AST, ...]:
+    values = module.values(name)
+    found.whole = found.whole and bool(values)
+    return values
+
+
 def _collect(module: Module, node: ast.AST, found: Configurations, depth: int) -> None:
     """The records of something that is iterated over."""
     if not depth:
         found.whole = False
     elif isinstance(node, ast.Name):
-        values = module.values(node)
-        found.whole = found.whole and bool(values)
-        for value in values:
+        for value in _values(module, node, found):
             _collect(module, value, found, depth - 1)
     elif isinstance(node, CONTAINERS):
         for element in node.elts:
@@ -93,9 +97,7 @@ def _record(module: Module, node: ast.AST, found: Configurations, depth: int) ->
     if not depth:
         found.whole = False
     elif isinstance(node, ast.Name):
-        values = module.values(node)
-        found.whole = found.whole and bool(values)
-        for value in values:
+        for value in _values(module, node, found):
             _record(module, value, found, depth - 1)
     elif isinstance(node, ast.Starred):
         _collect(module, node.value, found, depth - 1)
