@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from tilewright.lint.module import Module, Named, once
+from tilewright.lint.module import Module, once
 
 MEMOISED = ("functools.cache", "functools.lru_cache", "cache", "lru_cache", "functools.cached_property")
 ONCE = {"__init__", "__post_init__", "__new__", "__init_subclass__", "setUp", "setup", "main"}
@@ -143,9 +143,3 @@ def _looked_up(module: Module, node: ast.expr) -> bool:
         return True
     values = (binding.value for binding in module.bindings(node.id, node))
     return any(isinstance(value, (ast.Call, ast.NamedExpr)) and _looked_up(module, value) for value in values)
-
-
-def caller_of(module: Module, owner: Named) -> ast.Call | None:
-    """The one place in the file that calls a function, if there is one."""
-    calls, handed_on = module.calls_of(owner)
-    return calls[0] if len(calls) == 1 and not handed_on else None

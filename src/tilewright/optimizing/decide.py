@@ -102,17 +102,10 @@ class WorkloadDecision:
         return max(self.ratio.high, self.against_baseline.high) <= 1 + WORSE
 
 
-@dataclass(frozen=True)
-class Decision:
-    """Keep or revert, why, and what follows. ``reason`` is one line for the ledger."""
+class _Decided:
+    """What follows from a status and from what comes next, whatever it was judged on."""
 
     status: Literal["keep", "revert"]
-    decided: bool
-    """False where more rounds may still change the status."""
-    reason: str
-    overall: Interval
-    """Candidate over incumbent, over all workloads."""
-    by_workload: Mapping[str, WorkloadDecision]
     following: Following
 
     @property
@@ -133,7 +126,21 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class PredictedDecision:
+class Decision(_Decided):
+    """Keep or revert, why, and what follows. ``reason`` is one line for the ledger."""
+
+    status: Literal["keep", "revert"]
+    decided: bool
+    """False where more rounds may still change the status."""
+    reason: str
+    overall: Interval
+    """Candidate over incumbent, over all workloads."""
+    by_workload: Mapping[str, WorkloadDecision]
+    following: Following
+
+
+@dataclass(frozen=True)
+class PredictedDecision(_Decided):
     """The same from predicted times: ratios without intervals, and every reason says that it is predicted."""
 
     status: Literal["keep", "revert"]
@@ -142,18 +149,6 @@ class PredictedDecision:
     """Predicted candidate over incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, str]
     following: Following
-
-    @property
-    def keep(self) -> bool:
-        return self.status == "keep"
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self.following.stop_reason
-
-    @property
-    def lower_priority(self) -> bool:
-        return self.following.lower_priority
 
 
 def decide(

@@ -16,6 +16,7 @@ from typing import Any
 
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
 from tilewright.packages import installed_version
+from tilewright.runtime.arrays import facts_of
 from tilewright.runtime.source import source_of
 
 __all__ = ["array_part", "board_of", "digest", "flag_part", "source_of", "toolkit"]
@@ -54,33 +55,15 @@ def board_of(device: int) -> str:
 def array_part(tensor: Any) -> dict[str, Any]:
     """dtype, shape, strides (in elements) and the address modulo 16 of a torch tensor, or of anything with
     ``__cuda_array_interface__``."""
-    if hasattr(tensor, "data_ptr"):
-        return {
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-            "shape": [int(extent) for extent in tensor.shape],
-            "strides": [int(stride) for stride in tensor.stride()],
-            "alignment": int(tensor.data_ptr()) % ALIGNMENT,
-        }
-    facts = getattr(tensor, "__cuda_array_interface__", None)
+    facts = facts_of(tensor)
     if facts is None:
         raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")
-    dtype, size = str(getattr(tensor, "dtype", facts["typestr"])), int(facts["typestr"][2:])
-    shape = [int(extent) for extent in facts["shape"]]
-    strides = facts.get("strides")
     return {
-        "dtype": dtype,
-        "shape": shape,
-        "strides": [s // size for s in strides] if strides else _row_major(shape),
-        "alignment": int(facts["data"][0]) % ALIGNMENT,
+        "dtype": facts.dtype,
+        "shape": list(facts.shape),
+        "strides": list(facts.strides),
+        "alignment": facts.address % ALIGNMENT,
     }
-
-
-def _row_major(shape: list[int]) -> list[int]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return strides[::-1]
 
 
 def flag_part(value: Any, by_value: bool = True) -> Any:

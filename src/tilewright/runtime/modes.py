@@ -21,7 +21,7 @@ from tilewright.errors import RequestError
 VARIABLE = "TILEWRIGHT_TUNING"
 SWITCHES = ("DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE")
 
-_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class Mode(str, Enum):
@@ -51,11 +51,11 @@ def decided(variable: str | None, switches: Mapping[str, str | None], default: M
     """The mode for these values of the variables; None is unset. Raises `RequestError` for a bad one."""
     for name, given in switches.items():
         value = (given or "").strip().lower()
-        if value in _ON:
+        if value in ON:
             return Mode.OFF
-        if value not in _OFF:
+        if value not in OFF:
             raise RequestError(
-                f"{name}={given} is neither on nor off; known: {', '.join(_ON)} | {', '.join(_OFF[1:])}"
+                f"{name}={given} is neither on nor off; known: {', '.join(ON)} | {', '.join(OFF[1:])}"
             )
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 
 from tilewright.errors import NoGpu
 from tilewright.runtime.key import board_of
+from tilewright.runtime.stored import said_once
 from tilewright.runtime.stored.claims import claim
 from tilewright.runtime.stored.winners import Winners
 
@@ -118,7 +118,4 @@ class Surroundings:
 
 def warn(text: str) -> None:
     """A warning that is never an exception, not even under ``-W error``: the user's call goes on."""
-    try:
-        warnings.warn(f"tilewright: {text}", TuningWarning, stacklevel=2)
-    except TuningWarning as warning:
-        print(f"warning: {warning}", file=sys.stderr)
+    said_once.warn(text, TuningWarning)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright import codec
 from tilewright.records import Value
+from tilewright.runtime.arrays import Facts, facts_of, row_major
 from tilewright.task import ITEM_BYTES, ArraySpec
 
 CONTENTS_BYTES = 64 << 10
@@ -121,14 +122,12 @@ def array_of(value: Any, name: str = "") -> tuple[ArraySpec, int] | None:
     has a ``__cuda_array_interface__``, NumPy arrays, and `ArraySpec` itself (which has no address: 0)."""
     if isinstance(value, ArraySpec):
         return replace(value, name=name), value.address_offset
-    found = _of_torch(value) or _of_interface(value)
+    found = facts_of(value) or _of_numpy(value)
     if found is None:
         return None
-    shape, strides, dtype, address = found
-    row_major = ArraySpec(name, shape, dtype).strides
-    return ArraySpec(
-        name, shape, dtype, None if strides == row_major else strides, address % ALIGNED_TO
-    ), address
+    dtype, shape, strides, address = found
+    kept = None if strides == row_major(shape) else strides
+    return ArraySpec(name, shape, dtype, kept, address % ALIGNED_TO), address
 
 
 def unpacked(contents: str, array: ArraySpec) -> np.ndarray[Any, Any]:
@@ -150,28 +149,11 @@ def extent_bytes(array: ArraySpec) -> int:
     return (last + 1) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _of_torch(value: Any) -> tuple[tuple[int, ...], tuple[int, ...], str, int] | None:
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(value, torch.Tensor):
+def _of_numpy(value: Any) -> Facts | None:
+    if not isinstance(value, np.ndarray):
         return None
-    dtype = str(value.dtype).removeprefix("torch.")
-    address = 0 if value.is_meta else int(value.data_ptr())
-    return tuple(map(int, value.shape)), tuple(map(int, value.stride())), dtype, address
-
-
-def _of_interface(value: Any) -> tuple[tuple[int, ...], tuple[int, ...], str, int] | None:
-    interface = getattr(value, "__cuda_array_interface__", None)
-    if interface is None and isinstance(value, np.ndarray):
-        interface = {**value.__array_interface__, "strides": value.strides}
-        dtype = value.dtype.name
-    elif isinstance(interface, Mapping):
-        dtype = np.dtype(interface["typestr"]).name
-    else:
-        return None
-    shape, item = tuple(map(int, interface["shape"])), ITEM_BYTES.get(dtype, 1)
-    given = interface.get("strides")
-    strides = tuple(int(stride) // item for stride in given) if given else ArraySpec("", shape, dtype).strides
-    return shape, strides, dtype, int(interface["data"][0])
+    strides = tuple(stride // value.itemsize for stride in value.strides)
+    return Facts(value.dtype.name, value.shape, strides, value.ctypes.data)
 
 
 class _Places:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from tilewright.compile import CompilerPool, Outcome
+from tilewright.compile import BUDGET_SECONDS, CompilerPool, Outcome
 from tilewright.errors import RequestError, TilewrightError, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered, Table
@@ -27,8 +27,9 @@ from tilewright.languages.cutile import DIVISOR
 from tilewright.languages.cutile_private import decorated_hints, python_function
 from tilewright.machine_code import Header, headers
 from tilewright.records import Built, Configuration, Failed
+from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.scratch import arrays_of, have_overlaps, tensor_of
-from tilewright.runtime.live.trials import FailedTrial, Trial, array_spec, is_array
+from tilewright.runtime.live.trials import FailedTrial, Trial, array_spec
 from tilewright.task import ArraySpec, Launch
 from tilewright.tileir.carried import must_spill
 from tilewright.tileir.disassemble import ReadError
@@ -118,14 +119,14 @@ class Building:
     """
 
     def __init__(
-        self, trials: Sequence[Trial | Failed], arch: str, first: int, jobs: int | None, seconds: float
+        self, trials: Sequence[Trial | Failed], arch: str, first: int, jobs: int | None, seconds: float | None
     ) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
         self._arch = arch
         self._done: dict[int, Ready | FailedTrial] = {}
         self._lowered: dict[int, tuple[Described, Language, Lowered]] = {}
         self._futures: dict[Future[Outcome], list[int]] = {}
-        self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds, headers)
+        self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
         self._first = first
         self._trials = trials
         self.hopeless: dict[int, str] = {}
@@ -171,7 +172,7 @@ class Building:
         started = time.perf_counter()
         described: dict[int, Described] = {}
         for index, trial in enumerate(self._trials):
-            one = trial if isinstance(trial, Failed) else _described(trial)
+            one = trial if isinstance(trial, Failed) else specified(trial)
             if isinstance(one, Failed):
                 self._done[index] = _failed(trial, one)
             else:
@@ -260,7 +261,8 @@ def aligned(one: Any) -> Any:
     return replace(one, address_offset=one.address_offset % DIVISOR) if isinstance(one, ArraySpec) else one
 
 
-def _described(trial: Trial) -> Described | Failed:
+def specified(trial: Trial) -> Described | Failed:
+    """A trial's arguments as specifications; what the caller's function raised, as its failure."""
     try:
         args = trial.arguments()
         code = python_function(trial.kernel).__code__

@@ -10,11 +10,12 @@ from typing import Any
 
 from tilewright.bench.protocol import CandidateCrashed, Clock, Progress, RaceOutcome, race
 from tilewright.bench.rules import Policy
+from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.building import Ready, aligned
 from tilewright.runtime.live.comparing_outputs import bits
 from tilewright.runtime.live.device import Shot
 from tilewright.runtime.live.scratch import Kept, extent, keeping, tensor_of
-from tilewright.runtime.live.trials import array_spec, is_array
+from tilewright.runtime.live.trials import array_spec
 from tilewright.runtime.live.trying import Bound, Trying
 
 SECONDS = 1.5

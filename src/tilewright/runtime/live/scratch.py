@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.runtime.live.trials import is_array
+from tilewright.runtime.arrays import is_array
 
 SPARSE = 2
 """A view that lies in more than this many times its own bytes is copied element by element: what lies between

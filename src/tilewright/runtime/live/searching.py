@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.live.racing import Standing
     from tilewright.runtime.live.trying import Trying
 
-BUDGET_SECONDS = 10.0
-"""Wall time that one candidate's compiler may take, as `compile.BUDGET_SECONDS`."""
 SPILL_BYTES = 128
 """Stack of a thread from which a candidate counts as spilled. Of the 158 recorded ones that spill
 (bench/recorded/h200-2026-11-21.json.gz) those with more are at least 1.19 times slower than the best, and up to 76
@@ -97,7 +95,7 @@ def search(
     flush_l2: bool = True,
     launch_mode: str = "eager",
     jobs: int | None = None,
-    seconds: float = BUDGET_SECONDS,
+    seconds: float | None = None,
     machine: Device | None = None,
     on_progress: Progress = silent,
 ) -> Found:
@@ -108,7 +106,7 @@ def search(
     flush_l2: each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
     jobs: compilers at a time (default: all cores).
-    seconds: wall time for one compiler.
+    seconds: wall time for one compiler (default: `compile.BUDGET_SECONDS`).
     machine: where it runs (default: the GPU of ``stream``).
     """
     if launch_mode not in ("eager", "graph"):
@@ -144,7 +142,7 @@ class _Search:
         self.seconds = {"lower": 0.0, "compile": 0.0, "verify": 0.0, "race": 0.0}
         self.notes: list[str] = []
 
-    def run(self, jobs: int | None, seconds: float) -> Found:
+    def run(self, jobs: int | None, seconds: float | None) -> Found:
         from tilewright.runtime.live.building import Building
         from tilewright.runtime.live.scratch import NoRoom
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewright.errors import RequestError, in_one_line
 from tilewright.records import Failed
+from tilewright.runtime.arrays import facts_of
 from tilewright.task import ITEM_BYTES, ArraySpec
 
 ALIGNED_TO = 256
@@ -116,35 +117,14 @@ def label(config: Any) -> str:
 def array_spec(tensor: Any, name: str = "") -> ArraySpec:
     """Shape, strides, dtype and alignment of a torch tensor on any device, or of an object with
     ``__cuda_array_interface__``. Raises RequestError for anything else, and for dtypes that no kernel takes."""
-    if hasattr(tensor, "data_ptr") and hasattr(tensor, "stride"):
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        shape, strides, address = tuple(tensor.shape), tuple(tensor.stride()), int(tensor.data_ptr())
-    elif hasattr(tensor, "__cuda_array_interface__"):
-        dtype, shape, strides, address = _of_interface(tensor.__cuda_array_interface__)
-    else:
+    facts = facts_of(tensor)
+    if facts is None:
         raise RequestError(f"a {type(tensor).__name__} is no array: it has neither data_ptr() nor "
                            "__cuda_array_interface__")  # fmt: skip
+    dtype, shape, strides, address = facts
     if dtype not in ITEM_BYTES:
         raise RequestError(f"arrays of dtype {dtype} are not known; known: {', '.join(ITEM_BYTES)}")
-    return ArraySpec(name, tuple(map(int, shape)), dtype, tuple(map(int, strides)), address % ALIGNED_TO)
-
-
-def is_array(value: Any) -> bool:
-    return (hasattr(value, "data_ptr") and hasattr(value, "stride")) or hasattr(
-        value, "__cuda_array_interface__"
-    )
-
-
-def _of_interface(interface: Mapping[str, Any]) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
-    import numpy as np
-
-    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
-    given = interface.get("strides")
-    if given is None:
-        strides = ArraySpec("", shape, dtype.name).strides
-    else:
-        strides = tuple(stride // dtype.itemsize for stride in given)
-    return dtype.name, shape, strides, int(interface["data"][0])
+    return ArraySpec(name, shape, dtype, strides, address % ALIGNED_TO)
 
 
 def _grid(given: Any) -> tuple[int, ...]:

@@ -13,8 +13,9 @@ from enum import Enum
 from typing import Any
 
 from tilewright.records import Failed
+from tilewright.runtime.arrays import facts_of, is_array
 from tilewright.runtime.key import array_part, flag_part, source_of, toolkit
-from tilewright.runtime.live.trials import Trial, is_array
+from tilewright.runtime.live.trials import Trial
 from tilewright.runtime.surroundings import device_of
 
 FORMAT = 1
@@ -70,20 +71,15 @@ class Described:
     def _array(self, array: Any) -> tuple[int, int]:
         """Its place among the descriptions and its address; asked once for each object."""
         if id(array) not in self._places:
-            part = array_part(array)
+            part, facts = array_part(array), facts_of(array)
+            assert facts is not None
             if part not in self.arrays:
                 self.arrays.append(part)
             self._kept.append(array)  # its id stays its own
             if self.device is None:
                 self.device = device_of(array)
-            self._places[id(array)] = self.arrays.index(part), _address(array)
+            self._places[id(array)] = self.arrays.index(part), facts.address
         return self._places[id(array)]
-
-
-def _address(array: Any) -> int:
-    if hasattr(array, "data_ptr"):
-        return int(array.data_ptr())
-    return int(array.__cuda_array_interface__["data"][0])
 
 
 def identity(candidate: Mapping[str, Any]) -> Hashable:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import MachineError, in_one_line
 from tilewright.runtime.live.scratch import DeviceLost
-from tilewright.runtime.modes import SWITCHES, VARIABLE, Mode, mode
+from tilewright.runtime.modes import ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patching import exhaustive_result
 from tilewright.runtime.patching.exhaustive_problem import (
-    ON,
     EmptySpace,
     NoSequence,
     Problem,

@@ -13,12 +13,12 @@ from tilewright.errors import RequestError
 from tilewright.records import Failed
 from tilewright.runtime.key import board_of, digest
 from tilewright.runtime.live.trials import Trial, checked_space, label, trials
+from tilewright.runtime.modes import OFF, ON
 from tilewright.runtime.patching import candidate_key
 from tilewright.runtime.patching.widening import LIMIT, widened
 from tilewright.runtime.stored.said_once import warn_once
 
 WIDEN = "TILEWRIGHT_WIDEN"
-ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 NEIGHBOURS_TRIED = 4
 """So many times `LIMIT` neighbours are looked at; those that launch what another launches do not count."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import builtins
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.records import Failed
 from tilewright.runtime.patching.widening import fields_of
+from tilewright.runtime.stored.recording import launches_of, machine_of, outcomes_as_json
 from tilewright.runtime.stored.winners import Winner
 
 if TYPE_CHECKING:
-    from tilewright.runtime.live.searching import Found, Outcome
-    from tilewright.runtime.live.trials import Trial
+    from tilewright.runtime.live.searching import Found
     from tilewright.runtime.patching.exhaustive_problem import Problem
 
 TIMED = ("timed", "duplicate")
@@ -32,17 +30,6 @@ class WrongResult(RuntimeError):
 
 
 _OWN: Mapping[str, type[Exception]] = {"pruned": NotLaunched, "wrong": WrongResult}
-
-
-def as_json(labels: Sequence[str], outcomes: Sequence[Outcome]) -> tuple[dict[str, Any], ...]:
-    return tuple(
-        {
-            "label": label, "status": one.status, "reason": one.reason, "us": one.us,
-            "error_margin_us": one.error_margin_us, "samples": one.samples, "stage": one.stage,
-            "error": f"{one.error.__module__}:{one.error.__qualname__}" if one.error else None,
-        }
-        for label, one in zip(labels, outcomes, strict=True)
-    )  # fmt: skip
 
 
 def result_of(space: Sequence[Any], outcomes: Sequence[Mapping[str, Any]], best: int) -> Any:
@@ -86,7 +73,6 @@ def _error(outcome: Mapping[str, Any]) -> type[Exception]:
 
 def winner_of(problem: Problem, found: Found) -> Winner:
     """What is stored of a search: the pick, its evidence, and the launches that `tilewright tuned verify` repeats."""
-    places = {"winner": found.best, "runner_up": found.runner_up, "shipped": 0}
     return Winner(
         key=problem.key,
         kernel=problem.kernel,
@@ -96,15 +82,10 @@ def winner_of(problem: Problem, found: Found) -> Winner:
         label=problem.labels[found.best],
         shipped=_record(problem, 0),
         runner_up=_record(problem, found.runner_up),
-        outcomes=as_json(problem.labels, found.outcomes),
-        launches=_launches(problem, places),
+        outcomes=outcomes_as_json(problem.labels, found.outcomes),
+        launches=_launches(problem, found),
         origin="run",
-        machine={
-            "board": problem.parts["board"],
-            "toolkit": problem.parts["toolkit"],
-            "host": platform.node(),
-            "seconds": dict(found.seconds),
-        },
+        machine=machine_of(problem.parts["board"], problem.parts["toolkit"], found),
         created="",
     )
 
@@ -115,17 +96,9 @@ def _record(problem: Problem, place: int | None) -> Mapping[str, Any] | None:
     return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
 
 
-def _launches(problem: Problem, places: Mapping[str, int | None]) -> Mapping[str, Any] | None:
+def _launches(problem: Problem, found: Found) -> Mapping[str, Any] | None:
     """None where one of them cannot be written down as data; then the winner holds, and cannot be raced again."""
-    from tilewright.runtime.capturing.described import described
-
-    launches = {}
-    for name, place in places.items():
-        trial: Trial | Failed | None = None if place is None else problem.trials[place]
-        if trial is None or isinstance(trial, Failed):
-            continue
-        try:
-            launches[name] = described(trial.kernel, trial.grid, trial.arguments()).to_json()
-        except Exception:
-            return None
-    return launches
+    try:
+        return launches_of(problem.trials, found)
+    except Exception:
+        return None

@@ -18,7 +18,12 @@ def warn_once(text: str, about: str | None = None) -> None:
     if (about or text) in _said:
         return
     _said.add(about or text)
+    warn(text, TunedStoreWarning)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """A warning that is never an exception: under ``-W error`` it goes to stderr."""
     try:
-        warnings.warn(f"tilewright: {text}", TunedStoreWarning, stacklevel=2)
-    except TunedStoreWarning as warning:
+        warnings.warn(f"tilewright: {text}", category, stacklevel=3)
+    except category as warning:
         print(f"warning: {warning}", file=sys.stderr)

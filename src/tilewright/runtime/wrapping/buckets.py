@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tilewright.runtime.arrays import row_major
+
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]
 """For each extent of an array, or for the number itself; a sequence has one a axis, None where exact."""
@@ -44,7 +46,7 @@ def _array(part: Any, bucket: Bucket) -> Any:
     if len(each) != len(shape):
         each = (each + [None] * len(shape))[: len(shape)]
     rounded = [_extent(extent, how) for extent, how in zip(shape, each, strict=True)]
-    strides = "row-major" if part["strides"] == _row_major(shape) else part["strides"]
+    strides = "row-major" if part["strides"] == row_major(shape) else part["strides"]
     others = {name: one for name, one in part.items() if name != "shape"}
     return {**others, "bucket": rounded, "strides": strides}
 
@@ -59,11 +61,3 @@ def _extent(extent: int, how: Rounded | None) -> Any:
     if how is None:
         return extent
     return {"up_to": int(how(extent)), "whole_sixteenths": extent % DIVISOR == 0}
-
-
-def _row_major(shape: Sequence[int]) -> list[int]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return strides[::-1]

@@ -6,7 +6,6 @@ the exact call, and that of its bucket, under which the first winner of the buck
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from tilewright.errors import in_one_line
 from tilewright.records import Configuration, Failed, Value
+from tilewright.runtime.arrays import is_array
 from tilewright.runtime.key import array_part, digest, flag_part, source_of, toolkit
 from tilewright.runtime.stored.artefact import Table
 from tilewright.runtime.stored.winners import Winner
@@ -21,7 +21,7 @@ from tilewright.runtime.surroundings import Surroundings, device_of, warn
 from tilewright.runtime.wrapping.background import copies
 from tilewright.runtime.wrapping.buckets import bucketed
 from tilewright.runtime.wrapping.declared import Call, Declared
-from tilewright.runtime.wrapping.signature import Kind, is_array, kind_of
+from tilewright.runtime.wrapping.signature import Kind, kind_of
 
 FORMAT = 1
 """Counts up when the meaning of a part changes."""
@@ -284,9 +284,13 @@ class Chooser:
     def _record(
         self, request: Request, configs: Sequence[Configuration], made: Sequence[Any], found: Any
     ) -> Winner:
-        from tilewright.runtime.patching.exhaustive_result import as_json
+        from tilewright.runtime.stored.recording import launches_of, machine_of, outcomes_as_json
 
-        places = {"winner": found.best, "runner_up": found.runner_up, "shipped": 0}
+        try:
+            launches = launches_of(made, found)
+        except Exception as error:
+            warn(f"the launches of {self._declared.name} cannot be written down ({in_one_line(error)})")
+            launches = None
         return Winner(
             key=request.key,
             kernel=self._declared.name,
@@ -296,15 +300,10 @@ class Chooser:
             label=found.outcomes[found.best].label,
             shipped=dict(configs[0]),
             runner_up=None if found.runner_up is None else dict(configs[found.runner_up]),
-            outcomes=as_json([one.label for one in found.outcomes], found.outcomes),
-            launches=_launches({name: made[place] for name, place in places.items() if place is not None}),
+            outcomes=outcomes_as_json([one.label for one in found.outcomes], found.outcomes),
+            launches=launches,
             origin="wrapper",
-            machine={
-                "board": request.board,
-                "toolkit": toolkit(),
-                "host": platform.node(),
-                "seconds": dict(found.seconds),
-            },
+            machine=machine_of(request.board, toolkit(), found),
             created="",
         )
 
@@ -337,18 +336,3 @@ def _array_part(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_array_part(one) for one in value]
     return array_part(value) if is_array(value) else flag_part(value)
-
-
-def _launches(trials: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Each as data, so that `tilewright tuned verify` can race them; None where one has no description."""
-    from tilewright.runtime.capturing.described import described
-
-    try:
-        return {
-            name: described(one.kernel, one.grid, one.arguments()).to_json()
-            for name, one in trials.items()
-            if not isinstance(one, Failed)
-        }
-    except Exception as error:
-        warn(f"the launches of {next(iter(trials))} cannot be written down ({in_one_line(error)})")
-        return None

@@ -24,6 +24,7 @@ from itertools import count
 from typing import Any
 
 from tilewright.runtime import modes
+from tilewright.runtime.arrays import is_array
 
 
 class Kind(Enum):
@@ -38,10 +39,6 @@ class Kind(Enum):
 
 Kinds = tuple[Kind, ...]
 _numbers = count()
-
-
-def is_array(value: Any) -> bool:
-    return hasattr(value, "data_ptr") or hasattr(value, "__cuda_array_interface__")
 
 
 def kind_of(value: Any, keyed: bool = True) -> Kind:
