@@ -5,7 +5,9 @@
 Two ways are timed in turns: `launch(stream, grid, kernel, args)` with everything at hand, and the function that
 `tilewright.tuned` made. Without a GPU the launch is a function that does nothing, on torch tensors of the CPU;
 with one also `ct.launch`, of a kernel that is short enough for the host to be the slower side. The samples of the
-two alternate, and the added cost is the median of their differences. Needs torch.
+two alternate, and the added cost is the median of their differences. The kernel with three arrays is also called with
+the mode given by `TILEWRIGHT_TUNING`, with two shapes in turns, with calls that cannot be guessed (three shapes in an
+order drawn at random), and without torch's own check of tensors. Needs torch.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import argparse
 import gc
 import os
 import platform
+import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,7 +32,10 @@ from common import made_here, write
 from tilewright.bench.gpu import detect
 from tilewright.bench.stats import median_interval
 from tilewright.runtime.surroundings import Surroundings
+from tilewright.runtime.wrapping import tensor_guards
 from tilewright.runtime.wrapping.wrapper import tuned
+
+_available = tensor_guards.available
 
 ALLOWED_NS = 1000.0
 """Issue 5: at most 1 µs."""
@@ -65,28 +72,46 @@ def without_gpu() -> Surroundings:
     return Surroundings(launch=nothing, search=told, board=lambda device: "none sm_90")
 
 
-def cases(device: str) -> list[tuple[str, Any, tuple[Any, ...], tuple[str, ...]]]:
-    """Name, kernel, arguments, and which of them the author leaves out of the key."""
-    array = lambda *shape: torch.zeros(shape, dtype=torch.bfloat16, device=device)  # noqa: E731
-    row = lambda: array(4096)  # noqa: E731
-    return [
-        ("2 arrays", two, (row(), row()), ()),
-        ("3 arrays, 1 float", three, (row(), row(), row(), 1e-6), ()),
-        ("3 arrays, 1 float, y unkeyed", three, (row(), row(), row(), 1e-6), ("y",)),
-        ("4 arrays, 1 float, 1 flag", four, (row(), row(), row(), row(), 0.5, True), ()),
-        ("4 arrays, 1 float, 1 flag, y unkeyed", four, (row(), row(), row(), row(), 0.5, True), ("y",)),
-    ]
+@dataclass(frozen=True)
+class Case:
+    """calls: the arguments of the calls, which are made in turns. unkeyed: what the author leaves out of the key."""
+
+    name: str
+    kernel: Any
+    calls: tuple[tuple[Any, ...], ...]
+    unkeyed: tuple[str, ...] = ()
+    environment: str = ""
+    """Of `TILEWRIGHT_TUNING`."""
+    guarded: bool = True
+    """Whether torch's own check of tensors may be used."""
 
 
-def sample(call: Callable[..., None], arguments: tuple[Any, ...], calls: int) -> float:
+def cases(device: str) -> Iterator[Case]:
+    def rows(count: int, extent: int = 4096) -> tuple[Any, ...]:
+        return tuple(torch.zeros(extent, dtype=torch.bfloat16, device=device) for _ in range(count))
+
+    normal = (*rows(3), 1e-6)
+    yield Case("2 arrays", two, (rows(2),))
+    yield Case("3 arrays, 1 float", three, (normal,))
+    yield Case("4 arrays, 1 float, 1 flag", four, ((*rows(4), 0.5, True),))
+    yield Case("3 arrays, 1 float, y unkeyed", three, (normal,), unkeyed=("y",))
+    yield Case("4 arrays, 1 float, 1 flag, y unkeyed", four, ((*rows(4), 0.5, True),), unkeyed=("y",))
+    yield Case("3 arrays, mode from the environment", three, (normal,), environment="stored")
+    shapes = [(*rows(3, extent), 1e-6) for extent in (4096, 2048, 1024)]
+    yield Case("3 arrays, 2 shapes in turns", three, tuple(shapes[:2]))
+    yield Case("3 arrays, 3 shapes at random", three, tuple(random.Random(1).choices(shapes, k=500)))
+    yield Case("3 arrays, without torch's check", three, (normal,), guarded=False)
+
+
+def sample(call: Callable[..., None], stream: Any, calls: Sequence[tuple[Any, ...]]) -> float:
     """ns a call. The device is idle before, and is waited for after the clock has stopped."""
     started = time.perf_counter_ns()
-    for _ in range(calls):
-        call(*arguments)
+    for arguments in calls:
+        call(stream, *arguments)
     elapsed = time.perf_counter_ns() - started
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-    return elapsed / calls
+    return elapsed / len(calls)
 
 
 def by_hand(launch: Any, kernel: Any, grid: Any, count: int) -> Callable[..., None]:
@@ -100,40 +125,43 @@ def by_hand(launch: Any, kernel: Any, grid: Any, count: int) -> Callable[..., No
 
 def measured(where: str, given: argparse.Namespace) -> list[dict[str, Any]]:
     gpu = where == "ct.launch"
+    return [_row(where, case, gpu, given) for case in cases("cuda" if gpu else "cpu")]
+
+
+def _row(where: str, case: Case, gpu: bool, given: argparse.Namespace) -> dict[str, Any]:
+    tensor_guards.available = _available if case.guarded else lambda: False  # type: ignore[assignment]
+    ours = tuned(
+        case.kernel,
+        space=[{"TILE": 128}, {"TILE": 256}],
+        grid=lambda call, config: (1, 1, 1),
+        outputs=("y",),
+        unkeyed=case.unkeyed,
+        _surroundings=Surroundings() if gpu else without_gpu(),
+    )
     stream = torch.cuda.current_stream() if gpu else 0
-    rows = []
-    for name, kernel, arguments, unkeyed in cases("cuda" if gpu else "cpu"):
-        grid = (1, 1, 1)
-        ours = tuned(
-            kernel,
-            space=[{"TILE": 128}, {"TILE": 256}],
-            grid=lambda call, config: (1, 1, 1),
-            outputs=("y",),
-            unkeyed=unkeyed,
-            _surroundings=Surroundings() if gpu else without_gpu(),
-        )
-        hand = by_hand(ct.launch if gpu else nothing, kernel, grid, len(arguments))
-        pairs: list[tuple[float, float]] = []
-        for call in (ours, hand):
-            sample(call, (stream, *arguments), given.calls)
-        gc.disable()
-        for turn in range(given.rounds):
-            order = (hand, ours) if turn % 2 else (ours, hand)
-            times = {call: sample(call, (stream, *arguments), given.calls) for call in order}
-            pairs.append((times[hand], times[ours]))
-        gc.enable()
-        added = median_interval([ours_ns - hand_ns for hand_ns, ours_ns in pairs])
-        rows.append(
-            {
-                "launch": where,
-                "case": name,
-                "by_hand_ns": statistics.median(hand_ns for hand_ns, _ in pairs),
-                "tuned_ns": statistics.median(ours_ns for _, ours_ns in pairs),
-                "added_ns": added.centre,
-                "added_ns_interval": [added.low, added.high],
-            }
-        )
-    return rows
+    hand = by_hand(ct.launch if gpu else nothing, case.kernel, (1, 1, 1), len(case.calls[0]))
+    calls = [case.calls[number % len(case.calls)] for number in range(given.calls)]
+    pairs: list[tuple[float, float]] = []
+    for call in (ours, hand):
+        sample(call, stream, calls)
+    if case.environment:
+        os.environ["TILEWRIGHT_TUNING"] = case.environment
+    gc.disable()
+    for turn in range(given.rounds):
+        order = (hand, ours) if turn % 2 else (ours, hand)
+        times = {call: sample(call, stream, calls) for call in order}
+        pairs.append((times[hand], times[ours]))
+    gc.enable()
+    os.environ.pop("TILEWRIGHT_TUNING", None)
+    added = median_interval([ours_ns - hand_ns for hand_ns, ours_ns in pairs])
+    return {
+        "launch": where,
+        "case": case.name,
+        "by_hand_ns": statistics.median(hand_ns for hand_ns, _ in pairs),
+        "tuned_ns": statistics.median(ours_ns for _, ours_ns in pairs),
+        "added_ns": added.centre,
+        "added_ns_interval": [added.low, added.high],
+    }
 
 
 def main() -> None:

@@ -103,7 +103,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "runtime.patching.candidate_key", "runtime.patching.exhaustive_problem",
         "runtime.patching.exhaustive_result", "runtime.patching.exhaustive", "runtime.patching.patch",
         "runtime.startup.tilewright_startup", "runtime.startup.sitecustomize",
-        "runtime.wrapping", "runtime.wrapping.buckets", "runtime.wrapping.signature", "runtime.wrapping.declared",
+        "runtime.wrapping", "runtime.wrapping.buckets", "runtime.wrapping.tensor_guards", "runtime.wrapping.known",
+        "runtime.wrapping.signature", "runtime.wrapping.declared",
         "runtime.wrapping.background", "runtime.wrapping.choosing", "runtime.wrapping.wrapper",
     ),
     "versions": (

@@ -11,6 +11,7 @@ import cuda.tile as ct
 import pytest
 
 from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.wrapping import tensor_guards
 from tilewright.runtime.wrapping.background import wait_for_background
 from tilewright.runtime.wrapping.wrapper import tuned
 
@@ -180,3 +181,28 @@ def test_later_calls_only_look_up() -> None:
     for _ in range(3):
         op(stream(), x, y, 2.0)
     assert torch.equal(y, x + 2)
+
+
+def test_a_call_like_the_last_is_not_even_looked_up() -> None:
+    """torch's private check of tensors, with this torch and tensors of the GPU: see `tensor_guards`."""
+    assert tensor_guards.available()
+    op = add()
+    for extent in (4096, 8192):
+        for _ in range(2):
+            op(stream(), *arrays(extent), 1.0)
+    (variant,) = op.tuned._variants.values()
+    place = variant.places["now"]
+    known, place.table = dict(place.table), {}  # a look-up would fail, and a miss too
+    op.tuned.chooser = None
+    x, y = arrays(8192)
+    op(stream(), x, y, 2.0)
+    assert torch.equal(y, x + 2) and len(known) == 2
+    with pytest.raises(AttributeError):
+        op(stream(), *arrays(4096), 2.0)
+    place.table = known
+    for extent in (4096, 8192, 8192, 4096):
+        x, y = arrays(extent)
+        op(stream(), x, y, 3.0)
+        assert torch.equal(y, x + 3)
+    with pytest.raises(AttributeError):
+        op(stream(), x[1:], y[1:], 1.0)

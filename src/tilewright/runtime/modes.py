@@ -71,21 +71,17 @@ def behind(environment: Any) -> tuple[Any, Names]:
     return environment, (VARIABLE, *SWITCHES)
 
 
+def from_values(values: tuple[Any, ...], default: Mode) -> Mode:
+    """The mode for what the container holds of `NAMES`, None where it holds nothing."""
+    variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
+    return decided(variable, dict(zip(SWITCHES, switches, strict=True)), default)
+
+
 def reader(container: Any, names: Names) -> Callable[[Mode], Mode]:
     """The function that reads the mode from what `behind` gave."""
-    variable, first, second = names
-    known: dict[tuple[Any, ...], Mode] = {}
 
     def read(default: Mode = Mode.NOW) -> Mode:
-        if variable not in container and first not in container and second not in container:
-            return default
-        values = (container.get(variable), container.get(first), container.get(second), default)
-        found = known.get(values)
-        if found is None:
-            texts = [None if value is None else os.fsdecode(value) for value in values[:3]]
-            found = decided(texts[0], dict(zip(SWITCHES, texts[1:], strict=True)), default)
-            known[values] = found
-        return found
+        return from_values(tuple(map(container.get, names)), default)
 
     return read
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import in_one_line
@@ -27,11 +27,16 @@ from tilewright.runtime.wrapping.background import in_background
 from tilewright.runtime.wrapping.buckets import Bucket
 from tilewright.runtime.wrapping.choosing import Choice, Chooser, Request
 from tilewright.runtime.wrapping.declared import Declared
-from tilewright.runtime.wrapping.signature import Kinds, generated, hot_function, key_function, kind_of
+from tilewright.runtime.wrapping.known import Place
+from tilewright.runtime.wrapping.signature import (
+    Kinds,
+    Pattern,
+    generated,
+    hot_function,
+    key_function,
+    kind_of,
+)
 from tilewright.search.space import Space
-
-MOST_KEYS = 4096
-"""Of one kernel in one process, per mode; the oldest is forgotten. The store keeps them all."""
 
 
 def tuned(
@@ -85,6 +90,21 @@ class _Variant:
 
     hot: Callable[..., None]
     key: Callable[..., tuple[Any, ...]]
+    places: Mapping[str, Place]
+    """By the name of the mode."""
+
+    def choice(self, mode: Mode, key: Any) -> Choice | None:
+        known = self.places[mode.value].table.get(key)
+        return None if known is None else known.choice
+
+
+@dataclass(frozen=True)
+class _Miss:
+    """A call whose key is not known."""
+
+    variant: _Variant
+    key: Any
+    request: Request
 
 
 class Tuned:
@@ -93,8 +113,6 @@ class Tuned:
     def __init__(self, declared: Declared, surroundings: Surroundings, table: artefact.Table | None):
         self.declared = declared
         self.chooser = Chooser(declared, surroundings, table)
-        self._tables: dict[str, dict[Any, tuple[Any, ...]]] = {mode.value: {} for mode in Mode}
-        self._choices: dict[tuple[str, Any], Choice] = {}
         self._variants: dict[Kinds, _Variant] = {}
         self._lock = threading.Lock()
         self._surroundings = surroundings
@@ -104,8 +122,8 @@ class Tuned:
     def chosen(self, *values: Any) -> Choice | None:
         """What a call with these arguments launches in the mode in force; None before the first such call."""
         variant = self._variants.get(self._kinds(values))
-        where = modes.mode(self.declared.mode).value
-        return None if variant is None else self._choices.get((where, variant.key(*values)))
+        where = modes.mode(self.declared.mode)
+        return None if variant is None else variant.choice(where, variant.key(*values))
 
     # The function --------------------------------------------------------------------------------
 
@@ -129,12 +147,13 @@ class Tuned:
             found = self._variants.get(kinds)
             if found is None:
                 declared, world = self.declared, self._surroundings
-                asked = (kinds, declared.outputs, world.devices())
+                layout = declared.layout
+                pattern = Pattern(declared.parameters, kinds, declared.outputs, world.devices())
+                places = {mode.value: Place(len(pattern.items), len(layout.constants)) for mode in Mode}
                 hot = hot_function(
-                    self._title, declared.layout, *asked, world.launching(), self._tables, declared.mode,
-                    self._otherwise,
-                )  # fmt: skip
-                found = _Variant(hot, key_function(declared.parameters, *asked))
+                    self._title, layout, pattern, world.launching(), places, declared.mode, self._otherwise
+                )
+                found = _Variant(hot, key_function(pattern), places)
                 if not self._variants:  # the user's function becomes this one: no call in between
                     self.function.__globals__.update(hot.__globals__)
                     self.function.__code__ = hot.__code__
@@ -149,63 +168,57 @@ class Tuned:
         if actual != kinds:
             variant.hot(*arguments)
         else:
-            request = self.chooser.request(stream, values)
-            self.chooser.launch(request, self._missed(variant.key(*values), request))
+            miss = _Miss(variant, variant.key(*values), self.chooser.request(stream, values))
+            self.chooser.launch(miss.request, self._missed(miss))
 
     # A key that is not known ------------------------------------------------------------------------
 
-    def _missed(self, key: Any, request: Request) -> Choice:
+    def _missed(self, miss: _Miss) -> Choice:
         mode, chooser = modes.mode(self.declared.mode), self.chooser
         if mode is Mode.OFF:
-            return self._kept((Mode.OFF,), key, request, chooser.shipped("tuning is off"))
-        for other in (Mode.NOW, Mode.BACKGROUND, Mode.STORED):
-            known = self._choices.get((other.value, key))
+            return self._kept((Mode.OFF,), miss, chooser.shipped("tuning is off"))
+        for other in TUNING:
+            known = miss.variant.choice(other, miss.key)
             if known is not None and known.tuned:
-                return self._kept((mode,), key, request, known)
+                return self._kept((mode,), miss, known)
         try:
-            return self._chosen(mode, key, request)
+            return self._chosen(mode, miss)
         except Exception as error:  # whatever it is, the user's call goes on
             warn(f"{self.declared.name} is not tuned ({in_one_line(error)}); its shipped configuration runs")
-            return self._kept((mode,), key, request, chooser.shipped("tuning failed"))
+            return self._kept((mode,), miss, chooser.shipped("tuning failed"))
 
-    def _chosen(self, mode: Mode, key: Any, request: Request) -> Choice:
-        chooser, capturing = self.chooser, self._surroundings.capturing(request.stream)
+    def _chosen(self, mode: Mode, miss: _Miss) -> Choice:
+        chooser, request = self.chooser, miss.request
+        capturing = self._surroundings.capturing(request.stream)
         found = chooser.stored(request, searching=mode is not Mode.STORED and not capturing)
         if found is not None and found.tuned:
-            return self._kept(TUNING, key, request, found)
+            return self._kept(TUNING, miss, found)
         if mode is Mode.STORED:
             if found is None:
                 chooser.say_missing(request)
-            return self._kept((mode,), key, request, found or chooser.shipped("nothing is stored"))
+            return self._kept((mode,), miss, found or chooser.shipped("nothing is stored"))
         if capturing:  # nothing of it is kept: the next call outside the capture tunes
             return found or chooser.shipped("a CUDA graph is being captured")
         if mode is Mode.NOW:
             choice = chooser.tuned(request)
-            return self._kept(TUNING if choice.tuned else (mode,), key, request, choice)
-        choice = self._kept((mode,), key, request, chooser.shipped("it is being tuned beside"))
-        copied = chooser.copied(request)
-        in_background(f"tuning {self.declared.name}", lambda: self._beside(key, copied))
+            return self._kept(TUNING if choice.tuned else (mode,), miss, choice)
+        choice = self._kept((mode,), miss, chooser.shipped("it is being tuned beside"))
+        beside = replace(miss, request=chooser.copied(request))
+        in_background(f"tuning {self.declared.name}", lambda: self._beside(beside))
         return choice
 
-    def _beside(self, key: Any, request: Request) -> None:
-        choice = self.chooser.tuned(request)
+    def _beside(self, miss: _Miss) -> None:
+        choice = self.chooser.tuned(miss.request)
         if choice.tuned:
-            self._kept(TUNING, key, request, choice)
+            self._kept(TUNING, miss, choice)
 
-    def _kept(self, where: Sequence[Mode], key: Any, request: Request, choice: Choice) -> Choice:
-        """The choice, which the hot dictionaries of these modes hold from now on."""
-        entry = self.chooser.entry(request, choice)
-        with self._lock:
-            for mode in where:
-                table = self._tables[mode.value]
-                if len(table) >= MOST_KEYS and key not in table:
-                    oldest = next(iter(table))
-                    del table[oldest]
-                    self._choices.pop((mode.value, oldest), None)
-                table[key] = entry
-                self._choices[mode.value, key] = choice
+    def _kept(self, where: Sequence[Mode], miss: _Miss, choice: Choice) -> Choice:
+        """The choice, which is known in these modes from now on."""
+        entry = self.chooser.entry(miss.request, choice)
+        for mode in where:
+            miss.variant.places[mode.value].keep(miss.key, choice, entry)
         return choice
 
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
-"""Modes that launch what was tuned. `Mode.OFF` has a dictionary of its own."""
+"""Modes that launch what was tuned. `Mode.OFF` has known calls of its own."""
