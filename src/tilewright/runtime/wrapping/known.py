@@ -69,7 +69,8 @@ class Place:
         """The entry of a key that was not guessed. KeyError where it is not known. Learns to guess it, if ``usual``:
         the hot path compares no call that is not."""
         known, last = self.table[key], self.last
-        unlearnt = known.facts is self._unknown or known is last.next  # it was compared, and taken for another
+        # An expected call that comes here was taken for another: its tensors are like these no more.
+        unlearnt = known.facts is self._unknown or known is last.next
         last.next = self.last = known
         if unlearnt and usual and known.checks < MOST_CHECKS:
             self._learn(known, tensors, items)
