@@ -206,3 +206,18 @@ def test_a_call_like_the_last_is_not_even_looked_up() -> None:
         assert torch.equal(y, x + 3)
     with pytest.raises(AttributeError):
         op(stream(), x[1:], y[1:], 1.0)
+
+
+def test_another_gpu_is_another_call() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    check = tensor_guards.like((torch.zeros(8, device="cuda:0"),))
+    assert check is not None and not check(torch.zeros(8, device="cuda:1"))
+    op = add()
+    for device in ("cuda:0", "cuda:1") * 2:
+        with torch.cuda.device(device):
+            x, y = torch.ones(4096, device=device), torch.zeros(4096, device=device)
+            op(torch.cuda.current_stream(), x, y, 2.0)
+            assert torch.equal(y, x + 2)
+    (variant,) = op.tuned._variants.values()
+    assert len(variant.places["now"].table) == 2
