@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cuda.tile as ct
 import pytest
 
 from tilewright.errors import RequestError
@@ -143,6 +147,68 @@ def test_a_closure_counts() -> None:
     assert source_of(closed_over(1)) == source_of(closed_over(1))
 
 
+FUNCTIONS = """\
+def blocks(a, b):
+    return -(-a // b)
+
+HELPED = lambda call, config: sum(blocks(s, 2) for s in call.shape)
+TABLE = {{
+    "n": lambda call, config: {body},
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            "sum(-(-s // config.TILE) for s in call.shape)",
+            "sum(-(-s // (2 * config.TILE)) for s in call.shape)",
+        ),
+        ("call.x in (1, 2)", "call.x in (1, 3)"),
+        ("sum(blocks(s, 2) for s in call.shape)", "sum(blocks(s, 3) for s in call.shape)"),
+        ("[s for s in call.shape if s in {1, 2}]", "[s for s in call.shape if s in {1, 3}]"),
+    ],
+)
+def test_a_lambda_in_a_table_over_lines_counts_whole(one: str, other: str, tmp_path: Path) -> None:
+    """Such a line is no statement by itself: its bytecode counts, with that of the generators in it."""
+    sources = []
+    for number, body in enumerate((one, other, one)):
+        file = tmp_path / f"table_{number}.py"
+        file.write_text(FUNCTIONS.format(body=body))
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sources.append(source_of(module.TABLE["n"]))
+    assert sources[0] == sources[2] != sources[1]
+
+
+def test_a_helper_inside_a_generator_of_a_table_is_followed(tmp_path: Path) -> None:
+    sources = []
+    for step in ("// b", "// (b + 1)"):
+        scope: dict[str, Any] = {}
+        text = FUNCTIONS.format(body="sum(blocks(s, 2) for s in call.shape)").replace("// b", step)
+        exec(compile(text, str(tmp_path / "no_file.py"), "exec"), scope)
+        sources.append(source_of(scope["TABLE"]["n"]))
+    assert sources[0] != sources[1]
+
+
+def test_methods_partials_and_callable_objects_count_by_their_function() -> None:
+    class Grid:
+        def __call__(self, call: Any) -> int:
+            return 1
+
+        def other(self, call: Any) -> int:
+            return 2
+
+    assert source_of(Grid()) == source_of(Grid.__call__) != source_of(Grid().other)
+    assert source_of(partial(closed_over, 1)) == source_of(partial(closed_over, 1))
+    assert (
+        len({source_of(one) for one in (closed_over, partial(closed_over, 1), partial(closed_over, 2))}) == 3
+    )
+
+
 def test_recursion_ends() -> None:
     def odd(n: int) -> bool:
         return n != 0 and even(n - 1)
@@ -196,6 +262,37 @@ def test_flags_count_by_value_and_floats_by_type() -> None:
     assert len({digest({"flag": value}) for value in values}) == 7
     assert flag_part(1e-5) == flag_part(1e-6) == "<float>"
     assert flag_part(17, by_value=False) == flag_part(18, by_value=False) == "<int>"
+    assert flag_part([1]) == flag_part([2]) == "<list>", "it may change"
+
+
+def test_flags_of_other_kinds_count_by_value() -> None:
+    class Mask(Enum):
+        NONE = 0
+        CAUSAL = 1
+
+    class Level(IntEnum):
+        LOW = 0
+
+    @dataclass(frozen=True)
+    class Window:
+        left: int
+        scale: float = 1.0
+
+    values = [
+        Mask.NONE,
+        Mask.CAUSAL,
+        Level.LOW,
+        0,
+        (1, 2),
+        (1, 3),
+        (1, (2, 3)),
+        torch.float16,
+        torch.bfloat16,
+    ]
+    values += [ct.float16, ct.bfloat16, Window(1), Window(2)]
+    assert len({digest({"flag": flag_part(one)}) for one in values}) == len(values)
+    assert flag_part(Window(1, 2.0)) == flag_part(Window(1, 3.0)), "a float by its type, here too"
+    assert flag_part(Mask.NONE, by_value=False) == "<test_flags_of_other_kinds_count_by_value.<locals>.Mask>"
 
 
 def test_a_digest_does_not_depend_on_the_order_of_the_parts() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -67,11 +68,23 @@ def array_part(tensor: Any) -> dict[str, Any]:
 
 
 def flag_part(value: Any, by_value: bool = True) -> Any:
-    """A scalar of a call: integers, booleans, strings and None by value, floats by type alone (A-15: a flag such
-    as ``is_causal`` changes the optimum, an ε does not). ``by_value=False``: by type alone."""
-    if by_value and (value is None or isinstance(value, (bool, int, str))):
+    """A scalar of a call: integers, booleans, strings, None, enumerations, dtypes, tuples and frozen dataclasses of
+    them by value; floats, and whatever else there is, by type alone (A-15: a flag such as ``is_causal`` changes the
+    optimum, an ε does not). ``by_value=False``: by type alone."""
+    kind = type(value).__qualname__
+    if not by_value:
+        return f"<{kind}>"
+    if isinstance(value, Enum):  # before int: an IntEnum is one too
+        return f"{kind}.{value.name}"
+    if value is None or isinstance(value, (bool, int, str)):
         return value
-    return f"<{type(value).__name__}>"
+    if isinstance(value, tuple):
+        return [kind, *map(flag_part, value)]
+    if is_dataclass(value) and type(value).__hash__ is not None:
+        return [kind, *(flag_part(getattr(value, one.name)) for one in fields(value))]
+    if kind in ("dtype", "DType"):
+        return str(value)
+    return f"<{kind}>"
 
 
 def digest(parts: Mapping[str, Any]) -> str:

@@ -26,8 +26,8 @@ _TREES: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
 
 def source_of(kernel: Any) -> str:
     """SHA-256 over the kernel's source and, transitively, the helpers and global constants that it uses."""
-    functions = [_function(kernel)]
-    lines: list[str] = []
+    functions = [function_of(kernel)]
+    lines = [_described(kernel, functions)] if isinstance(kernel, partial) else []
     for function in functions:  # grows while it is walked
         lines.append(f"{function.__qualname__}: {_text(function)}")
         lines += [f"  {name} = {_described(value, functions)}" for name, value in _used(function)]
@@ -37,12 +37,16 @@ def source_of(kernel: Any) -> str:
 _Found = list[FunctionType]
 
 
-def _function(thing: Any) -> FunctionType:
-    """The Python function of a kernel, a tile function or a function."""
+def function_of(thing: Any) -> FunctionType:
+    """The Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object. Raises
+    TypeError where there is none."""
     found = inspect.unwrap(getattr(thing, "_pyfunc", thing))
-    if not isinstance(found, FunctionType):
-        raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
-    return found
+    if isinstance(found, partial):
+        return function_of(found.func)
+    for one in (found, getattr(found, "__func__", None), inspect.getattr_static(type(found), "__call__", None)):
+        if isinstance(one, FunctionType):
+            return one
+    raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
 
 
 def _tree(function: FunctionType) -> ast.AST | None:
@@ -58,8 +62,14 @@ def _tree(function: FunctionType) -> ast.AST | None:
 
 
 def _bare(code: CodeType) -> str:
-    constants = [one for one in code.co_consts if isinstance(one, _PLAIN)]
+    constants = [_bare(one) if isinstance(one, CodeType) else _described(one, []) for one in code.co_consts]
     return f"{code.co_code.hex()} {constants!r} {code.co_names!r}"
+
+
+def _names(code: CodeType) -> set[str]:
+    """Also those that generators and functions inside it use."""
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return set(code.co_names).union(*map(_names, inner))
 
 
 def _text(function: FunctionType) -> str:
@@ -74,7 +84,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
     tree = _tree(function)
-    chains = set(_chains(tree)) if tree else {(name,) for name in function.__code__.co_names}
+    chains = set(_chains(tree)) if tree else {(name,) for name in _names(function.__code__)}
     for chain in sorted(chains):
         root, *rest = chain
         if root in local or root not in outside:

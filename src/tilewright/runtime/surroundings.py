@@ -80,11 +80,12 @@ def hardware_of(device: int) -> Any:
 
 
 def device_of(value: Any) -> int | None:
-    """The index of the GPU that holds an array, or the arrays of a list; None for what is no array."""
+    """The index of the GPU that holds an array, or the arrays of a list; None for what no GPU holds."""
     if isinstance(value, (list, tuple)):
         return next((one for one in map(device_of, value) if one is not None), None)
     if hasattr(value, "get_device"):
-        return int(value.get_device())
+        index = int(value.get_device())
+        return index if index >= 0 else None
     return 0 if hasattr(value, "__cuda_array_interface__") else None
 
 

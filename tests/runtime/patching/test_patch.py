@@ -462,6 +462,21 @@ def test_what_we_cannot_do_cuda_tile_does(
     assert len(said) == 1
 
 
+def test_what_cuda_tiles_search_raises_is_not_raised_during_an_error_of_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The traceback that the user reads is of their own program."""
+
+    def theirs(*given: Any, **more: Any) -> Any:
+        raise LookupError("theirs")
+
+    world.search.error = RuntimeError("ours")
+    monkeypatch.setattr(patch, "_original", lambda: theirs)
+    with pytest.warns(said_once.TunedStoreWarning), pytest.raises(LookupError, match="theirs") as raised:
+        tuned()
+    assert raised.value.__context__ is None
+
+
 def test_stored_only_never_searches_whatever_goes_wrong(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

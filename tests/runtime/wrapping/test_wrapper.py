@@ -10,10 +10,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cuda.tile as ct
 import pytest
 from tests.runtime.kit_wrapper import World, scale
 
@@ -206,6 +210,103 @@ def test_one_function_may_give_all_arguments(world: World, made: bool) -> None:
     assert len(world.searches) == 1
 
 
+@ct.kernel
+def with_rows(x, y, rows, TILE: ct.Constant[int], COLUMNS: ct.Constant[int]):
+    pass
+
+
+@dataclass
+class Settings:
+    """Equal by its fields, and without a hash."""
+
+    rows: list[int]
+
+
+class Changing:
+    """Equal to itself alone, whatever it holds."""
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+
+def test_what_is_made_of_an_object_is_made_at_each_launch(world: World) -> None:
+    """Its key is its type, or the object itself: neither says what it holds."""
+    changing = Changing([4])
+    made: list[tuple[Callable[[Any], Any], list[Any]]] = [
+        (lambda given: given[0], [[4], [8]]),
+        (lambda given: given.rows[0], [Settings([4]), Settings([8])]),
+        (lambda given: given.rows[0], [changing, changing]),
+    ]
+    for rows, calls in made:
+        op = world.tuned(
+            kernel=with_rows,
+            parameters=("x", "y", "given"),
+            grid=lambda call, config, rows=rows: (rows(call.given), 1, 1),
+            arguments={
+                "rows": lambda call, config, rows=rows: rows(call.given),
+                "COLUMNS": lambda call, config: call.x.shape[1],
+            },
+        )
+        for number, given in zip((4, 8, 8), (*calls, calls[1]), strict=True):
+            changing.rows = [number]
+            op(STREAM, *arrays(), given)
+            grid, _, launched = world.launches[-1]
+            assert (grid[0], launched[2]) == (number, number)
+
+
+class Mask(Enum):
+    NONE = 0
+    CAUSAL = 1
+
+
+@dataclass(frozen=True)
+class Window:
+    left: int
+    dtype: Any = torch.float16
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Mask.NONE, Mask.CAUSAL),
+        ((128, 0), (0, 0)),
+        (torch.float16, torch.bfloat16),
+        (Window(1), Window(2)),
+        (Window(1), Window(1, torch.bfloat16)),
+        (True, 1),
+        (None, 0),
+    ],
+)
+def test_a_flag_of_any_kind_counts_by_value(world: World, one: Any, other: Any) -> None:
+    """A-15, in the store and in the process."""
+    op = world.tuned(
+        kernel=with_rows,
+        parameters=("x", "y", "flag"),
+        arguments={"rows": lambda call, config: 1, "COLUMNS": lambda call, config: 16},
+    )
+    for flag in (one, other, one, other):
+        op(STREAM, *arrays(), flag)
+    assert len(world.searches) == 2
+
+
+def test_methods_partials_and_objects_are_functions_too(world: World) -> None:
+    class Grids:
+        def grid(self, call: Any, config: Any) -> tuple[int, ...]:
+            return (1, 1, 1)
+
+        __call__ = grid
+
+    def blocks(count: int, call: Any, config: Any) -> tuple[int, ...]:
+        return (count, 1, 1)
+
+    given = (Grids().grid, Grids(), partial(blocks, 2), partial(blocks, 3))
+    for grid in given:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            world.tuned(grid=grid)(STREAM, *arrays(), 2.0)
+    assert len(world.searches) == 3, "a method and an object of one function; and each partial"
+
+
 def test_the_grid_may_ask_for_the_gpu(world: World) -> None:
     op = world.tuned(grid=lambda call, config: (min(call.hardware.sms, 1000), 1, 1))
     op(STREAM, *arrays(), 2.0)
@@ -349,7 +450,14 @@ def test_undeclared_outputs_are_said_once(world: World) -> None:
         ({"space": []}, "space is empty"),
         ({"space": ({"TILE": t} for t in (1, 2))}, "space is a generator"),
         ({"space": [{"TILE": 1}, {"tile": 2}]}, r"space\[1\] names tile; space\[0\] names TILE"),
-        ({"grid": (1, 1, 1)}, "grid= is no function"),
+        ({"grid": (1, 1, 1)}, "grid= is no Python function; pass lambda call, config"),
+        ({"grid": len}, "grid= is no Python function"),
+        ({"dims": 5}, "dims= is no Python function; pass lambda call"),
+        ({"arguments": 5}, "arguments= is no Python function; pass a mapping"),
+        ({"arguments": {"COLUMNS": 5}}, r"arguments\['COLUMNS'\] is no Python function"),
+        ({"buckets": 5}, "buckets= is no mapping"),
+        ({"buckets": {"x": 5}}, r"buckets\['x'\] is no function; pass tilewright.powers_of_two"),
+        ({"buckets": {"x": ("rows", None)}}, r"buckets\['x'\] is no function"),
         ({"parameters": ("x", "y")}, "nothing gives the kernel's factor"),
         ({"table": "/nowhere.json"}, "cannot read /nowhere.json"),
     ],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from tilewright.records import Failed
@@ -64,8 +63,6 @@ class Described:
             return f"array {place}, storage {storages.index(address)}"
         if isinstance(value, (list, tuple)):
             return [self._argument(one, storages) for one in value]
-        if isinstance(value, Enum):
-            return f"{type(value).__name__}.{value.name}"
         return flag_part(value)
 
     def _array(self, array: Any) -> tuple[int, int]:

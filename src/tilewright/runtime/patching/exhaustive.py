@@ -65,7 +65,7 @@ def answered(
             warn_once(f"cannot look up what is stored ({said}); the first configuration is used")
             return exhaustive_result.first_of(space)
         warn_once(f"cannot search here ({said}); cuda-tile's own search does")
-        return request.handed_to(original)
+    return request.handed_to(original)  # outside the handler: what it raises is not "during" our error
 
 
 def _searched(request: Request, problem: Problem, now: Mode, around: Surroundings) -> Any:

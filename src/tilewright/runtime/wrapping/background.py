@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tilewright.errors import in_one_line
@@ -49,8 +50,9 @@ class _Worker:
     def leave(self) -> None:
         """At the end of the program: no further search starts, and the one that runs stops at its next step."""
         LEAVING.set()
-        while not self._jobs.empty():
-            self._jobs.get_nowait()
+        with suppress(queue.Empty):
+            while True:
+                self._jobs.get_nowait()
         self._jobs.put(None)
         if self._thread is not None:
             self._thread.join(LEAVE_SECONDS)

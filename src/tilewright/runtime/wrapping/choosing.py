@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tilewright.errors import in_one_line
 from tilewright.records import Configuration, Failed, Value
-from tilewright.runtime.arrays import is_array
+from tilewright.runtime.arrays import facts_of, is_array
 from tilewright.runtime.key import array_part, digest, flag_part, source_of, toolkit
 from tilewright.runtime.stored.artefact import Table
 from tilewright.runtime.stored.winners import Winner
@@ -55,7 +55,7 @@ class Request:
         )
         devices = (device_of(value) for value in values)
         self.device = next((one for one in devices if one is not None), 0)
-        self.call: Call = declared.call(values, lambda: surroundings.hardware(max(self.device, 0)))
+        self.call: Call = declared.call(values, lambda: surroundings.hardware(self.device))
 
     @cached_property
     def board(self) -> str:
@@ -309,19 +309,14 @@ class Chooser:
 
 
 def in_place(named: Mapping[str, Any], outputs: Sequence[str]) -> list[str]:
-    """Arrays that share memory with an output, as ``output = array``: another call than one on separate arrays."""
-    from tilewright.runtime.capturing.described import array_of, extent_bytes
-
-    spans = {}
-    for name, value in named.items():
-        found = array_of(value) if is_array(value) else None
-        if found is not None and extent_bytes(found[0]):
-            spans[name] = (found[1], found[1] + extent_bytes(found[0]))
+    """Arrays that start where an output does, as ``output = array``: another call than one on separate arrays."""
+    found = {name: facts_of(value) for name, value in named.items()}
+    starts = {name: facts.address for name, facts in found.items() if facts is not None and facts.address}
     return [
         f"{output} = {name}"
         for output in outputs
-        for name, (low, high) in spans.items()
-        if name != output and output in spans and low < spans[output][1] and spans[output][0] < high
+        for name, start in starts.items()
+        if name != output and start == starts.get(output)
     ]
 
 

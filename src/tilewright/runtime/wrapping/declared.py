@@ -14,12 +14,15 @@ from typing import Any
 from tilewright.errors import RequestError, SpaceError, UnknownChoice
 from tilewright.records import Configuration, Value
 from tilewright.runtime.modes import Mode, from_name
+from tilewright.runtime.source import function_of
 from tilewright.runtime.wrapping.buckets import Bucket
-from tilewright.runtime.wrapping.signature import Layout
+from tilewright.runtime.wrapping.signature import Kind, Layout, kind_of
 from tilewright.search.knobs import HINTS
 from tilewright.search.space import Space
 
 LAUNCH_MODES = ("eager", "graph")
+OF_PYTHON = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: classes that Python code makes."""
 PLAIN = (type(None), bool, int, float, str)
 """Constants of a launch that may be kept for the next."""
 
@@ -67,8 +70,7 @@ class Declared:
     ):
         if not hasattr(kernel, "_pyfunc"):
             raise RequestError(f"{kernel!r} is no kernel; pass what @ct.kernel made")
-        if not callable(grid):
-            raise RequestError("grid= is no function; pass lambda call, config: (blocks, 1, 1)")
+        _function("grid=", grid, "lambda call, config: (blocks, 1, 1)")
         if launch not in LAUNCH_MODES:
             raise UnknownChoice("launch=", launch, LAUNCH_MODES)
         self.kernel, self.grid, self.dims, self.launch = kernel, grid, dims, launch
@@ -77,10 +79,14 @@ class Declared:
         self.mode = Mode.NOW if mode is None else from_name(mode, "mode")
         self.derived: Mapping[str, Callable[..., Any]] = arguments if isinstance(arguments, Mapping) else {}
         self.arguments = None if isinstance(arguments, Mapping) else arguments
+        if self.arguments is not None:
+            _function("arguments=", arguments, "a mapping of functions, or lambda call, config: (…)")
+        if dims is not None:
+            _function("dims=", dims, "lambda call: {…}")
         self.parameters = tuple(parameters) if parameters is not None else self._rest()
         self.outputs = self._known("outputs", outputs)
         self.unkeyed = frozenset(self._known("unkeyed", unkeyed))
-        self.buckets = dict(buckets or {})
+        self.buckets = _buckets(buckets or {})
         self._known("buckets", tuple(self.buckets))
         self._check()
         self.name = name or kernel._pyfunc.__name__
@@ -101,11 +107,12 @@ class Declared:
         for name in self.parameters:
             if not name.isidentifier() or name == "stream" or name.startswith("_"):
                 raise RequestError(f"an argument cannot be called '{name}'; rename the kernel's parameter")
-        for name in self.derived:
+        for name, function in self.derived.items():
             if name not in self.kernel_parameters:
                 raise UnknownChoice("arguments: parameter of the kernel", name, self.kernel_parameters)
             if name in self.space.constants:
                 raise RequestError(f"'{name}' is both derived and a constant of the space; declare it once")
+            _function(f"arguments['{name}']", function, "lambda call, config: …")
         if self.arguments is None:
             missing = set(self.kernel_parameters) - {
                 *self.parameters, *self.derived, *self.space.constants
@@ -150,7 +157,7 @@ class Declared:
         functions read a float or an unkeyed argument, or make arrays, they are called at each launch.
         """
         loose = {
-            name for name, value in call._values.items() if name in self.unkeyed or isinstance(value, float)
+            name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)
         }
         call._read.clear()
         grid = self.grid(call, config)
@@ -195,6 +202,34 @@ class Declared:
         if self.arguments is not None:
             yield "arguments", self.arguments
         yield from self.derived.items()
+
+
+def _settled(value: Any, keyed: bool) -> bool:
+    """Whether what is made of a value holds for all calls with its key: not where the key has its type alone, nor where
+    an object of a Python class is equal to itself alone, whatever its attributes become."""
+    kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
+    changing = by_identity and bool(type(value).__flags__ & OF_PYTHON)
+    return kind in (Kind.ARRAY, Kind.ARRAYS) or (kind is Kind.VALUE and not changing)
+
+
+def _function(what: str, given: Any, form: str) -> None:
+    """Refuses what is no function, or none whose source could be part of a key."""
+    try:
+        function_of(given)
+    except TypeError:
+        raise RequestError(f"{what} is no Python function; pass {form}") from None
+
+
+def _buckets(given: Any) -> dict[str, Bucket]:
+    if not isinstance(given, Mapping):
+        raise RequestError("buckets= is no mapping; pass {'x': (tilewright.powers_of_two, None)}")
+    for name, bucket in given.items():
+        each = bucket if isinstance(bucket, (list, tuple)) else (bucket,)
+        if bucket is None or not all(one is None or callable(one) for one in each):
+            raise RequestError(
+                f"buckets['{name}'] is no function; pass tilewright.powers_of_two, or one for each axis"
+            )
+    return dict(given)
 
 
 def _space(space: Any, parameters: Sequence[str]) -> Space:

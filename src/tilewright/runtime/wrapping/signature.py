@@ -7,7 +7,7 @@ exactly what decides, and nothing twice:
     array      shape, dtype; strides, unless all are row-major; address modulo 16, unless all are aligned
     output     whether it starts where another array starts: a call in place is another call
     the first  its device, where there are several
-    int, bool, str, None    the value
+    int, bool, str, None    the value and its type
     float, and what the author calls unkeyed    the type
 
 The values form the key of one dictionary look-up; what it holds launches. Before that the call is compared with the
@@ -115,8 +115,10 @@ class Pattern:
     @property
     def key(self) -> str:
         """The tuple that is the key."""
+        kinds = dict(zip(self.names, self.kinds, strict=True))
         items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
-        items += self.items.values()
+        for name, item in self.items.items():  # 1 and True are equal
+            items.append(f"{item}, {item}.__class__" if kinds.get(name) is Kind.VALUE else item)
         if self.arrays:
             row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
             strides = ", ".join(f"{name}.stride()" for name in self.arrays)
@@ -135,7 +137,7 @@ class Pattern:
         kinds = dict(zip(self.names, self.kinds, strict=True))
         for name, item in self.items.items():
             kind, expected = kinds.get(name), f"_i_{name}"
-            if kind is Kind.VALUE:  # nearly always the same object; and no other type's own idea of equality
+            if kind is Kind.VALUE:  # nearly always the same object
                 tests.append(
                     f"({item} is {expected} or {item}.__class__ is {expected}.__class__ and {item} == {expected})"
                 )
