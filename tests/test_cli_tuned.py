@@ -17,7 +17,9 @@ from tests.runtime.stored.test_artefact import parts, stored
 
 from tilewright import cli, cli_tuned
 from tilewright.bench.stats import Interval
+from tilewright.runtime.key import digest
 from tilewright.runtime.stored import verifying as tuned_verify
+from tilewright.runtime.stored.exporting import as_json, table_of
 from tilewright.runtime.stored.verifying import Against, Here, Verified
 from tilewright.runtime.stored.winners import Winner, Winners
 
@@ -277,7 +279,145 @@ def test_verify_of_nothing_is_no_success(run: Run) -> None:
     assert ran.code == 2 and "run the program first" in ran.error
 
 
+# Kernels of one name
+
+
+@pytest.fixture
+def two_of_a_name(run: Run) -> Run:
+    for tile, module in ((1, "lib_a"), (2, "lib_b")):
+        launch = {"module": module, "qualname": "scale", "file": f"/{module}.py"}
+        made = parts(kernel="scale", source=str(tile))
+        Winners(strict=True).put(stored(made, tile, kernel="scale", launches={"winner": launch}))
+    return run
+
+
+def test_kernels_of_one_name_are_told_apart(two_of_a_name: Run) -> None:
+    listed = two_of_a_name("list")
+    assert "lib_a.scale" in listed.out and "lib_b.scale" in listed.out
+    [row] = two_of_a_name("list", "lib_b.scale", "--json").json
+    assert row["module"] == "lib_b" and row["config"] == {"TILE": 2}
+    assert f"lib_b.scale  {row['key']}" in two_of_a_name("show", row["key"]).out
+    table = two_of_a_name("export", "lib_b.scale").json
+    assert table["module"] == "lib_b" and [one["config"] for one in table["rows"]] == [{"TILE": 2}]
+    forgotten = two_of_a_name("prune", "--kernel", "lib_b.scale")
+    assert "lib_b.scale" in forgotten.out and "forgot 1 of 2" in forgotten.out
+    assert two_of_a_name("list", "scale", "--json").json[0]["module"] == "lib_a"
+
+
+def test_both_of_one_name_are_exported_and_imported_apart(
+    two_of_a_name: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    two_of_a_name("export", "--into", "t")
+    assert sorted(path.name for path in Path("t").iterdir()) == ["lib_a.scale.json", "lib_b.scale.json"]
+    monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "elsewhere"))
+    two_of_a_name("import", "t/lib_a.scale.json", "t/lib_b.scale.json")
+    assert [one["config"] for one in two_of_a_name("list", "lib_b.scale", "--json").json] == [{"TILE": 2}]
+
+
+@pytest.mark.parametrize("command", [("list",), ("export",), ("verify",), ("prune", "--kernel")])
+def test_a_name_of_two_kernels_is_one_line(two_of_a_name: Run, command: tuple[str, ...]) -> None:
+    ran = two_of_a_name(*command, "scale")
+    assert ran.code == 2
+    assert ran.error.endswith("'scale' is the name of 2 kernels; give one of: lib_a.scale, lib_b.scale")
+
+
+def test_verify_names_the_module(two_of_a_name: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned_verify, "this_machine", lambda: (Here(None, "cuda-tile 1.7.0"), None))
+    assert "lib_a.scale" in two_of_a_name("verify").out
+    assert [one["module"] for one in two_of_a_name("verify", "--json").json] == ["lib_a", "lib_b"]
+
+
+def test_export_says_where_rows_are_of_several_sources(run: Run) -> None:
+    for rows, source in ((4096, "old"), (8192, "new")):
+        Winners().put(stored(parts(rows, source=source), 1))
+    ran = run("export")
+    assert len(ran.json["rows"]) == 2 and "note: softmax: rows of 2 sources" in ran.err
+
+
 # What is wrong with the store
+
+
+@pytest.fixture
+def with_unreadable(filled: Run, three: list[Winner]) -> Run:
+    """The entry of matmul is of another Tilewright."""
+    with closing(sqlite3.connect(Winners().path)) as connection, connection:
+        connection.execute("UPDATE winners SET config = '{\"TILE\": [1]}' WHERE kernel = 'matmul'")
+    return filled
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("export", "--into", "t"), ("verify",), ("prune", "--older-than", "0")]
+)
+def test_an_entry_that_cannot_be_read_is_named_and_the_others_are_there(
+    with_unreadable: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuned_verify, "this_machine", lambda: (Here(None, "cuda-tile 1.7.0"), None))
+    ran = with_unreadable(*command)
+    assert "Traceback" not in ran.err and "softmax" in ran.out
+    [note] = [line for line in ran.err.splitlines() if line.startswith("note: ")]
+    assert "an entry of matmul that this Tilewright cannot read, mmmmmmmmmmmm (" in note
+    assert "fix: `tilewright tuned prune --key mmmmmmmmmmmm`" in note
+
+
+def test_an_entry_that_cannot_be_read_is_forgotten_by_its_key(
+    with_unreadable: Run, three: list[Winner]
+) -> None:
+    assert with_unreadable("show", three[0].key).code == 0
+    ran = with_unreadable("show", "mmm")
+    assert ran.code == 3 and "prune --key mmmmmmmmmmmm" in ran.error
+    assert "forgot 0 of 3" in with_unreadable("prune", "--older-than", "100000").out
+    assert "would forget 1 of 3" in with_unreadable("prune", "--key", "mmm", "--dry-run").out
+    assert [one["key"] for one in with_unreadable("prune", "--key", "mmm", "--json").json] == ["m" * 64]
+    ran = with_unreadable("list")
+    assert "note" not in ran.err and "softmax" in ran.out
+
+
+def test_all_forgets_what_cannot_be_read_too(with_unreadable: Run) -> None:
+    assert "forgot 3 of 3" in with_unreadable("prune", "--all").out
+    assert with_unreadable("list").out.startswith("nothing is stored")
+
+
+def test_a_table_with_one_wrong_row_stores_nothing(filled: Run) -> None:
+    filled("export", "softmax", "--into", "t")
+    filled("prune", "--all")
+    table = json.loads(Path("t/softmax.json").read_text())
+    table["rows"][1]["us"] = "x"
+    Path("bad.json").write_text(json.dumps(table))
+    ran = filled("import", "bad.json")
+    assert ran.code == 2 and "bad.json: us of row 1 is not a time" in ran.error
+    assert filled("list", "--json").json == []
+
+
+def test_rows_are_imported_all_or_none(with_unreadable: Run) -> None:
+    """The second table meets an entry that cannot be read: nothing of the first is stored either."""
+    with_unreadable("prune", "--kernel", "softmax")
+    first, second = stored(parts(), 1), winner("m" * 64, kernel="matmul", parts=parts(kernel="matmul"))
+    for name, one in (("first.json", first), ("second.json", second)):
+        Path(name).write_text(as_json(table_of([one])))
+    with closing(sqlite3.connect(Winners().path)) as connection, connection:
+        connection.execute("UPDATE winners SET key = ?", (digest(second.parts),))
+    ran = with_unreadable("import", "first.json", "second.json")
+    assert ran.code == 3 and "cannot read" in ran.error
+    assert with_unreadable("list", "--json").json == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        (
+            "~nobody-of-that-name/x",
+            "error: cannot tell which folder TILEWRIGHT_TUNED=~nobody-of-that-name/x is; fix: ",
+        ),
+        ("tuned/tuned.db", "fix: set TILEWRIGHT_TUNED to a folder; that is a file"),
+    ],
+)
+def test_a_variable_that_names_no_folder(
+    filled: Run, monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", variable)
+    for command in (("list",), ("prune", "--all")):
+        ran = filled(*command)
+        assert ran.code == 3 and said in ran.error
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "a"), ("export",), ("verify",), ("prune", "--all")])

@@ -590,16 +590,30 @@ def test_a_field_added_since_takes_its_default(store: Store, path: Path) -> None
 def test_a_path_that_cannot_be_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "folder" / "results.db").mkdir(parents=True)
-    for path in (
-        tmp_path / "file" / "results.db",
-        tmp_path / "file" / "a" / "results.db",
-        tmp_path / "folder/results.db",
+    to_a_folder = "set TILEWRIGHT_HOME to a folder; that is a file"
+    for path, fix in (
+        (tmp_path / "file" / "results.db", to_a_folder),
+        (tmp_path / "file" / "a" / "results.db", to_a_folder),
+        (tmp_path / "folder/results.db", "move it away, or set TILEWRIGHT_HOME to another directory"),
     ):
         with Store(path) as store, pytest.raises(StorageError) as error:
             begin(store)
-        assert "; fix: set TILEWRIGHT_HOME to a directory that you can write" in one_line(error, path)
+        assert f"; fix: {fix}" in one_line(error, path)
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path / "folder" / "results.db") == []
+
+
+def test_a_home_that_names_a_file_is_no_empty_store(tmp_path: Path) -> None:
+    begin(Store(tmp_path / "results.db"))
+    with Store(tmp_path / "results.db" / "results.db") as store, pytest.raises(StorageError) as error:
+        store.runs()
+    assert "fix: set TILEWRIGHT_HOME to a folder; that is a file" in str(error.value)
+
+
+def test_a_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_HOME", "~nobody-of-that-name/here")
+    with pytest.raises(StorageError, match=r"TILEWRIGHT_HOME=~nobody-of-that-name/here is; fix: give"):
+        default_path()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

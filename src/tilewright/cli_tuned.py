@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from tilewright import terminal
 from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
+    from tilewright.runtime.stored.naming import Kernels
     from tilewright.runtime.stored.verifying import Verified
-    from tilewright.runtime.stored.winners import Winner, Winners
+    from tilewright.runtime.stored.winners import Unreadable, Winner, Winners
 
 app = typer.Typer(
     name="tuned",
@@ -27,13 +28,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Entry = TypeVar("Entry", bound="Winner | Unreadable")
+
 SECONDS = 2.0
 """As `verifying.SECONDS` has it; `--help` does not import it."""
 NEAREST = 3
+OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have one of that name."
 
-Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help="Only this kernel.  [default: all]")]
+Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KERNEL}  [default: all]")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
-OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help="Only this kernel.")]
+OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help=OF_KERNEL)]
 OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, or its beginning.")]
 Into = Annotated[
     Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")
@@ -55,7 +59,8 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
     from tilewright.runtime.stored import evidence
 
     store = _store()
-    winners = _of_kernel(store, kernel)
+    kernels, _ = _read(store)
+    winners = kernels.of(kernel)
     if as_json:
         print_json([evidence.summary(one) for one in winners])
     elif not winners:
@@ -63,7 +68,7 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
     else:
         from tilewright import tuned_tables
 
-        terminal.stdout().print(tuned_tables.listed(winners))
+        terminal.stdout().print(tuned_tables.listed(winners, kernels.called))
 
 
 @app.command()
@@ -72,7 +77,13 @@ def show(key: Key, as_json: AsJson = False) -> None:
 
     Example: `tilewright tuned show 3f2a91c0`
     """
-    winner = _one(_store().all(), key)
+    from tilewright.runtime.stored.winners import Unreadable
+
+    unreadable: list[Unreadable] = []
+    entries: list[Winner | Unreadable] = [*_store().all(unreadable.append)]
+    winner = _one([*entries, *unreadable], key)
+    if isinstance(winner, Unreadable):
+        raise StorageError(winner.problem)
     if as_json:
         print_json(winner)
     else:
@@ -96,21 +107,28 @@ def export(
     """
     from tilewright.runtime.stored import exporting
 
-    names, by_kernel = _by_kernel(_of_kernel(_store(), kernel))
-    if not names:
+    kernels, _ = _read(_store())
+    chosen: dict[str, list[Winner]] = {}
+    for one in kernels.of(kernel):
+        chosen.setdefault(kernels.called(one), []).append(one)
+    if not chosen:
         raise RequestError("nothing is stored; run the program first")
-    if into is None and len(names) > 1:
-        raise RequestError(f"name one kernel, or a folder with --into; known: {', '.join(names)}")
+    if into is None and len(chosen) > 1:
+        raise RequestError(f"name one kernel, or a folder with --into; known: {', '.join(chosen)}")
     written = exporting.as_python if python else exporting.as_json
-    if into is None:
-        print(written(exporting.table_of(by_kernel[names[0]])), end="")
-        return
     done = []
-    for name in names:
-        if not any(one.config is not None for one in by_kernel[name]):
+    for name, winners in chosen.items():
+        if into is not None and not any(one.config is not None for one in winners):
             terminal.note(f"{name}: its configurations have no named fields, left out")
             continue
-        table = exporting.table_of(by_kernel[name])
+        table = exporting.table_of(winners)
+        if (sources := exporting.sources_in(table)) > 1:
+            terminal.note(
+                f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone"
+            )
+        if into is None:
+            print(written(table), end="")
+            return
         path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
         _write(path, written(table))
         done.append({"kernel": name, "rows": len(table["rows"]), "file": str(path)})
@@ -130,22 +148,22 @@ def import_(
     from tilewright.runtime.stored import exporting
     from tilewright.runtime.stored.artefact import load
 
-    store, done = _store(), []
-    for table in [load(file) for file in files]:  # all are read before any is stored
-        found = exporting.import_table(table, store, replace=replace)
-        if left := len(table.rows) - len(found):
+    tables = [load(file) for file in files]  # all are read before any is stored
+    found = exporting.import_tables(tables, _store(), replace=replace)
+    for table in tables:
+        if left := exporting.for_reading_only(table):
             terminal.note(f"{table.name}: {left} rows of `tilewright run` are for reading only")
-        done += [
-            {
-                "file": table.name,
-                "kernel": one.row.kernel,
-                "key": one.row.key,
-                "outcome": one.outcome,
-                "row": one.row.config,
-                "stands": one.standing.config,
-            }
-            for one in found
-        ]
+    done = [
+        {
+            "file": one.table,
+            "kernel": one.row.kernel,
+            "key": one.row.key,
+            "outcome": one.outcome,
+            "row": one.row.config,
+            "stands": one.standing.config,
+        }
+        for one in found
+    ]
     _say(done, as_json, _imported)
     if not replace and any(one["outcome"] == "kept" for one in done):
         terminal.note("where another configuration stands it was kept; --replace takes the table's")
@@ -174,7 +192,8 @@ def verify(
     from tilewright.runtime.stored.verifying import verify as verified
 
     store = _store()
-    winners = _chosen(store, kernel, key)
+    kernels, _ = _read(store)
+    winners = _chosen(kernels, kernel, key)
     if not winners:
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
@@ -185,7 +204,7 @@ def verify(
     else:
         from tilewright import tuned_tables
 
-        terminal.stdout().print(tuned_tables.verified(found))
+        terminal.stdout().print(tuned_tables.verified(found, kernels.called))
         print(_counted(found))
     if code := _exit_code(found):
         raise typer.Exit(code)
@@ -232,30 +251,55 @@ def prune(
             "--missing-source or --all"
         )
     from tilewright.runtime.stored import evidence
+    from tilewright.runtime.stored.winners import Unreadable
 
+    criteria = _criteria(older_than, toolkit_not_current, missing_source)
     store = _store()
-    chosen = list(_chosen(store, kernel, key))
-    if older_than is not None:
-        before = _days_ago(older_than)
-        chosen = [one for one in chosen if one.created < before]
-    if toolkit_not_current:
-        from tilewright.runtime.key import toolkit
-
-        chosen = [one for one in chosen if evidence.toolkit(one) != toolkit()]
-    if missing_source:
-        from tilewright.runtime.stored.verifying import source_problem
-
-        with task_speaks_to_stderr(as_json):
-            chosen = [one for one in chosen if source_problem(one)]
+    kernels, unreadable = _read(store)
+    total = len(kernels.winners) + len(unreadable)
+    if kernel or criteria:
+        unreadable = []  # nobody can tell of them
+    entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
+    with task_speaks_to_stderr(as_json):
+        chosen = [
+            one
+            for one in (entries if key is None else [_one(entries, key)])
+            if all(fits(one) for fits in criteria)
+        ]
     if not dry_run:
         store.remove(one.key for one in chosen)
     word = "would forget" if dry_run else "forgot"
     if as_json:
-        print_json([evidence.summary(one) for one in chosen])
+        print_json([one if isinstance(one, Unreadable) else evidence.summary(one) for one in chosen])
     else:
         for one in chosen:
-            print(f"{word} {one.key[:12]} {one.kernel} {evidence.shapes(one)}")
-        print(f"{word} {len(chosen)} of {len(store.all()) + (0 if dry_run else len(chosen))}")
+            what = (
+                one.kernel if isinstance(one, Unreadable) else f"{kernels.called(one)} {evidence.shapes(one)}"
+            )
+            print(f"{word} {one.key[:12]} {what}")
+        print(f"{word} {len(chosen)} of {total}")
+
+
+def _criteria(
+    older_than: float | None, toolkit_not_current: bool, missing_source: bool
+) -> list[Callable[[Any], bool]]:
+    """What narrows the choice beside kernel and key."""
+    from tilewright.runtime.stored import evidence
+
+    found: list[Callable[[Any], bool]] = []
+    if older_than is not None:
+        before = _days_ago(older_than)
+        found.append(lambda one: one.created < before)
+    if toolkit_not_current:
+        from tilewright.runtime.key import toolkit
+
+        current = toolkit()
+        found.append(lambda one: evidence.toolkit(one) != current)
+    if missing_source:
+        from tilewright.runtime.stored.verifying import source_problem
+
+        found.append(lambda one: bool(source_problem(one)))
+    return found
 
 
 # What they share --------------------------------------------------------------------------------------
@@ -267,29 +311,23 @@ def _store() -> Winners:
     return Winners(strict=True)
 
 
-def _of_kernel(store: Winners, kernel: str | None) -> tuple[Winner, ...]:
-    winners = store.all()
-    if kernel is None:
-        return winners
-    names, by_kernel = _by_kernel(winners)
-    if kernel not in by_kernel:
-        raise UnknownChoice("kernel", kernel, names)
-    return tuple(by_kernel[kernel])
+def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
+    """What the store holds; what cannot be read of it is named, and does not stand in the way of the rest."""
+    from tilewright.runtime.stored.naming import Kernels
+
+    unreadable: list[Unreadable] = []
+    kernels = Kernels(store.all(unreadable.append))
+    for one in unreadable:
+        terminal.note(one.problem)
+    return kernels, unreadable
 
 
-def _chosen(store: Winners, kernel: str | None, key: str | None) -> tuple[Winner, ...]:
-    winners = _of_kernel(store, kernel)
+def _chosen(kernels: Kernels, kernel: str | None, key: str | None) -> tuple[Winner, ...]:
+    winners = kernels.of(kernel)
     return winners if key is None else (_one(winners, key),)
 
 
-def _by_kernel(winners: Iterable[Winner]) -> tuple[list[str], dict[str, list[Winner]]]:
-    found: dict[str, list[Winner]] = {}
-    for one in winners:
-        found.setdefault(one.kernel, []).append(one)
-    return list(found), found
-
-
-def _one(winners: Sequence[Winner], key: str) -> Winner:
+def _one(winners: Sequence[Entry], key: str) -> Entry:
     """The winner whose key begins so; the error names the nearest ones, or those that the text fits."""
     fitting = [one for one in winners if one.key.startswith(key.lower())]
     if len(fitting) == 1:
@@ -299,7 +337,7 @@ def _one(winners: Sequence[Winner], key: str) -> Winner:
         raise RequestError(f"'{key}' is the beginning of {len(fitting)} keys; give more of it: {shown}")
     likeness = SequenceMatcher(None, "", key.lower())
 
-    def unlike(one: Winner) -> float:
+    def unlike(one: Entry) -> float:
         likeness.set_seq1(one.key[: len(key)])
         return -likeness.ratio()
 

@@ -50,10 +50,14 @@ class Schema:
 
 _ELSEWHERE = "set {variable} to a directory that you can write"
 _FIXES = (
+    ("Not a directory", "set {variable} to a folder; that is a file"),
+    ("File exists", "set {variable} to a folder; that is a file"),
     ("locked", "another process has been writing for {seconds:.0f} s: wait for it, or end it"),
     ("full", "free some space, or set {variable} to a directory that has it"),
     ("not a database", "move that file away, or set {variable} to another directory"),
     ("malformed", "move that file away, or restore a copy of it"),
+    ("it is a folder", "move it away, or set {variable} to another directory"),
+    ("no such", "move that file away, or set {variable} to another directory"),  # table, column
 )
 
 
@@ -71,15 +75,16 @@ def storage(
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
     except OSError as error:
-        raise StorageError(f"cannot use {path}: {error}; fix: {_fix('', variable, busy_seconds)}") from error
+        raise StorageError(
+            f"cannot use {path}: {error}; fix: {_fix(error, variable, busy_seconds)}"
+        ) from error
     except sqlite3.Error as error:
-        said = str(error)
-        fix = _fix(said, variable, busy_seconds)
-        raise StorageError(f"cannot use {path}: {said}; fix: {fix}") from error
+        said = "it is a folder" if os.path.isdir(path) else error
+        raise StorageError(f"cannot use {path}: {said}; fix: {_fix(said, variable, busy_seconds)}") from error
 
 
-def _fix(said: str, variable: str, seconds: float) -> str:
-    fix = next((fix for word, fix in _FIXES if word in said), _ELSEWHERE)
+def _fix(said: object, variable: str, seconds: float) -> str:
+    fix = next((fix for word, fix in _FIXES if word in str(said)), _ELSEWHERE)
     return fix.format(variable=variable, seconds=seconds)
 
 
@@ -207,10 +212,17 @@ class DatabaseFile:
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """One consistent view; of an empty file where there is none, and without creating it."""
         with self._seam():
-            there = self._connection is not None or self.path.exists()
+            there = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if there else closing(connect(":memory:", self._schema))
             with opened as connection, transaction(connection, "DEFERRED"):
                 yield connection
+
+    def _exists(self) -> bool:
+        """Unlike `Path.exists`, an error where the folder is a file or may not be entered."""
+        try:
+            return bool(os.stat(self.path))
+        except FileNotFoundError:
+            return False
 
     def _seam(self) -> AbstractContextManager[None]:
         return storage(self.path, self._schema.variable, self._schema.busy_seconds)
@@ -275,7 +287,18 @@ def maybe(kind: type[Decoded], text: str | None) -> Decoded | None:
 
 def home() -> Path:
     """``$TILEWRIGHT_HOME``, or else ``.tilewright/`` here."""
-    return Path(os.environ.get("TILEWRIGHT_HOME") or ".tilewright").expanduser()
+    return folder_in("TILEWRIGHT_HOME") or Path(".tilewright")
+
+
+def folder_in(variable: str) -> Path | None:
+    """The folder that an environment variable names, or None. A `StorageError` where nobody can tell which."""
+    named = os.environ.get(variable)
+    try:
+        return Path(named).expanduser() if named else None
+    except RuntimeError:  # no such user, or one without a home directory
+        raise StorageError(
+            f"cannot tell which folder {variable}={named} is; fix: give its whole path"
+        ) from None
 
 
 def make_private(folder: Path) -> None:

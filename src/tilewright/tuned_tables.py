@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -18,13 +18,13 @@ KEY_SHOWN = 12
 STYLES = {"holds": "green", "drifted": "yellow", "wrong": "bold red", "cannot": "dim"}
 
 
-def listed(winners: Iterable[Winner]) -> RenderableType:
-    """One line for each winner."""
+def listed(winners: Iterable[Winner], called: Callable[[Winner], str]) -> RenderableType:
+    """One line for each winner. ``called``: what its kernel is called beside the others of the store."""
     table = _table("key", "kernel", "arrays", "board", "configuration", "µs", "× shipped", "tuned", "by")
     for one in winners:
         table.add_row(
             one.key[:KEY_SHOWN],
-            one.kernel,
+            called(one),
             evidence.shapes(one),
             evidence.board(one),
             one.label,
@@ -51,9 +51,9 @@ def shown(winner: Winner) -> RenderableType:
             str(one.get("samples") or NOTHING),
             str(one.get("reason", "")),
         )
-    gain = evidence.speedup(winner)
+    gain, module = evidence.speedup(winner), evidence.module(winner)
     heading = [
-        Text.assemble((winner.kernel, "bold"), f"  {winner.key}"),
+        Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
         Text(
             f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {winner.origin}"
         ),
@@ -62,14 +62,14 @@ def shown(winner: Winner) -> RenderableType:
     return Group(*heading, Text(), parts, Text(), *rest)
 
 
-def verified(found: Sequence[Verified]) -> RenderableType:
+def verified(found: Sequence[Verified], called: Callable[[Winner], str]) -> RenderableType:
     """One line for each verdict, with its reason."""
     table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs", "reason")
     for one in found:
         note = f" (tuned with {one.tuned_with})" if one.tuned_with else ""
         table.add_row(
             one.winner.key[:KEY_SHOWN],
-            one.winner.kernel,
+            called(one.winner),
             evidence.shapes(one.winner),
             one.winner.label,
             Text(one.verdict, style=STYLES[one.verdict]),

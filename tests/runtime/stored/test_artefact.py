@@ -18,9 +18,16 @@ from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
-from tilewright.runtime.stored import artefact, said_once
+from tilewright.runtime.stored import artefact, evidence, said_once
 from tilewright.runtime.stored.artefact import Table, distance_of, load, order_of
-from tilewright.runtime.stored.exporting import as_json, as_python, import_table, table_of
+from tilewright.runtime.stored.exporting import (
+    Imported,
+    as_json,
+    as_python,
+    import_tables,
+    sources_in,
+    table_of,
+)
 from tilewright.runtime.stored.winners import TunedStoreWarning, Winner, Winners
 
 H200 = "NVIDIA H200 sm_90"
@@ -294,7 +301,7 @@ def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
         (
             '{"format": "tilewright tuned kernel", "version": 1, "kernel": "k", "common": {}, "rule": '
             '{"factor": 2, "may_differ": []}, "rows": [{"parts": {}, "config": 3}]}',
-            "config of row 0 has no named fields",
+            "config of row 0 is not an object of plain values",
         ),
         (
             '{"format": "tilewright tuned kernel", "version": 1, "kernel": "k", "common": {}, "rule": '
@@ -317,6 +324,70 @@ def test_a_module_without_a_table_and_a_file_that_is_not_there(tmp_path: Path) -
         load(tmp_path / "t.py")
     with pytest.raises(RequestError, match=r"cannot read .*none.json: No such file"):
         load(tmp_path / "none.json")
+
+
+TABLE = {
+    "format": "tilewright tuned kernel", "version": 1, "kernel": "k", "common": {},
+    "rule": {"factor": 2, "may_differ": []}, "rows": [{"parts": {"kernel": "k"}, "config": {"T": 1}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"us": "x"}, "us of row 0 is not a time"),
+        ({"us": True}, "us of row 0 is not a time"),
+        ({"us": 10**400}, "us of row 0 is not a time"),
+        ({"shipped_us": -1.0}, "shipped_us of row 0 is not a time"),
+        ({"shipped": 5}, "shipped of row 0 is not an object of plain values"),
+        ({"config": {"A": [1]}}, "config of row 0 is not an object of plain values"),
+        ({"config": {"A": math.nan}}, "no table of tuned configurations: Out of range float"),
+        ({"config": {"A": {1, 2}}}, "no table of tuned configurations: Object of type set"),
+        ({"index": 2**70}, "index of row 0 is not a place"),
+        ({"parts": [1]}, "parts of row 0 is not an object"),
+    ],
+    ids=str,
+)
+def test_a_row_that_another_hand_changed_is_one_line(row: dict[str, Any], said: str) -> None:
+    """And is no error of the store later on, where it would be in the way of all other entries."""
+    with pytest.raises(RequestError, match=f"^the table of k.*{said}"):
+        load(TABLE | {"rows": [TABLE["rows"][0] | row]})
+    assert load(TABLE).find({"kernel": "k"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"rule": {"factor": 0, "may_differ": []}}, "factor of the rule is not a number from 1 on"),
+        ({"rule": {"factor": "2", "may_differ": []}}, "factor of the rule is not a number from 1 on"),
+        ({"rule": {"factor": 2, "may_differ": "toolkit"}}, "may_differ of the rule is not a list"),
+        ({"rule": {"factor": 2}}, "'may_differ' is missing"),
+        ({"rule": 2}, "rule is not an object"),
+        ({"rows": {"a": 1}}, "rows is not a list"),
+        ({"rows": [1]}, "row 0 is not an object"),
+        ({"common": 5}, "common is not an object"),
+        ({"kernel": 5}, "kernel or module is not a name"),
+    ],
+    ids=str,
+)
+def test_a_table_that_another_hand_changed_is_one_line(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=f"{said}.*; export it again$"):
+        load(TABLE | changed)
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.py"])
+def test_a_table_that_is_nested_too_deeply_is_one_line(name: str, tmp_path: Path) -> None:
+    text = "[" * 100_000
+    (tmp_path / name).write_text(f"TABLE = {text}" if name == "t.py" else text)
+    with pytest.raises(RequestError, match="is no table of tuned configurations"):
+        load(tmp_path / name)
+
+
+def test_what_is_imported_can_always_be_shown() -> None:
+    odd = {"kernel": "k", "arrays": {"x": {"dtype": "f", "shape": 5}, "y": {"dtype": 3, "bucket": [{}]}}}
+    imported(load(TABLE | {"rows": [{"parts": odd, "config": {}}]}))
+    [found] = Winners(strict=True).all()
+    assert evidence.summary(found)["shapes"] == "3 ≤None"
 
 
 def test_configurations_without_named_fields_are_not_exported() -> None:
@@ -354,36 +425,58 @@ def test_rows_of_a_patched_search_have_what_its_candidates_share() -> None:
     call = dict(data["common"]) | data["rows"][1]["parts"] | {"arrays": [array(5000, 64)]}
     found = asked.find(call)
     assert found is not None and found.config == {"TILE": 2}
-    assert import_table(asked, Winners(strict=True)) == ()
+    assert imported(asked) == ()
 
 
 # Into the store
 
 
+def imported(given: Table, **options: Any) -> tuple[Imported, ...]:
+    return import_tables([given], Winners(strict=True), **options)
+
+
 def test_what_is_imported_is_found_by_the_key_of_the_call() -> None:
-    [imported] = import_table(table(parts()), Winners(strict=True))
-    assert imported.outcome == "added"
+    [added] = imported(table(parts()))
+    assert added.outcome == "added"
     found = Winners().get(digest(parts()))
     assert found is not None and (found.origin, found.config, found.parts) == ("import", {"TILE": 0}, parts())
 
 
 def test_what_stands_is_shown_and_kept_unless_replaced() -> None:
-    store = Winners(strict=True)
-    store.put(stored(parts(), 7))
-    [kept] = import_table(table(parts()), store)
+    Winners(strict=True).put(stored(parts(), 7))
+    [kept] = imported(table(parts()))
     assert kept.outcome == "kept" and kept.standing.config == {"TILE": 7} and kept.row.config == {"TILE": 0}
-    [replaced] = import_table(table(parts()), store, replace=True)
+    [replaced] = imported(table(parts()), replace=True)
     assert replaced.outcome == "replaced" and replaced.standing.config == {"TILE": 0}
-    [same] = import_table(table(parts()), store)
+    [same] = imported(table(parts()))
     assert same.outcome == "same"
 
 
 def test_an_imported_winner_is_exported_again_with_its_times() -> None:
     before = table_of([stored(parts(), 0)])
-    import_table(load(before), Winners(strict=True))
+    imported(load(before))
     after = table_of(Winners(strict=True).all())
     row = after["rows"][0] | {"created": before["rows"][0]["created"]}
     assert row == before["rows"][0] and after["common"] == before["common"]
+
+
+def launched_from(module: str, qualname: str = "softmax") -> dict[str, Any]:
+    return {"winner": {"module": module, "qualname": qualname, "file": f"/a/{module}.py"}}
+
+
+def test_kernels_of_one_name_in_two_modules_do_not_share_a_table() -> None:
+    one, other = (stored(parts(), tile, launches=launched_from(f"lib_{tile}")) for tile in (1, 2))
+    with pytest.raises(RequestError, match="softmax is the name of 2 kernels, in lib_1, lib_2; export one"):
+        table_of([one, other])
+    assert table_of([other])["module"] == "lib_2"
+    imported(load(table_of([other])))
+    [found] = Winners().all()
+    assert evidence.module(found) == "lib_2"
+
+
+def test_how_many_sources_are_in_a_table() -> None:
+    assert sources_in(table_of([stored(parts(), 1), stored(parts(8192), 2)])) == 1
+    assert sources_in(table_of([stored(parts(), 1), stored(parts(8192, source="6" * 64), 2)])) == 2
 
 
 def test_the_format_is_not_forgotten() -> None:
@@ -421,7 +514,7 @@ def test_a_wrapper_serves_what_was_exported_without_the_store(
         shipping(0, *arrays(9000))
     assert serving.tiles[-1] == 2  # the shipped configuration
 
-    import_table(load(tmp_path / "scale.json"), Winners(strict=True))
+    imported(load(tmp_path / "scale.json"))
     importing = World()
     importing.tuned()(0, *arrays(4096))
     assert importing.tiles == [4]

@@ -19,7 +19,7 @@ from tests.runtime.made_winners import as_another_user, lose_rights, winner
 
 from tilewright.errors import StorageError
 from tilewright.runtime.stored import said_once, winners
-from tilewright.runtime.stored.winners import TunedStoreWarning, Winners
+from tilewright.runtime.stored.winners import TunedStoreWarning, Unreadable, Winners
 
 
 @pytest.fixture(autouse=True)
@@ -53,10 +53,16 @@ def test_the_first_writer_wins() -> None:
     assert Winners().get("k1") == first
 
 
-def test_replace_lets_the_later_stand() -> None:
+def test_who_puts_may_say_which_stands() -> None:
     Winners().put(winner(label="first"))
-    assert Winners().put(winner(label="later"), replace=True).label == "later"
-    assert [one.label for one in Winners().all()] == ["later"]
+    later = [winner(label="later"), winner("k2", label="new")]
+    kept = Winners().put_all(later, lambda new, earlier: earlier.label != "first")
+    assert [(earlier and earlier.label, stands.label) for earlier, stands in kept] == [
+        ("first", "first"),
+        (None, "new"),
+    ]
+    assert Winners().put_all(later, lambda new, earlier: True)[0] == (winner(label="first"), later[0])
+    assert [one.label for one in Winners().all()] == ["later", "new"]
 
 
 def test_all_by_kernel_and_date_and_removed_by_key() -> None:
@@ -64,7 +70,6 @@ def test_all_by_kernel_and_date_and_removed_by_key() -> None:
     for key, kernel, day in (("a", "softmax", 3), ("b", "softmax", 1), ("c", "matmul", 2)):
         store.put(winner(key, kernel=kernel, created=f"2026-01-0{day}"))
     assert [one.key for one in store.all()] == ["c", "b", "a"]
-    assert [one.key for one in store.all("softmax")] == ["b", "a"]
     assert store.remove(["a", "c", "unknown"]) == 2
     assert [one.key for one in store.all()] == ["b"]
 
@@ -192,14 +197,28 @@ def a_folder(path: Path) -> None:
     path.mkdir()
 
 
+def without_its_table(path: Path) -> None:
+    Winners(path).put(winner())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE winners")
+
+
+def no_text(path: Path) -> None:
+    Winners(path).put(winner())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE winners SET config = CAST(x'7B2261223A22FF227D' AS TEXT)")
+
+
 BROKEN = {
     corrupt: "not a database; fix: move that file away",
     cut_short: "malformed; fix: move that file away",
     newer: "another version of Tilewright (schema 99",
     foreign: "is a database of another program; fix: set TILEWRIGHT_TUNED",
-    tampered: "holds a row that is no JSON",
-    of_another_type: "cannot read (Winner.config.TILE",
-    a_folder: "fix: set TILEWRIGHT_TUNED to a directory that you can write",
+    tampered: "holds an entry of softmax that this Tilewright cannot read, k1 (Expecting ',' delimiter",
+    of_another_type: "cannot read, k1 (Winner.config.TILE",
+    no_text: "fix: `tilewright tuned prune --key k1`",
+    without_its_table: "no such table: winners; fix: move that file away",
+    a_folder: "it is a folder; fix: move it away, or set TILEWRIGHT_TUNED to another",
 }
 
 
@@ -229,6 +248,48 @@ def test_warnings_as_errors_do_not_stop_the_program_either(
         warnings.simplefilter("error")
         assert Winners(tmp_path / "tuned.db").get("k1") is None
     assert capsys.readouterr().err.startswith("warning: tilewright: cannot use ")
+
+
+def test_an_entry_that_cannot_be_read_does_not_hide_the_others() -> None:
+    path = Winners(strict=True).path
+    tampered(path)
+    Winners(strict=True).put(winner("k2"))
+    unreadable: list[Unreadable] = []
+    assert [one.key for one in Winners(strict=True).all(unreadable.append)] == ["k2"]
+    assert [(one.key, one.kernel) for one in unreadable] == [("k1", "softmax")]
+    with pytest.warns(TunedStoreWarning, match="prune --key k1"):
+        assert [one.key for one in Winners().all()] == ["k2"]
+    assert Winners(strict=True).remove(["k1"]) == 1
+    assert Winners(strict=True).all() == Winners(strict=True).all(unreadable.append)
+
+
+def test_all_are_put_or_none() -> None:
+    with pytest.raises(StorageError, match="bytes has no JSON form"):
+        Winners(strict=True).put_all([winner("k1"), winner("k2", parts={"raw": b""})])
+    assert Winners(strict=True).all() == ()
+    tampered(Winners().path)
+    with pytest.raises(StorageError, match="prune --key k1"):
+        Winners(strict=True).put_all([winner("k2"), winner("k1")])
+    assert Winners(strict=True).get("k2") is None
+
+
+def test_a_file_where_the_folder_should_be(recwarn: pytest.WarningsRecorder) -> None:
+    """The likeliest mistake: the variable names the file itself. It is no empty store."""
+    Winners().put(winner())
+    inside = Winners().path / "tuned.db"
+    for ask in (lambda store: store.all(), lambda store: store.get("k1")):
+        with pytest.raises(StorageError, match="fix: set TILEWRIGHT_TUNED to a folder; that is a file"):
+            ask(Winners(inside, strict=True))
+    assert Winners(inside).all() == () and Winners(inside).get("k1") is None
+    assert len(recwarn) == 1
+
+
+def test_a_folder_of_nobody_is_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_TUNED", "~nobody-of-that-name/here")
+    with pytest.warns(TunedStoreWarning, match=r"TILEWRIGHT_TUNED=~nobody\S+ is; fix: give its whole path"):
+        assert Winners().get("k1") is None
+    with pytest.raises(StorageError, match="fix: give its whole path"):
+        Winners(strict=True).all()
 
 
 def test_a_locked_store_is_not_waited_for_long(

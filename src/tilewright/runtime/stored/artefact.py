@@ -1,6 +1,7 @@
 """A table of tuned configurations that a library ships: one readable file a kernel, and the look-up in it.
 
-    {"format": …, "kernel": …, "rule": …, "common": parts equal in all rows, "rows": [its parts, config, times]}
+    {"format": …, "kernel": …, "module": …, "rule": …, "common": parts equal in all rows,
+     "rows": [its parts, config, times]}
 
 It is read with `json` alone: no database, no search, no GPU. The rule of the look-up stands in the file, as
 text for people and as the data that the look-up itself uses:
@@ -23,6 +24,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,10 +90,11 @@ class Found:
 class Table:
     """The rows of one kernel, to be asked many times."""
 
-    def __init__(self, kernel: str, rows: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]],
-                 rule: Rule, name: str) -> None:  # fmt: skip
+    def __init__(self, kernel: str, module: str, rows: Sequence[Mapping[str, Any]],
+                 parts: Sequence[Mapping[str, Any]], rule: Rule, name: str) -> None:  # fmt: skip
         """``parts``: of each row, those that are common to all included. ``name``: how warnings call the table."""
-        self.kernel, self.rows, self.parts, self.rule, self.name = kernel, rows, parts, rule, name
+        self.kernel, self.module, self.name = kernel, module, name
+        self.rows, self.parts, self.rule = rows, parts, rule
         self._exact: dict[str, int] = {}
         for place, one in enumerate(parts):
             self._exact.setdefault(_text(one), place)
@@ -239,8 +242,8 @@ def load(table: Path | str | Mapping[str, Any]) -> Table:
         data = _of_python(text) if path.suffix == ".py" else json.loads(text)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, SyntaxError) as error:
-        raise RequestError(f"{path} is no table of tuned configurations: {error}") from error
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
+        raise _no_table(str(path), error) from error
     return _table(data, str(path))
 
 
@@ -253,35 +256,81 @@ def _of_python(text: str) -> Any:
 
 def _table(data: Any, name: str) -> Table:
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise RequestError(f"{name} is no table of tuned configurations: its format is not '{FORMAT}'")
+        raise _no_table(name, f"its format is not '{FORMAT}'")
     if data.get("version") != VERSION:
         raise RequestError(
             f"{name} has version {data.get('version')} of the format, this Tilewright reads {VERSION}; "
             "fix: update Tilewright, or export it again"
         )
     try:
-        rule = Rule(float(data["rule"]["factor"]), tuple(map(str, data["rule"]["may_differ"])))
-        rows = [dict(row) for row in data["rows"]]
-        parts = [{**data["common"], **row["parts"]} for row in rows]
-        wrong = [row for row in rows if not isinstance(row["config"], Mapping)]
-        list(map(_checked, parts))
-        kernel = str(data["kernel"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RequestError(f"{name}: {_what(error)} is missing or of another type; export it again") from None
-    if wrong:
-        raise RequestError(
-            f"{name}: config of row {rows.index(wrong[0])} has no named fields; export it again"
-        )
-    return Table(kernel, rows, parts, rule, name)
+        data = json.loads(json.dumps(dict(data), allow_nan=False))  # of Python's types, those that JSON has
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _no_table(name, error) from error
+    try:
+        rule, rows, common = _rule(data["rule"]), data["rows"], data["common"]
+        _need(isinstance(rows, list), "rows", "a list")
+        _need(isinstance(common, dict), "common", "an object")
+        for place, row in enumerate(rows):
+            _check_row(row, f"row {place}")
+        parts = [{**common, **row["parts"]} for row in rows]
+        list(map(_check_arrays, parts))
+        kernel, module = data["kernel"], data.get("module", "")
+        _need(isinstance(kernel, str) and isinstance(module, str), "kernel or module", "a name")
+    except KeyError as error:
+        raise RequestError(f"{name}: {error} is missing; export it again") from None
+    except _Wrong as wrong:
+        raise RequestError(f"{name}: {wrong}; export it again") from None
+    return Table(kernel, module, rows, parts, rule, name)
 
 
-def _checked(parts: Mapping[str, Any]) -> None:
+def _no_table(name: str, why: object) -> RequestError:
+    return RequestError(f"{name} is no table of tuned configurations: {why}")
+
+
+class _Wrong(Exception):
+    """What is wrong in a table that another hand changed. It is refused as a whole, before anything is stored."""
+
+
+def _need(right: bool, what: str, expected: str) -> None:
+    if not right:
+        raise _Wrong(f"{what} is not {expected}")
+
+
+def _rule(data: Any) -> Rule:
+    _need(isinstance(data, dict), "rule", "an object")
+    factor, may_differ = data["factor"], data["may_differ"]
+    _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
+    _need(isinstance(may_differ, list), "may_differ of the rule", "a list of names")
+    return Rule(float(factor), tuple(map(str, may_differ)))
+
+
+def _check_row(row: Any, which: str) -> None:
+    _need(isinstance(row, dict), which, "an object")
+    _need(isinstance(row["parts"], dict), f"parts of {which}", "an object")
+    _need(_is_config(row["config"]), f"config of {which}", "an object of plain values")
+    _need(
+        row.get("shipped") is None or _is_config(row["shipped"]),
+        f"shipped of {which}",
+        "an object of plain values",
+    )
+    for name in ("us", "shipped_us"):
+        us = row.get(name)
+        _need(us is None or (_is_number(us) and us > 0), f"{name} of {which}", "a time in µs")
+    index = row.get("index")
+    _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a place")
+
+
+def _check_arrays(parts: Mapping[str, Any]) -> None:
     for array in arrays_of_parts(parts):
-        if len(array["shape"]) != len(array["strides"]) or not all(
-            isinstance(one, int) for one in (*array["shape"], *array["strides"])
-        ):
-            raise TypeError("shape and strides of an array")
+        shape, strides = array["shape"], array["strides"]
+        lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)
+        whole = lists and all(type(one) is int for one in (*shape, *strides))
+        _need(whole, "shape and strides of an array", "a whole number for each dimension")
 
 
-def _what(error: Exception) -> str:
-    return f"'{error.args[0]}'" if isinstance(error, KeyError) else str(error)
+def _is_config(value: Any) -> bool:
+    return isinstance(value, dict) and not any(isinstance(one, (dict, list)) for one in value.values())
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tilewright.runtime.live.trials import label
@@ -27,9 +28,10 @@ def speedup(winner: Winner) -> float | None:
 
 def shapes(winner: Winner) -> str:
     """The arrays of the call, e.g. ``bfloat16 4096×1024, 4096``; each shape with its dtype where that changes."""
-    shown, dtype = [], ""
+    shown: list[str] = []
+    dtype: Any = None
     for array in _arrays(winner.parts.get("arrays")):
-        extents = "×".join(map(_extent, array.get("shape", array.get("bucket", ())))) or "scalar"
+        extents = "×".join(map(_extent, _extents(array))) or "scalar"
         shown.append(extents if array["dtype"] == dtype else f"{array['dtype']} {extents}")
         dtype = array["dtype"]
     return ", ".join(shown)
@@ -37,7 +39,7 @@ def shapes(winner: Winner) -> str:
 
 def _arrays(value: Any) -> Iterator[Mapping[str, Any]]:
     """In the order of the arguments; those of a bucket too."""
-    if isinstance(value, Mapping) and "dtype" in value:
+    if isinstance(value, Mapping) and isinstance(_extents(value), (list, tuple)):
         yield value
     elif isinstance(value, Mapping):
         for one in value.values():
@@ -47,8 +49,26 @@ def _arrays(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _arrays(one)
 
 
+def _extents(value: Mapping[str, Any]) -> Any:
+    """Those of an array or of a bucket; None of what is neither."""
+    return value.get("shape", value.get("bucket")) if "dtype" in value else None
+
+
 def _extent(extent: Any) -> str:
-    return f"≤{extent['up_to']}" if isinstance(extent, Mapping) else str(extent)
+    return f"≤{extent.get('up_to')}" if isinstance(extent, Mapping) else str(extent)
+
+
+def module(winner: Winner) -> str:
+    """Where its kernel stands: a module, and the function or class inside it. Empty where nothing says it."""
+    launch = next(iter((winner.launches or {}).values()), None)
+    if not isinstance(launch, Mapping):
+        return str(winner.machine.get("module") or "")
+    found = str(launch.get("module", ""))
+    program = Path(str(launch.get("file", ""))).stem
+    if found == "__main__" and program.isidentifier():
+        found = program  # else the same for all programs
+    inside = str(launch.get("qualname", "")).replace("<locals>.", "").split(".")[:-1]
+    return ".".join((found, *inside))
 
 
 def board(winner: Winner) -> str:
@@ -62,10 +82,10 @@ def toolkit(winner: Winner) -> str:
 def summary(winner: Winner) -> dict[str, Any]:
     """One line of `tilewright tuned list --json`."""
     return {
-        "key": winner.key, "kernel": winner.kernel, "shapes": shapes(winner), "board": board(winner),
-        "toolkit": toolkit(winner), "config": winner.config, "label": winner.label, "us": winner_us(winner),
-        "shipped_us": shipped_us(winner), "speedup": speedup(winner), "created": winner.created,
-        "origin": winner.origin,
+        "key": winner.key, "kernel": winner.kernel, "module": module(winner), "shapes": shapes(winner),
+        "board": board(winner), "toolkit": toolkit(winner), "config": winner.config, "label": winner.label,
+        "us": winner_us(winner), "shipped_us": shipped_us(winner), "speedup": speedup(winner),
+        "created": winner.created, "origin": winner.origin,
     }  # fmt: skip
 
 
@@ -86,4 +106,4 @@ def _us(winner: Winner, place: int | None, imported: str) -> float | None:
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     else:
         us = winner.machine.get(imported)
-    return float(us) if us is not None else None
+    return float(us) if isinstance(us, (int, float)) else None

@@ -19,13 +19,20 @@ from tilewright.runtime.stored.artefact import FORMAT, NAME_IN_PYTHON, SOURCES, 
 from tilewright.runtime.stored.winners import Winner, Winners
 
 WIDTH = 110
-SEARCHED = "candidates"
-"""The part that only `tilewright run` writes."""
+SEARCH, SEARCHED = "search", "candidates"
+"""The parts that only `tilewright run` writes."""
 VARIES = "of the configuration"
 
 
 def table_of(winners: Sequence[Winner]) -> dict[str, Any]:
-    """The table of winners of one kernel, oldest first. Raises `RequestError` where none has named fields."""
+    """The table of winners of one kernel, oldest first. Raises `RequestError` where none has named fields, and for
+    kernels of one name in several modules."""
+    modules = sorted({evidence.module(one) for one in winners} - {""})
+    if len(modules) > 1:
+        raise RequestError(
+            f"{winners[0].kernel} is the name of {len(modules)} kernels, in {', '.join(modules)}; "
+            "export one at a time"
+        )
     named = _latest(one for one in winners if one.config is not None and not _of_bucket(one.parts))
     if not named:
         kernel = winners[0].kernel if winners else "the kernel"
@@ -40,6 +47,7 @@ def table_of(winners: Sequence[Winner]) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "kernel": named[0].kernel,
+        "module": "".join(modules),
         "rule": Rule().to_json(),
         "common": common,
         "rows": rows,
@@ -55,6 +63,11 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
         }
         latest[json.dumps(call, sort_keys=True)] = one
     return list(latest.values())
+
+
+def sources_in(table: Mapping[str, Any]) -> int:
+    """For how many sources its rows were tuned; a look-up uses those of its own source alone."""
+    return len({json.dumps([row["parts"].get(name) for name in SOURCES]) for row in table["rows"]})
 
 
 def _row(winner: Winner, parts: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,52 +154,68 @@ def _shown(value: Any, indent: int, written: Callable[[Any], str]) -> str:
 # Into the store
 
 
+Outcome = Literal["added", "same", "replaced", "kept"]
+"""``kept``: another configuration stands, and the row was left out."""
+
+
 @dataclass(frozen=True)
 class Imported:
     """What became of one row of a table."""
 
+    table: str
     row: Winner
     standing: Winner
     """What is in the store now."""
-    outcome: Literal["added", "same", "replaced", "kept"]
-    """``kept``: another configuration stands, and the row was left out."""
+    outcome: Outcome
 
 
-def import_table(table: Table, store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
-    """Puts the rows into the store, with origin ``import``; what stands is kept unless ``replace``.
+def import_tables(tables: Iterable[Table], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
+    """Puts all rows into the store or none, with origin ``import``; what stands is kept unless ``replace``.
 
-    Rows of `tilewright run` are left out: fewer are returned than the table has.
+    Rows of `tilewright run` are left out (`for_reading_only`).
     """
-    return tuple(_imported(row, store, replace) for row in _winners(table))
+    rows = [(table.name, row) for table in tables for row in _winners(table)]
+    done = store.put_all(
+        [row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config
+    )
+    return tuple(
+        Imported(name, row, standing, _outcome(row, earlier, standing))
+        for (name, row), (earlier, standing) in zip(rows, done, strict=True)
+    )
 
 
-def _imported(row: Winner, store: Winners, replace: bool) -> Imported:
-    before = store.get(row.key)
-    if before is not None and before.config == row.config:
-        return Imported(row, before, "same")
-    standing = store.put(row, replace=replace)
-    if standing.config != row.config:
-        return Imported(row, standing, "kept")
-    return Imported(row, standing, "added" if before is None else "replaced")
+def for_reading_only(table: Table) -> int:
+    """How many rows `tilewright run` found."""
+    return sum(SEARCH in parts for parts in table.parts)
+
+
+def _outcome(row: Winner, earlier: Winner | None, standing: Winner) -> Outcome:
+    if earlier is None:
+        return "added"
+    if earlier.config == row.config:
+        return "same"
+    return "replaced" if standing.config == row.config else "kept"
 
 
 def _winners(table: Table) -> Iterable[Winner]:
     for row, parts in zip(table.rows, table.parts, strict=True):
-        if "search" in parts:
+        if SEARCH in parts:
             continue
-        index = row.get("index")
         yield Winner(
             key=digest(parts),
             kernel=table.kernel,
             parts=parts,
             config=row["config"],
-            index=index if isinstance(index, int) else None,
+            index=row.get("index"),
             label=str(row.get("label", "")),
             shipped=row.get("shipped"),
             runner_up=None,
             outcomes=(),
             launches=None,
             origin="import",
-            machine={"board": parts.get("board"), "us": row.get("us"), "shipped_us": row.get("shipped_us")},
+            machine={
+                "board": parts.get("board"), "module": table.module, "us": row.get("us"),
+                "shipped_us": row.get("shipped_us"),
+            },
             created="",
-        )
+        )  # fmt: skip

@@ -96,7 +96,8 @@ class Verified:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "key": self.winner.key, "kernel": self.winner.kernel, "shapes": evidence.shapes(self.winner),
+            "key": self.winner.key, "kernel": self.winner.kernel, "module": evidence.module(self.winner),
+            "shapes": evidence.shapes(self.winner),
             "label": self.winner.label, "verdict": self.verdict, "reason": self.reason,
             "against": [one.to_json() for one in self.against], "us": self.us,
             "us_when_tuned": evidence.winner_us(self.winner), "tuned_with": self.tuned_with,

@@ -21,20 +21,20 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.codec import to_json
+from tilewright.codec import from_json, to_json
 from tilewright.database import (
     BUSY_SECONDS,
     DatabaseFile,
     Schema,
     Unusable,
     as_text,
+    folder_in,
     insert,
-    rebuilt,
     text_of,
     utc_now,
 )
@@ -42,7 +42,7 @@ from tilewright.errors import StorageError
 from tilewright.records import Value
 from tilewright.runtime.stored.said_once import TunedStoreWarning, warn_once
 
-__all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Winner", "Winners", "folder"]
+__all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Unreadable", "Winner", "Winners", "folder"]
 
 VARIABLE = "TILEWRIGHT_TUNED"
 NAME = "tuned.db"
@@ -62,6 +62,8 @@ TUNED = Schema(
     variable=VARIABLE,
     journal="DELETE",
 )
+Replaces = Callable[["Winner", "Winner"], bool]
+"""New and earlier winner of one key → whether the new one stands."""
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
@@ -92,11 +94,21 @@ class Winner:
     """ISO 8601 in UTC; where it is empty `Winners.put` writes the moment."""
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """An entry that this Tilewright cannot read: another wrote it, or another hand changed it."""
+
+    key: str
+    kernel: str
+    problem: str
+    """In one line, with the fix."""
+
+
 def folder() -> Path:
-    """Where the store and its claims lie. A `StorageError` where this user has no home directory."""
-    named = os.environ.get(VARIABLE)
-    if named:
-        return Path(named).expanduser().absolute()
+    """Where the store and its claims lie. A `StorageError` where no home directory is to be found."""
+    named = folder_in(VARIABLE)
+    if named is not None:
+        return named.absolute()
     cache_home = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(cache_home):  # the specification says to ignore a relative one
         return Path(cache_home) / "tilewright"
@@ -129,23 +141,42 @@ class Winners:
             self._say(error)
             return None
 
-    def put(self, winner: Winner, *, replace: bool = False) -> Winner:
+    def put(self, winner: Winner) -> Winner:
         """Keep it, and return what stands afterwards: where its key is there, the earlier one.
 
-        ``replace``: the new one stands. Where the store cannot be written, ``winner`` stands for this process.
+        Where the store cannot be written, ``winner`` stands for this process.
+        """
+        [(_, standing)] = self.put_all([winner])
+        return standing
+
+    def put_all(
+        self, winners: Sequence[Winner], replaces: Replaces = lambda new, earlier: False
+    ) -> tuple[tuple[Winner | None, Winner], ...]:
+        """Keep all of them or none; of each the earlier one of its key, if any, and what stands afterwards.
+
+        ``replaces``: whether the new one stands where there is an earlier one.
         """
         try:
             with self._file() as file:
-                return file.put(winner, replace)
+                return file.put_all(winners, replaces)
         except StorageError as error:
             self._say(error)
-            return winner
+            return tuple((None, one) for one in winners)
 
-    def all(self, kernel: str | None = None) -> tuple[Winner, ...]:
-        """Every winner, or those of one kernel; by kernel, then by date."""
+    def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
+        """Every winner that can be read; by kernel, then by date.
+
+        ``on_unreadable`` gets the entries that cannot; by default they are what is wrong with the store.
+        """
         try:
             with self._file() as file:
-                return file.all(kernel)
+                winners, unreadable = file.all()
+            for one in unreadable:
+                if on_unreadable is None:
+                    self._say(StorageError(one.problem))
+                else:
+                    on_unreadable(one)
+            return winners
         except StorageError as error:
             self._say(error)
             return ()
@@ -180,21 +211,23 @@ class _File(DatabaseFile):
         with self._reading() as connection:
             return _standing(connection, key)
 
-    def put(self, winner: Winner, replacing: bool) -> Winner:
-        row = _row(winner if winner.created else replace(winner, created=text_of(self._clock())))
+    def put_all(
+        self, winners: Sequence[Winner], replaces: Replaces
+    ) -> tuple[tuple[Winner | None, Winner], ...]:
+        now = text_of(self._clock())
+        rows = [_row(one if one.created else replace(one, created=now)) for one in winners]
         with self._writing() as connection:
-            if replacing:
-                connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
-            standing = _standing(connection, winner.key)
-            if standing is not None:
-                return standing
-            insert(connection, "winners", row)
-            return _winner(row)
+            return tuple(_put(connection, one, row, replaces) for one, row in zip(winners, rows, strict=True))
 
-    def all(self, kernel: str | None) -> tuple[Winner, ...]:
-        chosen = "SELECT * FROM winners WHERE ? IS NULL OR kernel = ? ORDER BY kernel, created, key"
+    def all(self) -> tuple[tuple[Winner, ...], tuple[Unreadable, ...]]:
+        winners, unreadable = [], []
         with self._reading() as connection:
-            return tuple(_winner(dict(row)) for row in connection.execute(chosen, (kernel, kernel)))
+            for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key"):
+                try:
+                    winners.append(_winner(dict(row)))
+                except Unusable as error:
+                    unreadable.append(Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}"))
+        return tuple(winners), tuple(unreadable)
 
     def remove(self, keys: frozenset[str]) -> int:
         if not self._there():
@@ -206,10 +239,28 @@ class _File(DatabaseFile):
     def _there(self) -> bool:
         """False before the first search of all; a folder that may not be entered is an error."""
         with self._seam():
-            try:
-                return bool(os.stat(self.path))
-            except FileNotFoundError:
-                return False
+            return self._exists()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = super()._opened()
+        connection.text_factory = _text  # else one row that is no text makes all of them unreadable
+        return connection
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _put(
+    connection: sqlite3.Connection, winner: Winner, row: dict[str, Value], replaces: Replaces
+) -> tuple[Winner | None, Winner]:
+    earlier = _standing(connection, winner.key)
+    if earlier is not None:
+        if not replaces(winner, earlier):
+            return earlier, earlier
+        connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
+    insert(connection, "winners", row)
+    return earlier, _winner(row)
 
 
 def _standing(connection: sqlite3.Connection, key: str) -> Winner | None:
@@ -230,10 +281,14 @@ def _winner(row: dict[str, Value]) -> Winner:
     """Read as strictly as any record: a row that another hand changed is refused and not launched."""
     try:
         data = {name: _parsed(value) if name in _JSON else value for name, value in row.items()}
-    except ValueError as error:
-        raise Unusable(f"holds a row that is no JSON ({error}); fix: move that file away") from error
-    data["index"] = data.pop("place")
-    return rebuilt(Winner, data)
+        data["index"] = data.pop("place")
+        return from_json(Winner, data, defaults=True)
+    except (ValueError, RecursionError) as error:
+        key = str(row["key"])[:12]
+        raise Unusable(
+            f"holds an entry of {row['kernel']} that this Tilewright cannot read, {key} ({error}); "
+            f"fix: `tilewright tuned prune --key {key}`, or use the Tilewright that wrote it"
+        ) from error
 
 
 def _parsed(value: Value) -> Any:
