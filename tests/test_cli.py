@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import inspect as signatures
+import io
 import json
 import os
 import re
@@ -333,6 +334,9 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect",), "Missing argument 'FILE[:TASK]'"),
         (("inspect", RMS_NORM, "--colour"), "--colour"),
         (("inspekt", RMS_NORM), "inspekt"),
+        (("tuned", "list", "--colour"), "see tilewright tuned list --help"),
+        (("tuned", "lst"), "see tilewright tuned --help"),
+        (("lst",), "see tilewright --help"),
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, tuple) else "",
 )  # fmt: skip
@@ -502,6 +506,50 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
     assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
     assert list(files.glob("tilewright-*")) == []
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    process = child("--version", PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "src"))))
+    assert process.communicate(timeout=60) == ("", "interrupted\n")
+    assert process.returncode == 130
+
+
+# What stdout cannot show --------------------------------------------------------------------------
+
+LISTED = "import triton\nc = [triton.Config({'BLOCK_M': 64, 'μ': 1})]\n"
+
+
+def test_what_stdout_lacks_has_a_stand_in(tmp_path: Path) -> None:
+    path = tmp_path / "triton_.py"
+    path.write_text(LISTED, encoding="utf-8")
+    process = child("transfer", str(path), PYTHONIOENCODING="ascii")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "# renamed: BLOCK_M -> TILE_M" in out and "'?': 1" in out
+
+
+def test_json_loses_nothing_where_stdout_lacks_it(tmp_path: Path) -> None:
+    path = tmp_path / "triton_.py"
+    path.write_text(LISTED, encoding="utf-8")
+    out, err = child("transfer", str(path), "--json", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert json.loads(out)[0]["configurations"][0]["values"] == {"TILE_M": 64, "μ": 1}, err
+
+
+def test_a_file_name_that_is_no_text_is_no_traceback(run: Run, tmp_path: Path) -> None:
+    name = os.fsdecode(b"c\xff.py")
+    (tmp_path / name).write_text("def f(:\n")
+    shown = run("lint", name)
+    assert shown.code == 1 and shown.out.startswith("c?.py:1:") and not shown.err
+    assert json.loads(run("lint", name, "--json").out)["findings"][0]["file"] == name
+
+
+def test_a_stdout_without_an_encoding_is_printed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a program has it that catches what `main` prints."""
+    caught = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", caught)
+    assert cli.main(["run", "--json", "µ"]) == 0
+    assert json.loads(caught.getvalue())["command"] == ["µ"] and "µ" in caught.getvalue()
 
 
 # Progress -----------------------------------------------------------------------------------------

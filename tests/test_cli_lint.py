@@ -46,6 +46,7 @@ def test_bad_requests_are_one_line(bad: Path) -> None:
     """The command line turns a RequestError into one line and exit code 2."""
     for arguments, kind, message in (
         ((bad, "--select", "TW9"), UnknownChoice, "unknown rule 'TW9'; known: TW001"),
+        ((bad, "--select", " ,"), RequestError, "--select names no rule; known: TW001, TW101"),
         (("none.py",), RequestError, "no such file or folder: none.py"),
         ((bad, "--arch", "sm_90"), RequestError, "give --compile as well"),
         ((bad, "--compile", "--arch", "sm_1"), RequestError, "sm_1"),

@@ -14,6 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from tilewright import cli_run
+from tilewright.errors import RequestError
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,6 +60,13 @@ def test_a_signal_is_the_programs() -> None:
 def test_no_such_program() -> None:
     shown = run("--", "/no/such/program")
     assert (shown.stderr, shown.returncode) == ("error: no such program: /no/such/program\n", 127)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_empty_name_is_one_line(as_json: bool) -> None:
+    """``tilewright run "$PYTHON" train.py`` with the variable unset."""
+    with pytest.raises(RequestError, match="the name of the program is empty; was a variable for it not set"):
+        cli_run.run(["", "train.py"], as_json=as_json)
 
 
 def test_a_script_that_is_not_executable_names_the_fix(tmp_path: Path) -> None:

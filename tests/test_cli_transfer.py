@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,7 @@ def test_the_example_of_this_repository_transfers() -> None:
         (["{file}", "--to", "triton"], "writes down no configuration"),
         (["{file}", "--arch", "sm_1"], "sm_1"),
         (["{file}", "--rename", "BLOCK"], "'BLOCK' is not of the form OLD=NEW"),
+        (["{file}", "--rename", "BLOCK_SIZE_M=class"], "'BLOCK_SIZE_M=class' is not of the form OLD=NEW"),
         (["{file}", "--rename", "NOT_THERE=B"], "no configuration names it; known: BLOCK_SIZE_M"),
     ],
 )
@@ -131,3 +133,34 @@ def test_an_unknown_target_names_the_choices(file: Path) -> None:
     assert result.exit_code == 2
     assert "cutile" in result.output
     assert "triton" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"x = '\x00'\n", r"bad\.py: .*null bytes; it must be a Python file"),
+        (b"x = 1\ndef f(:\n", r"bad\.py:2: .*; it must be a Python file"),
+        (b"# coding: none-such\n", r"bad\.py: unknown encoding"),
+        (b"x = '\xff'\n", r"bad\.py: invalid or missing encoding"),
+        (b"x = " + b" + ".join([b"a"] * 900), r"bad\.py: its expressions are nested too deep"),
+        (b"x = " + b"-" * 20_000 + b"1", r"bad\.py: its expressions are nested too deep"),
+    ],
+    ids=["null", "syntax", "coding", "utf-8", "sum", "parser"],
+)
+@pytest.mark.parametrize("name", ["", ":x"])
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, content: bytes, said: str, name: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_bytes(content)
+    with pytest.raises(TilewrightError, match=said) as raised:
+        run(f"{path}{name}")
+    assert "\n" not in str(raised.value)
+    assert "None" not in str(raised.value)
+
+
+def test_a_file_is_read_as_python_reads_it(tmp_path: Path) -> None:
+    """With the encoding that it declares, and without warnings about its text."""
+    path = tmp_path / "latin.py"
+    path.write_bytes(b"# coding: latin-1\n# \xe9\nx = '\\d'\n" + SOURCE.encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert "matmul_space" in run(f"{path}:matmul")

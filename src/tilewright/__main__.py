@@ -1,7 +1,17 @@
-"""``python -m tilewright``."""
+"""``tilewright`` and ``python -m tilewright``."""
 
 import sys
 
-from tilewright.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """The command line. It is imported here, so that Ctrl-C in that tenth of a second is one line as well."""
+    try:
+        from tilewright import cli
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

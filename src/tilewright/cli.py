@@ -338,6 +338,7 @@ def doctor(as_json: AsJson = False) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code."""
+    terminal.give_stdout_stand_ins()
     try:
         code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
@@ -358,7 +359,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _usage(error: Exception) -> str:
     """typer's own words, and where the choices stand."""
     said = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
-    return f"{said.rstrip('.')}; see tilewright --help"
+    context = getattr(error, "ctx", None)  # of the innermost command
+    return f"{said.rstrip('.')}; see {context.command_path if context else 'tilewright'} --help"
 
 
 def _unforeseen(error: Exception | SystemExit) -> int:

@@ -42,19 +42,24 @@ def lint(
 ) -> None:
     """What goes wrong with cuTile code, found in its text, with the reason and the fix.
 
-    Exit code 0 where nothing is found at warning or above, 1 otherwise. `# tilewright: ignore[CODE]` takes one back.
+    Exit code 0 where nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
+    `# tilewright: ignore[CODE]` takes a finding back.
 
     Example: `tilewright lint src/ --ignore TW202 --sarif lint.sarif`
     """
     from tilewright.hardware import architecture
     from tilewright.lint import tables
     from tilewright.lint.linting import lint_paths
+    from tilewright.lint.rules import ABOUT
 
     if arch is not None and not compile:
         raise RequestError("--arch says for what to compile; give --compile as well")
     name = architecture(arch).name if arch is not None else None
+    only = _words(select)
+    if select is not None and not only:
+        raise RequestError(f"--select names no rule; known: {', '.join(ABOUT)}")
     with task_speaks_to_stderr(as_json):
-        report = lint_paths(paths, select=_words(select), ignore=_words(ignore), compile=compile, arch=name)
+        report = lint_paths(paths, select=only, ignore=_words(ignore), compile=compile, arch=name)
     if sarif is not None:
         from tilewright import __version__
         from tilewright.lint.sarif import sarif as as_sarif

@@ -43,11 +43,18 @@ def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: S
 
     Example: `tilewright run -- python train.py --steps 100`
     """
+    check_named(command)
     changes = environment(os.environ, widen=widen, mode=mode)
     if as_json:
         print_json({"command": command, "environment": changes})
         return
     _replace_this_process(command, {**os.environ, **changes})
+
+
+def check_named(command: Sequence[str]) -> None:
+    """Raises RequestError where no program is named, as by ``"$PYTHON"`` with that variable unset."""
+    if not command[0]:
+        raise RequestError("the name of the program is empty; was a variable for it not set?")
 
 
 def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | None = None) -> dict[str, str]:

@@ -81,9 +81,12 @@ def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
+    """With escapes where stdout's encoding lacks a character, so that none is lost."""
     from tilewright.codec import to_json
 
-    print(json.dumps(to_json(value), indent=2, ensure_ascii=False, allow_nan=False))
+    plain = to_json(value)
+    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
+    print(text if terminal.can_print(text) else json.dumps(plain, indent=2, allow_nan=False))
 
 
 RESUME = "interrupted; what was finished is stored, run the same command to resume"

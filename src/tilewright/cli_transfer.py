@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -73,7 +74,7 @@ def _parted(source: str) -> tuple[Path, str | None]:
 def _names(given: list[str]) -> dict[str, str]:
     pairs = [one.partition("=") for one in given]
     for (old, _, new), text in zip(pairs, given, strict=True):
-        if not old.isidentifier() or not new.isidentifier():
+        if not old.isidentifier() or not new.isidentifier() or iskeyword(new):
             raise RequestError(f"--rename '{text}' is not of the form OLD=NEW, with two names")
     return {old: new for old, _, new in pairs}
 

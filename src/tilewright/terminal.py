@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import shutil
 import sys
 import time
@@ -21,6 +23,35 @@ NARROWEST = 120
 """On a narrower terminal the terminal breaks the lines of a table: ugly, but nothing is left out."""
 
 SECONDS_BETWEEN_LINES = 5.0
+
+ERRORS = "tilewright"
+STAND_INS = {
+    "✓": "+", "✗": "x", "–": "-", "−": "-", "→": "->", "×": "x", "±": "+-", "≤": "<=", "≈": "~", "µ": "u", "…": "...",
+}  # fmt: skip
+"""A mere ``?`` would make a yes of `doctor` look like its no."""
+
+
+def give_stdout_stand_ins() -> None:
+    """From now on stdout has something for each character that its encoding lacks, as Latin-1 lacks → and UTF-8 the
+    bytes of a file's name that are no text. Python's stderr never fails at a character."""
+    codecs.register_error(ERRORS, _stand_ins)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=ERRORS)
+
+
+def _stand_ins(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(STAND_INS.get(one, "?") for one in error.object[error.start : error.end]), error.end
+
+
+def can_print(text: str) -> bool:
+    """Whether each character gets to stdout as it is."""
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def stdout() -> Console:

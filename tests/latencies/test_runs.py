@@ -153,6 +153,49 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         append(tmp_path, run(1.0))
 
 
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    link, file = tmp_path / "runs.json", tmp_path / "kept" / "runs.json"
+    link.symlink_to(file)
+    for _ in range(2):  # the first makes the file
+        appendable(link)
+        append(link, run(1.0))
+    assert link.is_symlink() and len(load(file)) == 2
+    assert os.listdir(tmp_path / "kept") == ["runs.json"]
+    link.unlink()
+    link.symlink_to(tmp_path / "none" / "runs.json")
+    with pytest.raises(StorageError, match=r"cannot write .*runs\.json: no such folder: .*none"):
+        appendable(link)
+
+
+def test_an_append_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
+    """The file is made before it is written."""
+    path = tmp_path / "runs.json"
+    path.touch()
+    appendable(path)
+    assert len(append(path, run(1.0))) == 1
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder", "loop"])
+def test_only_a_file_is_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "runs.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(os.devnull if kind == "device" else path)
+    with pytest.raises(StorageError, match=r"cannot write .*runs\.json: (it is no file|Too many levels)"):
+        appendable(path)
+
+
+def test_json_that_is_nested_too_deep_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "runs.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(StorageError, match="is not JSON"):
+        load(path)
+
+
 APPENDING = """
 import sys
 from pathlib import Path

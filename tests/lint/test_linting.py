@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,67 @@ def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: bytes)
     assert finding.code == "TW001"
     assert finding.level == "error"
     assert finding.message.startswith("cannot be read: ")
+
+
+@pytest.mark.parametrize("mark", ["\f", "\v", "\x1c", "\u2028"])
+def test_a_comment_is_found_below_what_ends_no_line(tmp_path: Path, mark: str) -> None:
+    """`str.splitlines` ends a line there, Python does not."""
+    old = '    ct.launch(stream, (8,), copy, (x, y if bias else None, "fast"))'
+    path = tmp_path / "k.py"
+    text = BAD.replace(f"{old}  # ! !", f"{old}  # tilewright: ignore")
+    path.write_text(f"# above {mark} below\n{mark if mark == chr(12) else ''}\n{text}", encoding="utf-8")
+    report = lint_paths([path], select=["TW401"])
+    assert (len(report.findings), report.ignored) == (0, 2)
+
+
+def test_what_only_has_the_name_of_a_python_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "dead.py").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py" / "k.py").write_text(BAD)
+    report = lint_paths([tmp_path])
+    assert [path.name for path in report.files] == ["k.py"]
+    assert codes(report) == {"TW401"}
+
+
+@pytest.mark.parametrize("left_out", [None, ".venv", "build"])
+def test_a_folder_without_a_python_file_is_a_wrong_request(
+    tmp_path: Path, file: Path, left_out: str | None
+) -> None:
+    """A mistyped path must not pass, though another path has files."""
+    folder = tmp_path / "scr"
+    (folder / (left_out or "")).mkdir(parents=True)
+    (folder / (left_out or "") / ("k.py" if left_out else "k.txt")).write_text(BAD)
+    with pytest.raises(
+        RequestError, match="no Python file below .*scr; left out: hidden folders, __pycache__"
+    ):
+        lint_paths([file, folder])
+
+
+@pytest.mark.parametrize("text", ["import os\nos.environ.get({})\n", "x = {}\n"], ids=["rule", "parser"])
+def test_a_file_that_is_nested_too_deep_is_a_finding(tmp_path: Path, file: Path, text: str) -> None:
+    """The first is valid, and a rule wants its text; the second is too much for Python's own parser."""
+    deep = tmp_path / "a_deep.py"
+    deep.write_text(text.format(" + ".join(["a"] * 900) if "os" in text else "-" * 20_000 + "1"))
+    first, *others = lint_paths([deep, file]).findings
+    assert (first.code, first.file) == ("TW001", deep)
+    assert first.message == "cannot be read: its expressions are nested too deep to be followed"
+    assert {one.code for one in others} == {"TW401"}
+
+
+def test_warnings_about_the_text_are_for_who_runs_it(tmp_path: Path) -> None:
+    path = tmp_path / "k.py"
+    path.write_text('x = "\\d" is 3\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not lint_paths([path]).findings
+
+
+def test_sarif_names_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"c\xff.py")
+    path.write_text("def f(:\n")
+    (result,) = sarif(lint_paths([path]), tmp_path, "1.0")["runs"][0]["results"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "c%FF.py"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import platform
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -121,23 +122,37 @@ def load(path: Path) -> tuple[Run, ...]:
 
 def appendable(path: Path) -> None:
     """Raise `StorageError` now rather than after the tests, where a run could not be appended to ``path``."""
-    if path.exists():
-        load(path)
-    if not path.parent.is_dir():
-        raise StorageError(f"cannot write {path}: no such folder: {path.parent}")
-    if not os.access(path.parent, os.W_OK):
+    file = _replaced(path)
+    try:
+        there = file.stat()
+        if not stat.S_ISREG(there.st_mode):
+            raise StorageError(f"cannot write {path}: it is no file")
+        if there.st_size:  # an append that was killed may leave an empty one
+            load(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {_said(error)}") from error
+    if not file.parent.is_dir():
+        raise StorageError(f"cannot write {path}: no such folder: {file.parent}")
+    if not os.access(file.parent, os.W_OK):
         raise StorageError(f"cannot write {path}: its folder cannot be written")
 
 
 def append(path: Path, run: Run) -> tuple[Run, ...]:
     """Add ``run`` to the file, which need not exist; all its runs. Raises `StorageError`."""
     try:
-        with _locked(path) as there:
+        with _locked(file := _replaced(path)) as there:
             runs = (*(_decoded(path, there) if there else ()), run)
-            _replace(path, json.dumps(_encoded(runs), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            _replace(file, json.dumps(_encoded(runs), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot write {path}: {_said(error)}") from error
     return runs
+
+
+def _replaced(path: Path) -> Path:
+    """Of a link, what it stands for: to rename over a link would part it from that."""
+    return Path(os.path.realpath(path))
 
 
 def _encoded(runs: tuple[Run, ...]) -> dict[str, Any]:
@@ -148,7 +163,7 @@ def _decoded(path: Path, text: str) -> tuple[Run, ...]:
     fix = "move it away, or name another file"
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} is not JSON ({error}); {fix}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise StorageError(f"{path} does not hold latency runs; {fix}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import tokenize
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from tilewright.errors import RequestError
 from tilewright.lint.findings import Finding, Level
 from tilewright.lint.inventory import Item, inventory
 from tilewright.lint.module import Module
+from tilewright.lint.reading import TOO_DEEP, text_of
 from tilewright.lint.rules import ABOUT, CANNOT_READ, RULES, codes
 
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<codes>[^\]]*)\])?")
@@ -53,7 +54,8 @@ def lint_paths(
     ignore: the same, to leave out.
     compile: also load task files and compare the machine code that their hints give, for ``arch``.
 
-    Raises RequestError for a path that does not exist, UnknownChoice for a rule that does not.
+    Raises RequestError for a path that does not exist or holds no Python file, UnknownChoice for a rule that does
+    not exist.
     """
     wanted = _wanted(select, ignore)
     files = tuple(_files(paths))
@@ -62,10 +64,14 @@ def lint_paths(
     ignored = 0
     for file in files:
         module = _parsed(file)
+        if isinstance(module, Module):
+            try:
+                found, items = _found(module, wanted), inventory(module)
+            except RecursionError:
+                module = _unreadable(file, TOO_DEEP)
         if isinstance(module, Finding):
             findings += [module] if module.code in wanted else []
             continue
-        found = sorted(_found(module, wanted), key=lambda one: (one.line, one.column, one.code))
         if compile and "TW501" in wanted:
             from tilewright.lint.no_op_hints import no_op_hints
 
@@ -73,7 +79,7 @@ def lint_paths(
         kept = [one for one in found if not _taken_back(module, one)]
         ignored += len(found) - len(kept)
         findings += kept
-        if items := inventory(module):
+        if items:
             inventories.append((file, items))
     return Report(files, tuple(findings), tuple(inventories), ignored)
 
@@ -88,34 +94,52 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise RequestError(f"no such file or folder: {path}")
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
-            inside = file.relative_to(path).parts if path.is_dir() else ()
-            if any(part in SKIPPED or part.startswith(".") for part in inside[:-1]):
-                continue
+        files = list(_below(path)) if path.is_dir() else [path]
+        if not files:
+            left_out = ", ".join(("hidden folders", *sorted(SKIPPED)))
+            raise RequestError(f"no Python file below {path}; left out: {left_out}")
+        for file in files:
             if file.resolve() not in seen:
                 seen.add(file.resolve())
                 yield file
 
 
+def _below(folder: Path) -> Iterator[Path]:
+    """The Python files of a folder. A folder, a pipe or a dead link with such a name is none."""
+    for file in sorted(folder.rglob("*.py")):
+        inside = file.relative_to(folder).parts[:-1]
+        if any(part in SKIPPED or part.startswith(".") for part in inside):
+            continue
+        try:
+            if stat.S_ISREG(file.stat().st_mode):
+                yield file
+        except FileNotFoundError:
+            continue
+        except OSError:
+            yield file  # reading it says why it cannot be read
+
+
 def _parsed(file: Path) -> Module | Finding:
     """The module, or the finding that it cannot be read."""
     try:
-        with tokenize.open(file) as opened:  # honours an encoding that the file declares
-            return Module(file, opened.read())
+        return Module(file, text_of(file))
     except SyntaxError as error:
-        why = error.msg or "not valid Python"
-        return Finding(
-            CANNOT_READ.code, "error", file, error.lineno or 1, error.offset or 1, f"cannot be read: {why}"
-        )
-    except (UnicodeDecodeError, ValueError, RecursionError, OSError) as error:
-        why = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return Finding(CANNOT_READ.code, "error", file, 1, 1, f"cannot be read: {why}")
+        return _unreadable(file, error.msg or "not valid Python", error.lineno or 1, error.offset or 1)
+    except RecursionError:
+        return _unreadable(file, TOO_DEEP)
+    except (ValueError, OSError) as error:
+        return _unreadable(file, str(error).splitlines()[0] if str(error) else type(error).__name__)
 
 
-def _found(module: Module, wanted: set[str]) -> Iterator[Finding]:
-    for rule in RULES:
-        if rule.about.code in wanted:
-            yield from rule.findings(module)
+def _unreadable(file: Path, why: str, line: int = 1, column: int = 1) -> Finding:
+    return Finding(CANNOT_READ.code, "error", file, line, column, f"cannot be read: {why}")
+
+
+def _found(module: Module, wanted: set[str]) -> list[Finding]:
+    """In the order of the text."""
+    rules = (rule for rule in RULES if rule.about.code in wanted)
+    found = (finding for rule in rules for finding in rule.findings(module))
+    return sorted(found, key=lambda one: (one.line, one.column, one.code))
 
 
 def _taken_back(module: Module, finding: Finding) -> bool:

@@ -13,6 +13,8 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from tilewright.lint.reading import tree_of
+
 Named: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
@@ -35,14 +37,14 @@ class Binding:
 
 
 class Module:
-    """Raises SyntaxError or ValueError where the text is not Python."""
+    """Raises as `reading.tree_of` does where the text cannot be parsed."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
         self.facts: dict[Any, Any] = {}
         """What functions marked `once` found."""
-        self.tree = ast.parse(text)
+        self.tree = tree_of(text)
         self.nodes: list[ast.AST] = []
         self._parents: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
@@ -88,7 +90,8 @@ class Module:
 
     @cached_property
     def lines(self) -> list[str]:
-        return self.text.splitlines() or [""]
+        """As the tree counts them: a form feed ends no line of Python's, though `str.splitlines` has it so."""
+        return self.text.split("\n")
 
     # Names --------------------------------------------------------------------------------------------
 

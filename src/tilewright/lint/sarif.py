@@ -71,6 +71,6 @@ def _result(finding: Finding, index: int, root: Path) -> dict[str, Any]:
 def _where(file: Path, root: Path) -> dict[str, str]:
     absolute = file.resolve()
     try:
-        return {"uri": quote(absolute.relative_to(root.resolve()).as_posix()), "uriBaseId": ROOT}
+        return {"uri": quote(bytes(absolute.relative_to(root.resolve()))), "uriBaseId": ROOT}
     except ValueError:  # outside the root
         return {"uri": absolute.as_uri()}

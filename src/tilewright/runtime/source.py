@@ -43,7 +43,11 @@ def function_of(thing: Any) -> FunctionType:
     found = inspect.unwrap(getattr(thing, "_pyfunc", thing))
     if isinstance(found, partial):
         return function_of(found.func)
-    for one in (found, getattr(found, "__func__", None), inspect.getattr_static(type(found), "__call__", None)):
+    for one in (
+        found,
+        getattr(found, "__func__", None),
+        inspect.getattr_static(type(found), "__call__", None),
+    ):
         if isinstance(one, FunctionType):
             return one
     raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.lint.reading import TOO_DEEP, text_of, tree_of
 from tilewright.search.knobs import HINTS, is_tile
 from tilewright.transfer.source_values import (
     MOST_VALUES,
@@ -63,14 +64,13 @@ def read(file: Path, language: Language, name: str | None = None) -> tuple[Liste
     Raises `RequestError` where the file cannot be read or holds none, `UnknownChoice` for the name.
     """
     try:
-        module = ast.parse(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RequestError(f"cannot read {file}: {error.strerror}") from error
-    except SyntaxError as error:
-        raise RequestError(f"{file}:{error.lineno}: {error.msg}; it must be a Python file") from error
-    except ValueError as error:
-        raise RequestError(f"{file} is not a Python file: {error}") from error
-    reader = _Reader(module, language)
+        return _read(file, language, name)
+    except RecursionError as error:
+        raise RequestError(f"{file}: {TOO_DEEP}; give a file of the configurations alone") from error
+
+
+def _read(file: Path, language: Language, name: str | None) -> tuple[Listed, ...]:
+    reader = _Reader(_parsed(file), language)
     found = reader.lists()
     if not found:
         what = (
@@ -83,6 +83,18 @@ def read(file: Path, language: Language, name: str | None = None) -> tuple[Liste
     if chosen is None:
         raise UnknownChoice(f"list of configurations in {file}:", name, [one.name for one in found])
     return (chosen,)
+
+
+def _parsed(file: Path) -> ast.Module:
+    try:
+        return tree_of(text_of(file))
+    except OSError as error:
+        raise RequestError(f"cannot read {file}: {error.strerror}") from error
+    except SyntaxError as error:
+        place = f"{file}:{error.lineno}" if error.lineno else str(file)
+        raise RequestError(f"{place}: {error.msg}; it must be a Python file") from error
+    except ValueError as error:
+        raise RequestError(f"{file} is not a Python file: {error}") from error
 
 
 @dataclass

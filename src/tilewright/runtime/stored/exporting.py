@@ -119,7 +119,7 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def as_json(table: Mapping[str, Any]) -> str:
-    """Readable: what fits into a line stands in one line."""
+    """Readable: what fits into a line stands in one line. In ASCII, whatever encoding the stdout has that it goes to."""
     return _shown(table, 0, _in_json) + "\n"
 
 
@@ -129,12 +129,12 @@ def as_python(table: Mapping[str, Any]) -> str:
     return (
         f'"""Tuned configurations of {table["kernel"]}, written by `tilewright tuned export --python`.\n\n'
         f"A look-up is ``tilewright.runtime.stored.artefact.load({NAME_IN_PYTHON}).find(parts)``:\n\n{rule}\n"
-        f'"""\n\n{NAME_IN_PYTHON} = {_shown(table, 0, repr)}\n'
+        f'"""\n\n{NAME_IN_PYTHON} = {_shown(table, 0, ascii)}\n'
     )
 
 
 def _in_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json.dumps(value, allow_nan=False)
 
 
 def _shown(value: Any, indent: int, written: Callable[[Any], str]) -> str:
