@@ -202,6 +202,18 @@ def test_inputs_and_outputs_keep_their_order() -> None:
             {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int8", in_place_of="z")}},
             "output 'y' is in place of 'z', which is no input; inputs: x",
         ),
+        (
+            {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int8", updates="z")}},
+            "output 'y' updates 'z', which is no input; inputs: x",
+        ),
+        (
+            {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int16", updates="x")}},
+            "output 'y' updates 'x', which has another shape or dtype",
+        ),
+        (
+            {"tensors": {"x": Tensor(("M",), "int8"), "y": Output(("M",), "int8", "x", "x")}},
+            "output 'y' is in place of 'x' and updates 'x': say the first where",
+        ),
     ],
 )
 def test_a_task_that_cannot_be_used_says_why(changes: dict[str, Any], message: str) -> None:

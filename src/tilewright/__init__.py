@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.runtime.wrapping.buckets import powers_of_two
     from tilewright.runtime.wrapping.wrapper import tuned
     from tilewright.search.space import Space
-    from tilewright.task import Launch, Output, Task, Tensor, integers, normal, uniform
+    from tilewright.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
     from tilewright.tuning import tune
 
 __version__ = "0.1.0"
@@ -38,6 +38,7 @@ _HOMES = {
     "normal": "task",
     "optimize": "optimizing.run",
     "powers_of_two": "runtime.wrapping.buckets",
+    "rising": "task",
     "tune": "tuning",
     "tuned": "runtime.wrapping.wrapper",
     "uniform": "task",
@@ -61,6 +62,7 @@ __all__ = [
     "normal",
     "optimize",
     "powers_of_two",
+    "rising",
     "tune",
     "tuned",
     "uniform",

@@ -17,7 +17,7 @@ from tilewright.classify import classify
 from tilewright.errors import CompilerMissing
 from tilewright.hardware import Board
 from tilewright.records import Bound, Configuration, Failed, Workload
-from tilewright.task import ArraySpec, Task
+from tilewright.task import ArraySpec, Dims, Task
 from tilewright.tileir.counting import Counts
 from tilewright.tileir.interpreter import largest_tile, run
 from tilewright.tileir.launching import Launcher, Runnable
@@ -53,7 +53,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         runnable = Launcher(task, board).runnable(configuration, workload.dims, arrays)
         if isinstance(runnable, Failed):
             return _declared(task, workload, runnable.reason)
-        counts = _counts(task, runnable, arrays)
+        counts = _counts(task, workload.dims, runnable, arrays)
     except (Unsupported, CompilerMissing) as reason:
         return _declared(task, workload, str(reason))
     if isinstance(counts, str):
@@ -84,7 +84,7 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
     )
 
 
-def _counts(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
+def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
     """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some
     with data; a reason where neither can be done."""
     entry = runnable.module.entry()
@@ -96,15 +96,15 @@ def _counts(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Cou
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:
         return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB"
-    return _sampled(task, runnable, arrays)
+    return _sampled(task, dims, runnable, arrays)
 
 
-def _sampled(task: Task, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts:
+def _sampled(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts:
     memory, rng = Memory(watch=False), np.random.default_rng(0)
     addresses = {}
     for name, array in arrays.items():
         if name in task.inputs:
-            data = draw(task.inputs[name].distribution, array.shape, rng).astype(storage(array.dtype))
+            data = draw(task.distribution(name, dims), array.shape, rng).astype(storage(array.dtype))
         else:
             data = np.zeros(array.shape, storage(array.dtype))
         addresses[name] = memory.allocate(name, data, written=True).address

@@ -19,6 +19,7 @@ from typing import Any
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware import Board
 from tilewright.records import Configuration, Value, Workload
+from tilewright.rising_tables import Rise
 from tilewright.search.space import Space
 
 Dims = Mapping[str, Value]
@@ -49,6 +50,30 @@ class Distribution:
     kind: str
     a: float
     b: float
+    upto: str | None = None
+    """``b`` as an expression of dimensions, until `under` makes a number of it."""
+    rise: Rise | None = None
+    """Of ``rising``: all but the ends."""
+    like: tuple[int, ...] = ()
+    """What is drawn, in order, where as many numbers are asked for and these are possible."""
+
+    def under(self, dims: Dims, tensor: str) -> Distribution:
+        """With numbers alone; ``tensor`` is for the error, a TaskError."""
+        if self.upto is None:
+            return self
+        return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
+
+    def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """``like``, where it is what is to be drawn; not asked of ``upto``."""
+        fits = len(self.like) == math.prod(shape) > 0
+        ends = self.like[-1:] == (self.b,) if self.rise else all(self.a <= one < self.b for one in self.like)
+        return self.like if fits and ends else ()
+
+    def possible(self, shape: tuple[int, ...]) -> bool:
+        """Whether anything of this shape can be drawn; not asked of ``upto``."""
+        if self.rise is not None:
+            return self.rise.possible(shape, int(self.b))
+        return self.kind != "integers" or self.a < self.b
 
 
 def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
@@ -59,9 +84,41 @@ def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
     return Distribution("uniform", low, high)
 
 
-def integers(low: int, high: int) -> Distribution:
-    """Whole numbers, low included, high excluded."""
-    return Distribution("integers", low, high)
+def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribution:
+    """Whole numbers, low included, high excluded; ``high`` may be an expression of dimensions, such as ``"S"``.
+
+    like: what is drawn, row by row, where as many numbers are asked for, all of them are allowed, and the data are to
+    be as declared: a table that decides how long a kernel takes.
+    """
+    return _up_to("integers", low, high, None, like)
+
+
+def rising(
+    last: int | str,
+    *,
+    starts: bool = True,
+    step: int = 1,
+    least: int = 0,
+    most: int | None = None,
+    like: Sequence[int] = (),
+) -> Distribution:
+    """Whole numbers that rise along the last axis to ``last``, which may be an expression of dimensions: offsets of
+    sequences that lie one after another (``cu_seqlens``).
+
+    starts: the first number is 0, not the end of the first step. step, least, most: each step is a multiple of the
+    first, and between the others. like: as of `integers`, where it ends at ``last``.
+    """
+    if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
+        raise TaskError(
+            f"rising: least={least} and most={most} must be multiples of step={step}, in this order"
+        )
+    return _up_to("rising", 0, last, Rise(starts, step, least, most), like)
+
+
+def _up_to(kind: str, low: int, high: int | str, rise: Rise | None, like: Sequence[int]) -> Distribution:
+    if isinstance(high, str):
+        return Distribution(kind, low, math.nan, high, rise, tuple(like))
+    return Distribution(kind, low, high, None, rise, tuple(like))
 
 
 @dataclass(frozen=True)
@@ -76,11 +133,17 @@ class Tensor:
 @dataclass(frozen=True)
 class Output:
     """An output. With ``in_place_of`` the deployed kernel writes over that input; the search gives it
-    a buffer of its own, because a trial must not feed on the output of the trial before it."""
+    a buffer of its own, because a trial must not feed on the output of the trial before it.
+
+    With ``updates`` the kernel reads what it writes, through one argument: the output itself. Before every launch that
+    is checked it holds what that input holds, which no argument of the launch needs to be. Launches that are timed
+    follow on one another, so numbers may grow beyond bounds there.
+    """
 
     shape: tuple[str | int, ...]
     dtype: str
     in_place_of: str | None = None
+    updates: str | None = None
 
 
 @dataclass(frozen=True)
@@ -183,12 +246,25 @@ class Task:
             if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
                 raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
                                 f"inputs: {', '.join(self.inputs)}")  # fmt: skip
+            if isinstance(spec, Output) and spec.updates is not None:
+                self._check_updates(name, spec, spec.updates)
         for layout in self.layouts:
             if layout not in LAYOUTS:
                 raise UnknownChoice("layout", layout, LAYOUTS)
         if self.precision not in (None, *PRECISIONS):
             raise UnknownChoice("precision", self.precision, PRECISIONS)
         self._check_backward()
+
+    def _check_updates(self, name: str, spec: Output, source: str) -> None:
+        if spec.in_place_of:
+            raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}' and updates '{source}': say the "
+                            "first where the kernel has an argument for each, the second where it has one")  # fmt: skip
+        if source not in self.inputs:
+            raise TaskError(f"output '{name}' updates '{source}', which is no input; "
+                            f"inputs: {', '.join(self.inputs)}")  # fmt: skip
+        before = self.inputs[source]
+        if (before.shape, before.dtype) != (spec.shape, spec.dtype):
+            raise TaskError(f"output '{name}' updates '{source}', which has another shape or dtype")
 
     def _check_backward(self) -> None:
         if self.backward is None:
@@ -225,9 +301,16 @@ class Task:
             for name, spec in self.tensors.items()
         }
 
+    def distribution(self, name: str, dims: Dims) -> Distribution:
+        """Of an input under ``dims``."""
+        return self.inputs[name].distribution.under(dims, name)
+
     def promises(self, dims: Dims) -> bool:
-        """Whether the kernel is meant for ``dims``: no empty tensor, and ``serves`` says so."""
-        if any(0 in array.shape for array in self.arrays(dims).values()):
+        """Whether the kernel is meant for ``dims``: no empty tensor, inputs that exist, and ``serves`` says so."""
+        arrays = self.arrays(dims)
+        if any(0 in array.shape for array in arrays.values()):
+            return False
+        if not all(self.distribution(name, dims).possible(arrays[name].shape) for name in self.inputs):
             return False
         if self.serves is None:
             return True

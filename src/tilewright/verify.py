@@ -117,7 +117,7 @@ def try_reference(task: Task, dims: Dims) -> None:
     outputs = []
     for _ in range(2):
         inputs = {
-            name: draw(spec.distribution, arrays[name].shape, rng) for name, spec in task.inputs.items()
+            name: draw(task.distribution(name, reduced), arrays[name].shape, rng) for name in task.inputs
         }
         outputs.append(reference_outputs(task, reduced, inputs))
     if reason := degenerate(*outputs):
@@ -125,6 +125,11 @@ def try_reference(task: Task, dims: Dims) -> None:
 
 
 def draw(how: Distribution, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """``how``: as `Task.distribution` gives it."""
+    if like := how.kept(shape):
+        return np.array(like, np.int64).reshape(shape)
+    if how.rise is not None:
+        return how.rise.drawn(shape, int(how.b), rng)
     if how.kind == "normal":
         return rng.normal(how.a, how.b, shape)
     if how.kind == "uniform":

@@ -21,7 +21,7 @@ from tilewright.bench.buffers import (  # noqa: E402
     whole_difference,
 )
 from tilewright.search.space import Space  # noqa: E402
-from tilewright.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, uniform  # noqa: E402
+from tilewright.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
 from tilewright.verification.images import POISONS  # noqa: E402
 from tilewright.verify import Slice  # noqa: E402
 
@@ -203,6 +203,27 @@ def test_in_place_the_output_is_the_input() -> None:
     assert found.tensors()["y"].data_ptr() != found.tensors()["x"].data_ptr()
     assert found.tensors(in_place=True)["y"].data_ptr() == found.tensors()["x"].data_ptr()
     assert found.tensors(in_place=True)["w"].data_ptr() == found.tensors()["w"].data_ptr()
+
+
+def test_what_is_updated_holds_what_was_there_before() -> None:
+    """A trial does not start from what the trial before it left."""
+    found = buffers_of(x=Tensor(("M", "N"), "bfloat16"), y=Output(("M", "N"), "bfloat16", updates="x"))
+    for seed, poison in enumerate(POISONS):
+        found.draw(seed)
+        found.poison(poison)
+        x, y = found.tensors()["x"], found.tensors()["y"]
+        assert y.data_ptr() != x.data_ptr() and torch.equal(x, y)
+        y.mul_(2)
+
+
+def test_a_table_rises_to_its_dimension() -> None:
+    found = buffers_of(x=Tensor(("N",), "int64", rising("M * 100", most=300)), y=Output(("N",), "int64"))
+    tables = []
+    for seed in (1, 1, 2):
+        found.draw(seed)
+        tables.append(found.tensors()["x"].tolist())
+    assert tables[0] == tables[1] != tables[2]
+    assert all(one[0] == 0 and one[-1] == 600 and one == sorted(one) for one in tables)
 
 
 def test_a_slice_is_what_numpy_would_take() -> None:

@@ -30,6 +30,49 @@ def doubled(x, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
 
 
 @ct.kernel
+def rotated(x, cosine, sine, TILE: ct.Constant[int], HALF: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Rotary embedding of the rows of ``x``, in place."""
+    row = ct.bid(0)
+    cos, sin = ct.load(cosine, (row, 0), (TILE, HALF)), ct.load(sine, (row, 0), (TILE, HALF))
+    first, second = ct.load(x, (row, 0), (TILE, HALF)), ct.load(x, (row, 1), (TILE, HALF))
+    ct.store(x, (row, 0), first * cos - second * sin)
+    ct.store(x, (row, 1), second * cos + first * sin)
+
+
+@ct.kernel
+def by_sequence(x, offsets, y, TILE: ct.Constant[int], COLUMNS: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Sequences of unlike length, one after another: each row less the first of its sequence."""
+    sequence, tile = ct.bid(0), ct.bid(1)
+    first = ct.load(offsets, (sequence,), (1,)).item()
+    last = ct.load(offsets, (sequence + 1,), (1,)).item()
+    rows = (first + tile * TILE + ct.arange(TILE, dtype=ct.int32))[:, None]
+    columns = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    inside = rows < last
+    values = ct.gather(x, (rows, columns), mask=inside, padding_value=0.0)
+    ct.scatter(y, (rows, columns), values - ct.gather(x, (first, columns)), mask=inside)
+
+
+@ct.kernel
+def between_two(x, first, last, y, TILE: ct.Constant[int], COLUMNS: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """As `by_sequence`, with a table of beginnings and one of ends."""
+    sequence, tile = ct.bid(0), ct.bid(1)
+    begin = ct.load(first, (sequence,), (1,)).item()
+    end = ct.load(last, (sequence + 1,), (1,)).item()
+    rows = (begin + tile * TILE + ct.arange(TILE, dtype=ct.int32))[:, None]
+    columns = ct.arange(COLUMNS, dtype=ct.int32)[None, :]
+    values = ct.gather(x, (rows, columns), mask=rows < end, padding_value=0.0)
+    ct.scatter(y, (rows, columns), values * 2, mask=rows < end)
+
+
+@ct.kernel
+def added(x, total, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Adds the rows of ``x`` to one row, each block its own, in any order."""
+    ct.atomic_add(
+        total, ct.arange(TILE, dtype=ct.int32), ct.load(x, (ct.bid(0), 0), (1, TILE)).reshape((TILE,))
+    )
+
+
+@ct.kernel
 def matmul(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TILE_K: ct.Constant[int]):  # type: ignore[no-untyped-def]
     row, column = ct.bid(0), ct.bid(1)
     total = ct.zeros((TILE_M, TILE_N), ct.float32)
@@ -38,6 +81,20 @@ def matmul(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TILE_K: 
         right = ct.load(b, (k, column), (TILE_K, TILE_N), padding_mode=ct.PaddingMode.ZERO)
         total = ct.mma(left, right, total)
     ct.store(c, (row, column), total.astype(c.dtype))
+
+
+@ct.kernel
+def grouped(xs, ys, TILE: ct.Constant[int], PROGRAMS: ct.Constant[int]):  # type: ignore[no-untyped-def]
+    """Each block walks over the tiles of all arrays, as a grouped product does."""
+    first = 0
+    for group in range(len(xs)):
+        x, y = xs[group], ys[group]
+        tiles = ct.num_tiles(x, 0, (TILE,))
+        for tile in range(ct.bid(0), first + tiles, PROGRAMS):
+            if tile >= first:
+                part = ct.load(x, (tile - first,), (TILE,), padding_mode=ct.PaddingMode.ZERO)
+                ct.store(y, (tile - first,), part * 3.0)
+        first += tiles
 
 
 def nested():  # type: ignore[no-untyped-def]

@@ -349,6 +349,25 @@ def test_in_place_is_tried_where_it_is_declared() -> None:
     assert {one.case.run for one in verdict.results if one.verdict == "incorrect"} == {"in place"}
 
 
+def updates() -> Task:
+    tensors = {"x": Tensor(("M", "N"), "float32"), "y": Output(("M", "N"), "float32", updates="x")}
+    return elementwise(lambda x: 3 * x, tensors=tensors)
+
+
+def test_what_is_updated_starts_from_its_input() -> None:
+    """trust.md 1: each run from the same data, whatever the run before left."""
+
+    def in_its_place(run: Run) -> None:
+        run["y"][...] = run["y"] * np.float32(3)
+
+    def of_something_else(run: Run) -> None:
+        run["y"][...] = run["y"] * np.float32(3) + run["x"] * np.float32(1e-3)
+
+    verdict = passes(updates(), in_its_place)
+    assert "relaunched" not in {one.case.run for one in verdict.results}, "each launch goes on from the last"
+    caught(updates(), of_something_else, "should be")
+
+
 # 11, 12: the same answer each time
 
 

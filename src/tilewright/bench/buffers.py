@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from tilewright.task import Dims, Distribution, Task
-from tilewright.verify import Array, Slice, axes_of
+from tilewright.verify import Array, Slice, axes_of, draw
 
 GUARD_BYTES = 1 << 16
 """On each side. A multiple of 256, so that a tensor is as aligned as torch's allocator makes it."""
@@ -75,15 +75,23 @@ class Buffers:
     def draw(self, seed: int) -> None:
         """Fresh inputs; equal seed, equal values."""
         generator = torch.Generator(self.device).manual_seed(seed)
-        for name, spec in self.task.inputs.items():
-            _fill(self.all[name].tensor, spec.distribution, generator)
+        for name in self.task.inputs:
+            _fill(self.all[name].tensor, self.task.distribution(name, self.dims), generator)
 
     def poison(self, byte: int) -> None:
-        """Also mends the guards: one candidate's trespass is not the next one's."""
+        """Of the outputs, or what they update in its place. Also mends the guards: one candidate's trespass is not
+        the next one's."""
         for one in self.all.values():
             one.mend()
         for name in self.task.outputs:
             self.all[name].middle.fill_(byte)
+        self.restore()
+
+    def restore(self) -> None:
+        """What an output updates, as it is before the first launch."""
+        for name, output in self.task.outputs.items():
+            if output.updates:
+                self.all[name].middle.copy_(self.all[output.updates].middle)
 
     def out_of_bounds(self) -> list[str]:
         return [name for name, one in self.all.items() if not one.intact()]
@@ -106,6 +114,10 @@ class Buffers:
 
 
 def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -> None:
+    if how.rise is not None or how.like:
+        rng = np.random.default_rng(generator.initial_seed())
+        tensor.copy_(torch.from_numpy(draw(how, tuple(tensor.shape), rng)).to(tensor.device))
+        return
     wide = torch.empty(tensor.shape, dtype=torch.float32, device=tensor.device)
     if how.kind == "normal":
         wide.normal_(how.a, how.b, generator=generator)

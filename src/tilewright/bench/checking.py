@@ -77,6 +77,7 @@ class Examiner:
     def timing_tensors(self) -> dict[str, torch.Tensor]:
         """Buffers to time on, with inputs that no check has seen."""
         self.buffers.draw(self.seed + TIMING_DRAW)
+        self.buffers.restore()
         return self.buffers.tensors()
 
     def trusted_runner(self) -> Runner:

@@ -91,7 +91,7 @@ def _of_workload(facts: Facts, workload: Workload) -> list[Waiting] | str:
         for name, array in arrays.items():
             data = np.zeros(array.shape, storage(array.dtype))
             if name in task.inputs:
-                data = draw(task.inputs[name].distribution, array.shape, rng).astype(storage(array.dtype))
+                data = draw(task.distribution(name, dims), array.shape, rng).astype(storage(array.dtype))
             addresses[name] = memory.allocate(name, data, written=True).address
         run(runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory)
     except (Unsupported, NeedsData, CompilerMissing) as reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +35,8 @@ class Runnable:
     code: bytes
 
     def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
-        """The arguments with an address for each array; tables are put into ``memory``."""
-
-        def value(one: Any) -> Any:
-            return addresses[one.name] if isinstance(one, ArraySpec) else one
-
-        return tuple(
-            memory.allocate_table([[value(entry) for entry in row] for row in one.rows]).address
-            if isinstance(one, Table)
-            else value(one)
-            for one in self.arguments
-        )
+        """The arguments with an address for each array; see the function of this name."""
+        return bound(self.arguments, addresses, memory)
 
     def dry_run(
         self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
@@ -61,6 +52,20 @@ class Runnable:
         grid = self.launch.grid
         done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
         return done, (*placed.values(), *memory.tables)
+
+
+def bound(arguments: Sequence[Any], addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
+    """``arguments`` of a `Runnable` with an address for each array; tables are put into ``memory``."""
+
+    def value(one: Any) -> Any:
+        return addresses[one.name] if isinstance(one, ArraySpec) else one
+
+    return tuple(
+        memory.allocate_table([[value(entry) for entry in row] for row in one.rows]).address
+        if isinstance(one, Table)
+        else value(one)
+        for one in arguments
+    )
 
 
 class Launcher:

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import UnknownChoice
-from tilewright.task import Dims, Distribution, Task, Tensor
+from tilewright.task import Dims, Distribution, Task
 from tilewright.verification.images import Array, storage
 from tilewright.verify import draw
 
@@ -48,17 +48,23 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
         raise UnknownChoice("data", kind, KINDS)
     arrays = task.arrays(dims)
     rng = np.random.default_rng(seed)
-    return {name: _one(spec, arrays[name].shape, kind, rng) for name, spec in task.inputs.items()}
+    return {
+        name: _one(spec.dtype, task.distribution(name, dims), arrays[name].shape, kind, rng)
+        for name, spec in task.inputs.items()
+    }
 
 
-def _one(spec: Tensor, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
-    how = spec.distribution
-    if is_whole(spec.dtype) or how.kind == "integers":
-        return rounded(_whole(how, spec.dtype, shape, kind, rng), spec.dtype)
-    values = KINDS[kind](shape, how, limits(spec.dtype), rng)
+def _one(dtype: str, how: Distribution, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
+    if kind == "declared" and how.kept(shape):
+        return rounded(draw(how, shape, rng), dtype)
+    if how.rise is not None:
+        return rounded(how.rise.drawn(shape, int(how.b), rng, kind), dtype)
+    if is_whole(dtype) or how.kind == "integers":
+        return rounded(_whole(how, dtype, shape, kind, rng), dtype)
+    values = KINDS[kind](shape, how, limits(dtype), rng)
     if how.kind == "uniform" and kind not in SPECIAL:
         values = np.clip(values, how.a, how.b)
-    return rounded(values, spec.dtype)
+    return rounded(values, dtype)
 
 
 def limits(dtype: str) -> Any:

@@ -111,6 +111,8 @@ class Examiner:
         return self._right(case, inputs, first, second)
 
     def _relaunched(self, configuration: Configuration, case: Case) -> str:
+        if updated := [name for name, one in self.task.outputs.items() if one.updates]:
+            raise Unverified(f"'{updated[0]}' is updated: each launch follows on the one before")
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         once = self._outputs(configuration, case, inputs, 0)
         often = self._outputs(configuration, case, inputs, 0, launches=RELAUNCHES)

@@ -30,7 +30,7 @@ def check_gradients(task: Task, dims: Dims, seed: int) -> None:
     assert backward is not None
     rng = np.random.default_rng(seed)
     arrays = task.arrays(dims)
-    inputs = {name: draw(spec.distribution, arrays[name].shape, rng) for name, spec in task.inputs.items()}
+    inputs = {name: draw(task.distribution(name, dims), arrays[name].shape, rng) for name in task.inputs}
     towards = {f"d_{name}": rng.normal(size=arrays[name].shape) for name in task.outputs}
     offered = {**inputs, **towards}
     with np.errstate(all="ignore"):

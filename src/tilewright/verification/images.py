@@ -130,16 +130,23 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Ima
 def images_for(
     task: Task, dims: Dims, inputs: Mapping[str, Array], layout: str, poison: int, *, shift: int = 0
 ) -> dict[str, Image]:
-    """The images of all tensors: inputs filled, outputs poisoned, guards round all."""
+    """The images of all tensors: inputs filled, outputs poisoned or as what they update, guards round all."""
     images = {}
     for name, spec in task.arrays(dims).items():
         guard = poison if name in inputs else poison ^ OUTPUT_GUARD
         images[name] = image_of(spec, layout, guard, shift=shift)
-        if name in inputs:
-            images[name].array[...] = inputs[name]
+        held = held_before(task, name)
+        if held is not None:
+            images[name].array[...] = inputs[held]
         else:
             fill(images[name], poison)
     return images
+
+
+def held_before(task: Task, name: str) -> str | None:
+    """The input whose values a tensor holds before a launch; None for an output that holds none."""
+    output = task.outputs.get(name)
+    return name if output is None else output.updates
 
 
 def fill(image: Image, poison: int) -> None:

@@ -18,7 +18,7 @@ from tilewright.tileir.launching import Launcher
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.registry import Unsupported
 from tilewright.verification.engine import NO_ALIAS, Ran
-from tilewright.verification.images import Image
+from tilewright.verification.images import Image, held_before
 
 FEW_SMS = 3
 """What launch functions are told that the board has: on the reduced shapes of a check the blocks of a
@@ -73,7 +73,7 @@ class InterpreterEngine:
         memory = Memory(poison=poison)
         return memory, {
             name: memory.allocate(
-                name, image.array, within=image.raw, written=name in self.task.inputs
+                name, image.array, within=image.raw, written=held_before(self.task, name) is not None
             ).address
             for name, image in images.items()
             if name not in alias

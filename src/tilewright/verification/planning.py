@@ -96,7 +96,8 @@ def _hard(
         yield Planned(configuration, _case(dims, seed, workload.name, layout=layout), 2)
     if any(output.in_place_of for output in task.outputs.values()):
         yield Planned(configuration, _case(dims, seed, workload.name, run="in place"), 1, (workload.name,))
-    yield Planned(configuration, _case(dims, seed, workload.name, run="relaunched"), 2)
+    if not any(output.updates for output in task.outputs.values()):
+        yield Planned(configuration, _case(dims, seed, workload.name, run="relaunched"), 2)
     if not all(is_whole(spec.dtype) for spec in task.inputs.values()):
         yield Planned(configuration, _case(dims, seed, workload.name, run="caches"), 2)
 

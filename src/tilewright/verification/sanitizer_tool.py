@@ -22,7 +22,7 @@ from tilewright.records import Configuration
 from tilewright.task import Dims, Task
 from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.tileir.tree import Location
-from tilewright.verification.images import Image
+from tilewright.verification.images import Image, held_before
 from tilewright.verification.on_gpu import request_of
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
@@ -73,7 +73,8 @@ def sanitize(
         folder = Path(directory)
         request = request_of(task, configuration, dims, images, {}, folder) | {
             "task": where_is(task), "addresses": str(folder / "addresses.json"), "exact": True, "launches": 1,
-            "place": 0, "profile": False, "fresh": list(task.outputs),
+            "place": 0, "profile": False,
+            "fresh": [name for name in task.outputs if held_before(task, name) is None],
         }  # fmt: skip
         (folder / "request.json").write_text(json.dumps(request))
         return tuple(_under(tool, program, folder, seconds) for tool in tools)

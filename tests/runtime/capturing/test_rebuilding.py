@@ -48,6 +48,26 @@ def test_tables_have_their_contents() -> None:
     assert torch.equal(again(table, torch.zeros(8), 8, 1.0)[2][0], table)
 
 
+def test_lists_are_rebuilt_array_by_array() -> None:
+    """Two of one memory share it again, and each has its own numbers."""
+    base = torch.zeros(64)
+    xs, ys = [base[:40], base[32:64], torch.zeros(7)], [torch.zeros(extent) for extent in (40, 32, 7)]
+    one = described(kernels.grouped, (4,), (xs, ys, 8, 4))
+    kernel, grid, args = rebuilt(one, device="cpu")
+    assert [tuple(x.shape) for x in args[0]] == [(40,), (32,), (7,)] and args[2:] == (8, 4)
+    assert args[0][1].data_ptr() - args[0][0].data_ptr() == 32 * 4
+    assert args[0][2].std() > 0
+    assert [argument.kind for argument in described(kernel, grid, args).arguments[:2]] == ["list", "list"]
+
+
+def test_a_table_and_what_is_updated_are_rebuilt() -> None:
+    offsets, x = torch.tensor([0, 5, 9, 16], dtype=torch.int32), torch.zeros(16, 4)
+    one = described(kernels.by_sequence, (3, 1), (x, offsets, x, 8, 4))
+    kernel, _, args = rebuilt(one, device="cpu")
+    assert torch.equal(args[1], offsets) and args[0].data_ptr() == args[2].data_ptr()
+    assert kernel._pyfunc is kernels.by_sequence._pyfunc
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8])
 def test_recorded_data_is_used(tmp_path: Path, dtype: Any) -> None:
     import numpy as np

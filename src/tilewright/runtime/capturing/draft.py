@@ -10,14 +10,16 @@ from pathlib import Path
 
 from tilewright.languages.cutile import DIVISOR
 from tilewright.records import Value
-from tilewright.runtime.capturing.described import WHOLE, Argument, DescribedLaunch, unpacked
+from tilewright.runtime.capturing.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capturing.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
 from tilewright.runtime.capturing.facts import Factor, Facts, Form, Stored, stored, tiles
 from tilewright.runtime.capturing.kernel_source import is_quiet, source_of_needed
+from tilewright.runtime.capturing.naming import RESERVED, free_name
 from tilewright.runtime.capturing.rebuilding import PROGRAM
+from tilewright.runtime.capturing.tables import among, contents
 from tilewright.search import knobs
 from tilewright.task import ArraySpec
 
-RESERVED = ("kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw")
 HINTS: Mapping[str, tuple[int | None, ...]] = {
     "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),
 }  # fmt: skip
@@ -34,9 +36,12 @@ class Draft:
     """Of the grid; None where no rule explains it."""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """Constants that may vary, with their values."""
+    sizes: tuple[str, ...] = ()
+    """Constants that are tile sizes and nothing else, also where they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
     """FLOP: a factor, and the power of each dimension."""
     independent: tuple[str, ...] = ()
+    scaling: Scaling = SCALINGS[0]
     notes: tuple[str, ...] = ()
     """What was left as it was, and why."""
 
@@ -53,29 +58,26 @@ class Draft:
         return found
 
     @cached_property
-    def dims(self) -> dict[int, str]:
-        """Extent → its name. None has one where the grid has no rule, or an array is no dense block: other extents
-        than the captured ones would then be another launch."""
-        if any(one.flat for _, _, one in self.arrays.values()) or (
-            self.form is None and not self.facts.persistent
-        ):
-            return {}
-        extents = [extent for _, _, one in self.arrays.values() for extent in one.shape if extent > 1]
-        found = [extent for extent in dict.fromkeys(extents) if extent not in self._products]
-        return _named(found, self.form or (), {*self.arrays, *RESERVED})
-
-    @cached_property
-    def _products(self) -> dict[int, tuple[int, int]]:
-        """Extents of flattened arrays alone that are the product of two others."""
-        shapes = [one.shape for _, _, one in self.arrays.values()]
-        flattened = {shape[0] for shape in shapes if len(shape) == 1}
-        others = sorted({extent for shape in shapes for extent in shape if extent > 1})
-        flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
-        pairs = {
-            extent: [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
-            for extent in flattened
+    def dimensions(self) -> Dimensions:
+        """None where the grid has no rule, or an array is no dense block: other extents than the captured ones would
+        then be another launch."""
+        flat = any(one.flat for _, _, one in self.arrays.values())
+        free = not flat and (self.form is not None or self.facts.persistent)
+        known = {
+            name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.facts.filled
         }
-        return {extent: found[0] for extent, found in pairs.items() if len(found) == 1}
+        return Dimensions(
+            {name: how for name, (_, _, how) in self.arrays.items()},
+            self.facts.tables,
+            {name: max(numbers) for name, numbers in known.items() if numbers},
+            self.form,
+            self.scaling if free else NOTHING,
+        )
+
+    @property
+    def dims(self) -> dict[int, str]:
+        """Extent → its name."""
+        return self.dimensions.names
 
     @property
     def workload(self) -> dict[str, int]:
@@ -83,10 +85,13 @@ class Draft:
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """Dimensions that no tile divides and along which nothing is contiguous, such as a batch."""
+        """Dimensions such as a batch: no tile divides them, nothing is contiguous along them, no table counts them."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
-        return tuple(name for extent, name in self.dims.items() if extent not in tiled | last)
+        steered = self.dimensions.steered
+        return tuple(
+            name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered
+        )
 
     @property
     def shipped(self) -> dict[str, Value]:
@@ -113,21 +118,11 @@ class Draft:
         yield ""
 
     def _kernel(self) -> Iterator[str]:
-        names = "Captured, viewed" if self._views else "Captured"
-        if root := self._root():
-            yield from ("import sys", "")
-            yield from (
-                "import tilewright as tw",
-                f"from tilewright.runtime.capturing.reference import {names}",
-                "",
-            )
-            yield from (f"sys.path.insert(0, {root!r})", "")
-        else:
-            yield from (
-                "import tilewright as tw",
-                f"from tilewright.runtime.capturing.reference import {names}",
-                "",
-            )
+        root, names = self._root(), "Captured, viewed" if self._views else "Captured"
+        yield from ("import sys", "") if root else ()
+        yield from ("import tilewright as tw", f"from tilewright.runtime.capturing.reference import {names}")
+        yield ""
+        yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
         if self.copied:
             yield f"# What the kernel needs of {self.launch.file}, which does other things when it is loaded."
             yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
@@ -148,7 +143,7 @@ class Draft:
     def _task(self) -> Iterator[str]:
         one = self.launch
         yield "TENSORS = {"
-        yield from (f"    {name!r}: {self._tensor(name)}," for name in self.arrays)
+        yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
         yield from ("}", f"SHIPPED = {self.shipped!r}", "")
         yield "captured = Captured("
         yield f"    module={one.module!r},"
@@ -165,6 +160,8 @@ class Draft:
         yield "    flops=flops,"
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
+        if not self.facts.orderly:
+            yield "    deterministic=False,  # blocks add to one place, in any order"
         yield f"    serves={self._serves()},"
         yield "    space=tw.Space("
         yield f"        constants={dict(self.knobs)!r},"
@@ -203,23 +200,32 @@ class Draft:
         parts = len(self.launch.module.split(".")) + (file.name == "__init__.py")
         return str(file.parents[parts - 1])
 
-    def _name(self, extent: int) -> str:
-        return str(self._entry(extent))
-
-    def _entry(self, extent: int) -> str | int:
-        """An extent as a shape has it."""
-        if extent in self._products and self.dims:
-            return " * ".join(self._name(factor) for factor in self._products[extent])
-        return self.dims.get(extent, extent)
-
-    def _tensor(self, name: str) -> str:
+    def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
+        """How an array is declared: what is read and written in one place as what was there before, too."""
         one, array, how = self.arrays[name]
-        shape = tuple(self._entry(extent) for extent in how.shape)
-        if name in self.facts.touched.written:
+        shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
+        if name not in self.facts.filled:
+            read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(one)})"
+            if name not in self.facts.updated:
+                yield name, read
+                return
+            before = free_name(f"{name}_before", {*self.arrays, *self.dims.values(), *RESERVED})
+            yield before, read
+            beside = f", updates={before!r}"
+        else:
             source = self._in_place_of(one)
             beside = f", in_place_of={source!r}" if source else ""
-            return f"tw.Output({shape!r}, {array.dtype!r}{beside})"
-        return f"tw.Tensor({shape!r}, {array.dtype!r}{_distribution(one, array)})"
+        yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
+
+    def _distribution(self, one: Argument) -> str:
+        """Whole numbers are drawn among those that were there: an index stays an index, a table one."""
+        assert one.array is not None
+        if not one.array.dtype.startswith(WHOLE):
+            return ""
+        if (table := self.facts.tables.get(one.name)) is not None:
+            return f", {table.text(self.dimensions.last(table))}"
+        numbers = contents(one)
+        return f", {among(numbers, self.dimensions.beyond(one.name))}" if numbers else ", tw.integers(0, 1)"
 
     def _in_place_of(self, output: Argument) -> str | None:
         shared = (one.name for one, _, _ in self.arrays.values() if one.storage == output.storage)
@@ -228,16 +234,21 @@ class Draft:
     def _argument(self, one: Argument) -> str:
         if one.kind == "array":
             return self._view(one.name)
+        if one.kind == "list":
+            return f"[{', '.join(self._argument(item) for item in one.items)}]"
         if one.name in self.knobs:
             return f"config.{one.name}"
-        if one.kind in ("scalar", "constant") and type(one.value) is int and one.value > 1:
+        if type(one.value) is int and one.value > 1 and one.name not in self.sizes:
             return self._number(one.name, one.value)
         return repr(one.value)
 
     def _number(self, name: str, value: int) -> str:
-        """A whole number: an extent where it equals one, or the power of two that holds it; see `linked`."""
-        if value in self.dims or value in self._products:
-            return self._name(value)
+        """A whole number: an extent where it equals one, or the power of two that holds it. The number of blocks, where
+        that stays as it was, is one too."""
+        if self.form is None and value == math.prod(self.launch.grid):
+            return repr(value)
+        if self.dimensions.knows(value):
+            return str(self.dimensions.entry(value))
         if knobs.is_tile(name):
             for extent, dim in self.dims.items():
                 if value // 2 < extent < value and knobs.is_power_of_two(value):
@@ -250,9 +261,10 @@ class Draft:
             return f"viewed({name}, {array.shape!r}, {array.strides!r})"
         if how.order is None:
             return name
-        shape = ", ".join(self._name(how.shape[axis]) for axis in how.order)
+        shape = ", ".join(self.dimensions.factor(how.shape[axis]) for axis in how.order)
         strides = ", ".join(
-            " * ".join(self._name(extent) for extent in how.shape[axis + 1 :]) or "1" for axis in how.order
+            " * ".join(self.dimensions.factor(extent) for extent in how.shape[axis + 1 :]) or "1"
+            for axis in how.order
         )
         return f"viewed({name}, ({shape},), ({strides},))"
 
@@ -263,8 +275,10 @@ class Draft:
         return f"({', '.join(axes)},)"
 
     def _factor(self, one: Factor) -> str:
-        name = f"({self._name(one.extent)})" if one.extent in self._products else self._name(one.extent)
-        return name if one.tile is None else f"-(-{name} // config.{one.tile})"
+        name = self.dimensions.factor(one.extent)
+        if one.tile is None:
+            return name
+        return f"-(-{name} // {f'config.{one.tile}' if one.tile in self.knobs else self.launch.constants[one.tile]})"
 
     def _work(self) -> str:
         factor, powers = self.work
@@ -279,7 +293,8 @@ class Draft:
         # of an extent, and half a tile is the least that is tried, so something small is always served.
         largest = max([DIVISOR, *(value for name, value in tiles(self.launch).items() if name in self.knobs)])
         for extent, name in self.dims.items():
-            modulus = 1 if name in self.free else math.gcd(extent, largest)
+            alone = name in self.free or name in self.dimensions.counted
+            modulus = 1 if alone else math.gcd(extent, largest)
             conditions.append(
                 f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else "")
             )
@@ -296,31 +311,3 @@ class Draft:
             if name in knobs.HINTS:
                 found[name] = tuple(dict.fromkeys((value, *HINTS.get(name, ()))))
         return found
-
-
-def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
-    """A name for each extent: that of the tile that divides it (M of TILE_M), else D0, D1 …"""
-    names: dict[int, str] = {}
-    for factor in (factor for axis in form for factor in axis):
-        suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
-        fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
-        if (
-            fits
-            and factor.extent in extents
-            and factor.extent not in names
-            and suffix not in {*taken, *names.values()}
-        ):
-            names[factor.extent] = suffix
-    free = (f"D{number}" for number in range(1000))
-    free_names = (name for name in free if name not in taken)
-    return {extent: names.get(extent) or next(free_names) for extent in extents}
-
-
-def _distribution(one: Argument, array: ArraySpec) -> str:
-    """Whole numbers are drawn among those that were there: an index stays an index."""
-    if not array.dtype.startswith(WHOLE):
-        return ""
-    if one.contents is None:
-        return ", tw.integers(0, 1)"
-    values = unpacked(one.contents, array)
-    return f", tw.integers({int(values.min())}, {int(values.max()) + 1})"

@@ -11,20 +11,23 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
-from tilewright.runtime.capturing.described import WHOLE, DescribedLaunch, unpacked
+from tilewright.runtime.capturing.described import Argument, DescribedLaunch
+from tilewright.runtime.capturing.naming import named
 from tilewright.runtime.capturing.rebuilding import loaded_kernel
+from tilewright.runtime.capturing.tables import Table, tables
 from tilewright.search import knobs
 from tilewright.task import ArraySpec, Launch
+from tilewright.tileir.accesses import direction
 from tilewright.tileir.disassemble import ReadError
 from tilewright.tileir.reader import read_bytecode
 from tilewright.tileir.touched import Touched, touched
-from tilewright.tileir.tree import Module
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
@@ -40,18 +43,27 @@ class Facts:
     launch: DescribedLaunch
     touched: Touched
     persistent: bool
-    reduces: bool
-    """Whether it adds up over elements, so that another order of adding gives other bits."""
+    """Whether it works with any number of blocks."""
+    orderly: bool
+    """Whether the order of the blocks cannot show in the outputs: nothing is added up between them."""
+    tables: Mapping[str, Table]
+    """Of the arrays that are read, those whose numbers rise."""
+
+    @property
+    def updated(self) -> frozenset[str]:
+        """Arrays that are read and written through one argument."""
+        return self.touched.read & self.touched.written
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """Arrays that are written and not read."""
+        return self.touched.written - self.touched.read
 
 
 def facts(launch: DescribedLaunch) -> Facts:
     """Raises RequestError where the launch cannot become a task, with the reason."""
-    kernel = loaded_kernel(launch)
-    for one in launch.arguments:
-        if one.kind in ("list", "tuple"):
-            raise RequestError(f"{launch.kernel}: argument '{one.name}' is a {one.kind} of arrays, which a task file "
-                               "cannot be made of yet: write the task by hand")  # fmt: skip
-    args = tuple(one.array if one.kind == "array" else one.value for one in launch.arguments)
+    kernel, launch = loaded_kernel(launch), named(launch)
+    args = tuple(_given(launch, one) for one in launch.arguments)
     made, language = Launch(kernel, launch.grid, args), language_of(kernel)
     lowered = language.lower(made, dict(launch.hints), Configuration(()), ARCH)
     if isinstance(lowered, Failed):
@@ -62,44 +74,74 @@ def facts(launch: DescribedLaunch) -> Facts:
         raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
     found = touched(module.entry(), language.arguments(made))
     _refuse(launch, found)
-    return Facts(launch, found, _has(module, PERSISTENT), _has(module, "mmaf", "reduce", "scan"))
+    persistent = any(op.name == PERSISTENT for op in module.entry().walk())
+    orderly = not any(direction(op) == "atomic" for op in module.entry().walk())
+    launch = _merged(launch, found)
+    rising = {name: table for name, table in tables(launch).items() if name in found.read - found.written}
+    return Facts(launch, found, persistent, orderly, rising)
 
 
-def _has(module: Module, *names: str) -> bool:
-    return any(op.name in names for op in module.entry().walk())
+def _given(launch: DescribedLaunch, one: Argument) -> Any:
+    """An argument as a launch has it where there is no device."""
+    if one.kind == "list" and all(item.kind == "array" for item in one.items):
+        return [item.array for item in one.items]
+    if one.kind in ("list", "tuple"):
+        raise RequestError(f"{launch.kernel}: argument '{one.name}' is a {one.kind}, and tasks know lists of arrays "
+                           "only: pass its items as arguments of their own, or arrays in a list")  # fmt: skip
+    return one.array if one.kind == "array" else one.value
+
+
+def is_told(launch: DescribedLaunch, one: Argument) -> bool:
+    """Whether an argument may be the number of blocks, which a kernel needs that walks over its tiles."""
+    blocks = math.prod(launch.grid)
+    return blocks > 1 and type(one.value) is int and one.value == blocks and not knobs.is_tile(one.name)
 
 
 def _refuse(launch: DescribedLaunch, found: Touched) -> None:
     """What a trial could not be repeated with."""
     if not found.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
-    if both := sorted(found.read & found.written):
-        raise RequestError(
-            f"{launch.kernel} reads and writes '{both[0]}' through one argument: a trial would start from what the "
-            "trial before it left; pass what is read and what is written as two arguments"
-        )
-    for one in launch.arrays():
-        for other in launch.arrays():
-            if one is other or one.storage != other.storage or other.name not in found.written:
-                continue
-            assert one.array is not None and other.array is not None
-            same = (one.offset, one.array.shape, one.array.strides, one.array.dtype) == (
-                other.offset, other.array.shape, other.array.strides, other.array.dtype
-            )  # fmt: skip
-            if not same or one.name in found.written:
-                raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{one.name}' without being "
-                                   "the same array: a task cannot say that")  # fmt: skip
-    for one in launch.arrays():
-        if one.contents is not None and one.array is not None and one.array.dtype.startswith(WHOLE):
-            values = unpacked(one.contents, one.array).reshape(-1)
-            steers = values.size > 2 and bool((values[1:] >= values[:-1]).all()) and values[0] < values[-1]
-            if one.name in found.read and steers and not _is_range(values.tolist()):
-                raise RequestError(f"{launch.kernel}: '{one.name}' is a table whose numbers rise (such as cu_seqlens); "
-                                   "a task draws its inputs, so write this one by hand")  # fmt: skip
+    for one, other in itertools.permutations(launch.arrays(), 2):
+        if one.storage != other.storage or other.name not in found.written:
+            continue
+        if not _is_same_place(one, other):
+            raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{one.name}' without being the "
+                               "same array: a task cannot say that; give each memory of its own")  # fmt: skip
+        if one.name in found.written or other.name in found.read:
+            raise RequestError(f"{launch.kernel} gets one array as '{one.name}' and as '{other.name}', and writes it "
+                               "through both, or also reads it where it writes: pass it once")  # fmt: skip
 
 
-def _is_range(values: Sequence[int]) -> bool:
-    return list(values) == list(range(len(values)))
+def _merged(launch: DescribedLaunch, found: Touched) -> DescribedLaunch:
+    """With one name for what is one array, or a table of equal numbers: two that are drawn would differ."""
+    inputs = [one for one in launch.arrays() if one.name not in found.written]
+    names: dict[str, Argument] = {}
+    for place, one in enumerate(inputs):
+        names[one.name] = next((names[before.name] for before in inputs[:place] if _is_one(before, one)), one)
+
+    def renamed(one: Argument) -> Argument:
+        if one.kind == "array":
+            return names.get(one.name, one)
+        return replace(one, items=tuple(renamed(item) for item in one.items))
+
+    return replace(launch, arguments=tuple(renamed(one) for one in launch.arguments))
+
+
+def _is_one(one: Argument, other: Argument) -> bool:
+    assert one.array is not None and other.array is not None
+    if one.storage == other.storage and _is_same_place(one, other):
+        return True
+    alike = (one.array.shape, one.array.strides, one.array.dtype, one.contents) == (
+        other.array.shape, other.array.strides, other.array.dtype, other.contents
+    )  # fmt: skip
+    return alike and one.contents is not None
+
+
+def _is_same_place(one: Argument, other: Argument) -> bool:
+    assert one.array is not None and other.array is not None
+    return (one.offset, one.array.shape, one.array.strides, one.array.dtype) == (
+        other.offset, other.array.shape, other.array.strides, other.array.dtype
+    )  # fmt: skip
 
 
 # Dimensions -------------------------------------------------------------------------------------------
@@ -153,10 +195,15 @@ Form = tuple[Factor, ...]
 def grid_forms(found: Facts) -> list[tuple[Form, ...]]:
     """What the grid may be, the likeliest first. No tile is used twice."""
     launch = found.launch
-    extents = sorted(
-        {extent for one in launch.arrays() if one.array for extent in one.array.shape if extent > 1}
-    )
     sizes = tiles(launch)
+    known = {extent for one in launch.arrays() if one.array for extent in one.array.shape}
+    if found.tables:  # what they count, the longest of it, and what the launch says of that
+        known |= {len(table.numbers) - table.starts for table in found.tables.values()}
+        known |= {table.most for table in found.tables.values()}
+        known |= {
+            one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)
+        }
+    extents = sorted(extent for extent in known if extent > 1)
     single = [Factor(extent, tile) for tile in sizes for extent in extents] + [
         Factor(extent) for extent in extents
     ]

@@ -26,6 +26,7 @@ from tilewright.runtime.capturing.described import WHOLE
 from tilewright.search import knobs
 from tilewright.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
 from tilewright.tileir.interpreter import run
+from tilewright.tileir.launching import bound
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.precision import in_precision
 from tilewright.tileir.reader import read_bytecode
@@ -104,6 +105,11 @@ class Captured:
     def _names(self, kind: type) -> list[str]:
         return [name for name, one in self.tensors.items() if isinstance(one, kind)]
 
+    def _before(self, name: str) -> str | None:
+        """The input that a tensor holds the values of before the launch: itself, or what it updates."""
+        one = self.tensors[name]
+        return one.updates if isinstance(one, Output) else name
+
     def _launched(self, dims: Dims, tensors: Mapping[str, Any]) -> Launch:
         offered = {**dims, **tensors, "kernel": self.kernel, "config": Configuration.of(self.shipped)}
         launch: Launch = call_by_name(self.launch, offered, "launch of the captured kernel")
@@ -117,13 +123,10 @@ class Captured:
         memory = Memory(watch=False)
         held, addresses = {}, {}
         for name, one in arrays.items():
-            dtype = _held_as(one.dtype, element)
-            held[name] = inputs[name].astype(dtype) if name in inputs else np.zeros(one.shape, dtype)
+            dtype, before = _held_as(one.dtype, element), self._before(name)
+            held[name] = inputs[before].astype(dtype) if before else np.zeros(one.shape, dtype)
             addresses[name] = memory.allocate(name, held[name]).address
-        arguments = tuple(
-            addresses[one.name] if isinstance(one, ArraySpec) else one
-            for one in language_of(launch.kernel).arguments(launch)
-        )
+        arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
         done = run(module, arguments, launch.grid, memory, seed=None)
         if done.findings:
             raise TaskError(f"the captured kernel itself, on these dimensions: {done.findings[0]}")
@@ -144,14 +147,11 @@ class Captured:
         import torch
 
         device = next(iter(tensors.values())).device
-        outputs = {
-            name: torch.zeros(
-                _specification(name, self.tensors[name], dims).shape,
-                dtype=getattr(torch, self.tensors[name].dtype),
-                device=device,
-            )
-            for name in self._names(Output)
-        }
+        outputs = {}
+        for name in self._names(Output):
+            one, before = _specification(name, self.tensors[name], dims), self._before(name)
+            new = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+            outputs[name] = new.copy_(tensors[before]) if before else new
         launch = self._launched(dims, {**tensors, **outputs})
         ct.launch(torch.cuda.current_stream(), launch.grid, self._hinted, launch.args)
         torch.cuda.synchronize()

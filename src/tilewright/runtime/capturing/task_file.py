@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware import default_board
 from tilewright.loading import load_task
-from tilewright.records import Failed, Value
-from tilewright.runtime.capturing.described import WHOLE
+from tilewright.records import Value
+from tilewright.runtime.capturing.described import CONTENTS_BYTES, WHOLE
+from tilewright.runtime.capturing.dimensions import NOTHING, SCALINGS
 from tilewright.runtime.capturing.draft import Draft
-from tilewright.runtime.capturing.facts import ARCH, Facts, Form, facts, grid_forms, tiles
+from tilewright.runtime.capturing.facts import ARCH, Facts, Form, facts, grid_forms, is_told, tiles
+from tilewright.runtime.capturing.probing import independent_of, outputs_of, small_shape, work_of
 from tilewright.runtime.capturing.record import Recorded
 from tilewright.task import Task
-from tilewright.tileir.launching import Launcher
-from tilewright.tileir.registry import NeedsData, Unsupported
-from tilewright.verification import shapes
+from tilewright.tileir.registry import Unsupported
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import check
 from tilewright.verification.interpreted import InterpreterEngine
@@ -52,34 +51,83 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     heading = heading or f"{launch.kernel} as a program launched it."
     draft = _with_tiles(found, heading, folder)
     with _loaded(draft, folder) as task:
-        draft = replace(draft, work=_work(task))
+        draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
-        return replace(draft, independent=_independent(task)).text()
+        return replace(draft, independent=independent_of(task, draft.dimensions.steered)).text()
 
 
 # Tiles and the grid -----------------------------------------------------------------------------------
 
 
 def _with_tiles(found: Facts, heading: str, folder: Path) -> Draft:
-    """The draft with that rule for the grid under which most of the other tile sizes give the captured outputs."""
-    forms: list[tuple[Form, ...] | None] = [*grid_forms(found)[:MOST_FORMS], None]
+    """The draft that scales furthest, with that rule for the grid under which most of the other tile sizes give the
+    captured outputs."""
+    told = any(is_told(found.launch, one) for one in found.launch.arguments)
+    if told:
+        found = replace(found, persistent=_walks(found, heading, folder))
+    forms: list[tuple[Form, ...] | None] = [*grid_forms(found)[:MOST_FORMS]]
+    if found.persistent:
+        forms.insert(0 if told else len(forms), None)
+    seen: set[str] = set()
+    reasons: list[str] = []
+    for scaling in SCALINGS:
+        best = _best([Draft(found, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
+        if best is not None:
+            return best
+    forms = list(dict.fromkeys((*forms, None)))
+    best = _best([Draft(found, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
+    if best is None:
+        raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(found)))
+    return best
+
+
+def _unread(found: Facts) -> Iterator[str]:
+    """What the reason may be: tables whose numbers nobody knows are zeros in a task."""
+    for one in found.launch.arrays():
+        whole = one.array is not None and one.array.dtype.startswith(WHOLE)
+        if whole and one.contents is None and one.name in found.touched.read:
+            yield (
+                f"the numbers in '{one.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
+                "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
+            )
+
+
+def _best(drafts: list[Draft], folder: Path, seen: set[str], reasons: list[str]) -> Draft | None:
+    """Of those that are not ``seen`` yet; why the others are none is added to ``reasons``."""
     best: Draft | None = None
-    refused = ""
-    for form in forms:
-        if best is not None and form is None:
+    for draft in drafts:
+        if best is not None and draft.form is None:
             break
-        try:
-            draft, asked = _try(found, heading, form, folder)
-        except NotAsCaptured as reason:
-            refused = refused or str(reason)
+        if (text := draft.text()) in seen:
             continue
-        if best is None or _values(draft) > _values(best):
-            best = draft
+        seen.add(text)
+        try:
+            tried, asked = _try(draft, folder)
+        except NotAsCaptured as reason:
+            reasons.append(str(reason))
+            continue
+        if best is None or _values(tried) > _values(best):
+            best = tried
         if _values(best) >= asked > 0:
             break
-    if best is None:
-        raise RequestError(refused)
     return best
+
+
+def _walks(found: Facts, heading: str, folder: Path) -> bool:
+    """Whether a single block that is told to be the only one does the work of all."""
+    arguments = tuple(
+        replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments
+    )
+    alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
+    outputs = []
+    try:
+        for launch in (found.launch, alone):
+            draft = Draft(replace(found, launch=launch, persistent=True), heading, None)
+            with _loaded(draft, folder) as task:
+                outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
+    except (TilewrightError, Unsupported):
+        return False
+    return all(np.allclose(one, other) for one, other in zip(*outputs, strict=True))
 
 
 class NotAsCaptured(Exception):
@@ -90,11 +138,11 @@ def _values(draft: Draft) -> int:
     return sum(len(values) for values in draft.knobs.values())
 
 
-def _try(found: Facts, heading: str, form: tuple[Form, ...] | None, folder: Path) -> tuple[Draft, int]:
+def _try(fixed: Draft, folder: Path) -> tuple[Draft, int]:
     """The draft with those tile sizes that give the captured outputs, and how many sizes were tried."""
-    sizes = tiles(found.launch)
-    fixed = Draft(found, heading, form, notes=_notes(found, form))
-    free = sizes if form is not None or found.persistent else {}
+    sizes = tiles(fixed.launch)
+    fixed = replace(fixed, notes=_notes(fixed))
+    free = sizes if fixed.form is not None or fixed.facts.persistent else {}
     free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
     wide = replace(
         fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free
@@ -106,14 +154,23 @@ def _try(found: Facts, heading: str, form: tuple[Form, ...] | None, folder: Path
         for name, values in wide.knobs.items()
     }
     knobs = {name: values for name, values in tried.items() if len(values) > 1}
-    return replace(fixed, knobs=knobs), _values(wide)
+    return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
 
 
 def _covers(draft: Draft, name: str, value: int) -> bool:
     """Whether a tile has to hold a whole axis, by its size; one that divides an axis of the grid does not."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
-    return any(value // 2 < extent <= value for extent in draft.dims)
+    return any(value // 2 < extent <= value for extent in _held(draft))
+
+
+def _held(draft: Draft) -> set[int]:
+    """Extents of dimensions that a tile may have to hold; of a list, what all its arrays have."""
+    found: set[int] = set()
+    for one in draft.launch.arguments:
+        shapes = [set(draft.arrays[array.name][2].shape) for array in one.arrays()]
+        found |= set[int].intersection(*shapes) if shapes else set()
+    return found & {*draft.dims}
 
 
 def _neighbours(value: int) -> tuple[Value, ...]:
@@ -129,7 +186,7 @@ def _right(task: Task) -> set[tuple[str, Value]]:
         shipped,
         *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value),
     ]
-    dims = _small(task)
+    dims = small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(
             f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret"
@@ -145,102 +202,29 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
 
-def _small(task: Task) -> dict[str, Value]:
-    """A small shape of the captured kind."""
-    dims = task.selected(None)[0].dims
-    return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
-
-
-def _notes(found: Facts, form: tuple[Form, ...] | None) -> tuple[str, ...]:
-    if form is not None:
-        return ()
-    if found.persistent:
-        return (f"the kernel walks over its tiles, so the grid of {found.launch.grid} stays as it was",)
-    sizes = ", ".join(tiles(found.launch)) or "no tile"
-    return (
-        f"no rule of extents and tiles ({sizes}) gives the grid of {found.launch.grid}, so all stay as they were",
-    )
-
-
-# Work and independence --------------------------------------------------------------------------------
-
-
-def _work(task: Task) -> tuple[float, dict[str, int]]:
-    """FLOP as a factor and powers of the dimensions: counted in a dry run, once with each dimension halved."""
-    dims = {name: int(value) for name, value in task.selected(None)[0].dims.items() if isinstance(value, int)}
-    whole = _flop(task, dims)
-    powers: dict[str, int] = {}
-    for name, extent in dims.items():
-        half = _flop(task, {**dims, name: extent // 2}) if whole and extent > 1 else None
-        if whole and half:
-            powers[name] = max(0, round(math.log(whole / half) / math.log(extent / (extent // 2))))
-    product = math.prod(dims[name] ** power for name, power in powers.items())
-    return max(whole or 0.0, 1.0) / product, powers
-
-
-def _flop(task: Task, dims: dict[str, int]) -> float | None:
-    arrays = task.arrays(dims)
-    runnable = Launcher(task, default_board(ARCH)).runnable(task.space.shipped, dims, arrays)
-    if isinstance(runnable, Failed):
-        return None
-    try:
-        counts = runnable.dry_run(arrays, sample=64)[0].counts
-    except (NeedsData, Unsupported):
-        return None
-    return float(counts.scaled(counts.tensor_flop + counts.flop))
-
-
-def _independent(task: Task) -> tuple[str, ...]:
-    """The dimensions along which NaN among the inputs stays where it is, and which may be cut to any size."""
-    small = {name: 2 if size == 1 else size for name, size in _small(task).items()}
-    return tuple(name for name in small if _is_independent(task, small, name))
-
-
-def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    extent = dims[name]
-    axes = {
-        tensor: spec.shape.index(name) for tensor, spec in task.tensors.items() if spec.shape.count(name) == 1
-    }
-    often = any(spec.shape.count(name) > 1 for spec in task.tensors.values())
-    if often or not isinstance(extent, int) or extent < 2 or not set(task.outputs) <= set(axes):
-        return False
-    inputs = [tensor for tensor in task.inputs if tensor in axes]
-    if not inputs or any(task.inputs[tensor].dtype.startswith(WHOLE) for tensor in inputs):
-        return False
-    rng = np.random.default_rng(0)
-    with suppress(TilewrightError, Unsupported):
-        for cut in (1, 3):
-            _outputs(task, {**dims, name: cut}, rng, {})
-        for index in (0, extent - 1, int(rng.integers(extent))):
-            outputs = _outputs(task, dims, rng, {tensor: (axes[tensor], index) for tensor in inputs})
-            if not all(
-                _only_there(array, axes[out], index) for out, array in zip(task.outputs, outputs, strict=True)
-            ):
-                return False
-        return True
-    return False
-
-
-def _outputs(
-    task: Task, dims: dict[str, Any], rng: np.random.Generator, spoiled: dict[str, tuple[int, int]]
-) -> list[Any]:
-    """The reference's outputs, with NaN at one index of one axis of some inputs."""
-    from tilewright.verify import draw, reference_outputs
-
-    inputs = {}
-    for name, array in task.arrays(dims).items():
-        if name not in task.inputs:
-            continue
-        inputs[name] = np.asarray(draw(task.inputs[name].distribution, array.shape, rng), np.float64)
-        if name in spoiled:
-            axis, index = spoiled[name]
-            np.moveaxis(inputs[name], axis, 0)[index] = np.nan
-    return list(reference_outputs(task, dims, inputs).values())
-
-
-def _only_there(array: Any, axis: int, index: int) -> bool:
-    slices = np.isnan(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
-    return bool(slices[index].any()) and not np.delete(slices, index, 0).any()
+def _notes(draft: Draft) -> tuple[str, ...]:
+    found, grid, notes = draft.facts, draft.launch.grid, []
+    if draft.form is None and found.persistent:
+        notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
+    elif draft.form is None:
+        sizes = ", ".join(tiles(found.launch)) or "no tile"
+        notes.append(
+            f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were"
+        )
+    elif not draft.dims:
+        notes.append("on other extents the launch did not work, so all stay as they were")
+    elif not draft.scaling.tables:
+        notes.append(
+            "the numbers in its tables fit no other extents, so those that they reach stay as they were"
+        )
+    if any(one.kind == "list" for one in found.launch.arguments):
+        notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
+    if found.updated:
+        updated = ", ".join(sorted(found.updated))
+        notes.append(
+            f"checks begin with what {updated} held before; launches that are timed follow on one another"
+        )
+    return tuple(notes)
 
 
 @contextmanager

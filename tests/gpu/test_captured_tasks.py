@@ -1,0 +1,91 @@
+"""Real launches with lists, tables and arrays in place: captured here, made a task, and checked on this GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.gpu.test_check_gpu import checked
+from tests.runtime import captured_kernels as kernels
+
+from tilewright.bench.rules import Policy
+from tilewright.loading import load_task, where_is
+from tilewright.optimizing.version_racing import Arena
+from tilewright.optimizing.versions import materialise
+from tilewright.records import Checked
+from tilewright.runtime.capturing import capture
+from tilewright.runtime.capturing import record as capture_record
+from tilewright.runtime.capturing.task_file import task_text
+
+torch = pytest.importorskip("torch")
+ct = pytest.importorskip("cuda.tile")
+
+Launch = tuple[Any, tuple[int, ...], tuple[Any, ...]]
+
+
+def lists() -> Launch:
+    xs, ys = ([torch.randn(extent, device="cuda") for extent in (10_000, 640, 2_049)] for _ in "xy")
+    return kernels.grouped, (32,), (xs, ys, 64, 32)
+
+
+def a_table() -> Launch:
+    lengths = (300, 7, 190, 527)
+    offsets = torch.tensor([0, *lengths], device="cuda").cumsum(0).int()
+    x, y = (torch.randn(sum(lengths), 64, device="cuda") for _ in "xy")
+    return kernels.by_sequence, (4, 17), (x, offsets, y, 32, 64)
+
+
+def in_place() -> Launch:
+    angle = torch.randn(4096, 64, device="cuda")
+    x = torch.randn(4096, 128, device="cuda")
+    return kernels.rotated, (512,), (x, angle.cos(), angle.sin(), 8, 64)
+
+
+CHANGES = {
+    lists: ("part * 3.0", "part * 3.01"),
+    a_table: ("inside = rows < last", "inside = rows < last - sequence"),
+    in_place: ("second * cos + first * sin", "second * cos - first * sin"),
+}
+
+
+@pytest.mark.parametrize("launched", CHANGES, ids=lambda one: one.__name__)
+def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Launch]) -> None:
+    """It is correct, at the captured extents too, and a kernel that computes something else is not."""
+    kernel, grid, args = launched()
+    with capture.capturing(tmp_path / "c.json"):
+        ct.launch(torch.cuda.current_stream(), grid, kernel, args)
+        torch.cuda.synchronize()
+    (one,) = capture_record.read(tmp_path / "c.json").launches()
+    (tmp_path / "task.py").write_text(task_text(one, tmp_path))
+    verdict = checked(load_task(str(tmp_path / "task.py")), trusted=True, seconds=90.0)
+    assert verdict.verdict == "correct", verdict.reason
+    assert verdict.engine == "gpu"
+    own = Path(kernels.__file__)
+    before, after = CHANGES[launched]
+    assert own.read_text().count(before) == 1
+    versions = [
+        materialise(tmp_path / "copies", name, {own: text})
+        for name, text in (("same", own.read_text()), ("changed", own.read_text().replace(before, after)))
+    ]
+    task = load_task(str(tmp_path / "task.py"))
+    with Arena(task, where_is(task), versions[0], Policy(launch="eager"), 5) as arena:
+        found = [arena.verify(version, "captured") for version in versions]
+    assert [one.verdict for one in found if isinstance(one, Checked)] == ["correct", "incorrect"], found
+
+
+@pytest.mark.parametrize(("launched", "how"), [(a_table, "graph"), (in_place, "graph"), (lists, "eager")])
+def test_a_captured_launch_is_tuned(tmp_path: Path, launched: Callable[[], Launch], how: Any) -> None:
+    """Raced against itself: what is updated starts from the same data each time that it is checked."""
+    from tilewright import tuning
+
+    kernel, grid, args = launched()
+    with capture.capturing(tmp_path / "c.json"):
+        ct.launch(torch.cuda.current_stream(), grid, kernel, args)
+        torch.cuda.synchronize()
+    (one,) = capture_record.read(tmp_path / "c.json").launches()
+    (tmp_path / "task.py").write_text(task_text(one, tmp_path))
+    task = load_task(str(tmp_path / "task.py"))
+    (found,) = tuning.tune(task, top=2, policy=Policy(launch=how)).workloads
+    assert found.best is not None, found
