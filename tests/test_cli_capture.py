@@ -39,13 +39,18 @@ for size in (64, 64, 128):
 sys.exit(7 if "fail" in sys.argv else 0)
 """
 
+SHOWS = """
+code = "import os; open('said', 'w').write(repr(os.environ.get('TILEWRIGHT_CAPTURE_EXACT')))"
+subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="the programs launch on the CPU's tensors")
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in ("TILEWRIGHT_HOME", "TILEWRIGHT_CAPTURE", "TILEWRIGHT_PATCH"):
+    for name in ("TILEWRIGHT_HOME", "TILEWRIGHT_CAPTURE", "TILEWRIGHT_CAPTURE_EXACT", "TILEWRIGHT_PATCH"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "program.py").write_text(PROGRAM)
     return tmp_path
@@ -80,6 +85,13 @@ def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) ->
     assert invoke("captured", "task", "1", "mine.py", "--force").exit_code == 0
 
 
+def test_exact_reaches_the_programs(here: Path) -> None:
+    (here / "program.py").write_text("import os, subprocess, sys\n" + SHOWS)
+    for words, said in ((("--exact",), "1"), ((), None)):
+        assert invoke("capture", *words, "--", sys.executable, "program.py").exit_code == 0
+        assert (here / "said").read_text() == repr(said)
+
+
 def test_json_is_alone_on_stdout(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     done = invoke("capture", "--out", "there/c.json", "--json", "--", sys.executable, "program.py")
     assert [row["count"] for row in json.loads(done.stdout)] == [2, 1]
@@ -100,10 +112,32 @@ def test_a_program_without_launches(here: Path) -> None:
     assert "no launch was recorded" in done.output
 
 
+def test_a_program_without_launches_leaves_the_earlier_record(here: Path) -> None:
+    invoke("capture", "--data", "--", sys.executable, "program.py")
+    before = json.loads(invoke("captured", "show", "--json").stdout)
+    done = invoke("capture", "--", sys.executable, "-c", "raise SystemExit(1)")
+    assert done.exit_code == 1
+    assert "no launch was recorded" in done.output
+    kept = [line for line in done.output.splitlines() if "capture.json was not replaced" in line]
+    assert len(kept) == 1 and "still holds 3 launches" in kept[0] and "program.py" in kept[0]
+    assert json.loads(invoke("capture", "--json", "--", sys.executable, "-c", "").stdout) == []
+    assert json.loads(invoke("captured", "show", "--json").stdout) == before
+    assert all(Path(file).exists() for row in before for file in row["data"].values())
+
+
+@pytest.mark.parametrize(("ends", "code"), [(7, 7), (0, 3)])
+def test_the_exit_code_outlives_the_record(here: Path, ends: int, code: int) -> None:
+    (here / "program.py").write_text(f"import shutil, sys; shutil.rmtree('there'); sys.exit({ends})")
+    done = invoke("capture", "--out", "there/c.json", "--", sys.executable, "program.py")
+    assert done.exit_code == code
+    assert len([line for line in done.output.splitlines() if "cannot write" in line]) == 1
+
+
 def test_no_such_program(here: Path) -> None:
     done = invoke("capture", "--", "./gone")
     assert done.exit_code == 127
     assert "no such program: ./gone" in done.output
+    assert "cannot execute ''" in invoke("capture", "--", "").output
 
 
 @pytest.mark.parametrize(
@@ -111,6 +145,13 @@ def test_no_such_program(here: Path) -> None:
     [
         (("captured", "show"), "no record .*; make one: tilewright capture"),
         (("captured", "show", "program.py"), "is no record of tilewright capture"),
+        (("capture", "--out", ".", "--", "./gone"), "it is no file; choose another file with --out"),
+        (("capture", "--out", "program.py/c.json", "--", "./gone"), "choose another file with --out"),
+        (
+            ("capture", "--out", "program.py", "--", "./gone"),
+            "no record of .*; remove it, or choose another file",
+        ),
+        (("capture", "--", "program\0.py"), "cannot start 'program.*': embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),
     ],

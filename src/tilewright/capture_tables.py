@@ -19,7 +19,7 @@ ARRAYS = 4
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:
     """One row for each kind of launch, those that took longest first; below, what the numbers are."""
-    launches = capture.launches()
+    kinds = capture.launches()
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("N", "launches"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -27,17 +27,17 @@ def captured(capture: Capture, top: int | None = None) -> RenderableType:
         table.add_column(name)
     for name in ("mean µs", "n", "total ms", "share", "host µs"):
         table.add_column(name, justify="right", no_wrap=True)
-    total = sum(one.total_us or 0.0 for one in launches)
-    for number, one in enumerate(launches[:top], 1):
+    total = sum(one.total_us or 0.0 for one in kinds)
+    for number, one in enumerate(kinds[:top], 1):
         table.add_row(*_row(number, one, total))
-    return Group(table, *(Text(line) for line in _below(capture, launches, top)))
+    return Group(table, *(Text(line) for line in _below(capture, kinds, top)))
 
 
 def _row(number: int, one: Recorded, total: float) -> tuple[str, ...]:
     mean, time = one.gpu.mean_us, one.total_us
     return (
         str(number),
-        f"{one.count}{' in a graph' if one.in_graph and one.in_graph == one.count else ''}",
+        f"{launches(one)}{' in a graph' if one.in_graph and one.in_graph == one.count else ''}",
         one.launch.kernel,
         " × ".join(map(str, one.launch.grid)),
         arrays(one.launch),
@@ -49,6 +49,11 @@ def _row(number: int, one: Recorded, total: float) -> tuple[str, ...]:
         NOTHING if time is None or not total else f"{time / total:.1%}",
         NOTHING if one.host.mean_us is None else f"{one.host.mean_us:.1f}",
     )
+
+
+def launches(one: Recorded) -> str:
+    """How many; an estimate is marked."""
+    return f"{'≈ ' if one.estimated else ''}{one.count}"
 
 
 def arrays(launch: DescribedLaunch) -> str:
@@ -73,30 +78,35 @@ def hints(launch: DescribedLaunch) -> dict[str, int]:
     }
 
 
-def _below(capture: Capture, launches: Sequence[Recorded], top: int | None) -> list[str]:
+def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list[str]:
     seconds = max((part.seconds for part in capture.parts), default=0.0)
-    total = sum(one.total_us or 0.0 for one in launches) / 1e6
-    made = sum(one.count for one in launches)
+    total = sum(one.total_us or 0.0 for one in kinds) / 1e6
+    made = sum(one.count for one in kinds)
     gpus = ", ".join(dict.fromkeys(part.gpu for part in capture.parts if part.gpu)) or "no GPU"
     lines = [
-        f"{made} launches of {len(launches)} kinds, {total:.3f} s on {gpus} in {seconds:.1f} s "
+        f"{made} launches of {len(kinds)} kinds, {total:.3f} s on {gpus} in {seconds:.1f} s "
         f"({programs(capture.parts)})"
     ]
-    if top is not None and len(launches) > top:
-        lines.append(f"{len(launches) - top} more kinds are not shown")
-    if any(one.at_most and one.idle.samples for one in launches):
+    if top is not None and len(kinds) > top:
+        lines.append(f"{len(kinds) - top} more kinds are not shown")
+    if unseen := sum(one.estimated for one in kinds):
+        lines.append(
+            f"≈: the launches of each kernel are all counted, but {made - unseen} of the {made} looked at for their "
+            "kind: rows are estimated; with --exact each is looked at"
+        )
+    if any(one.at_most and one.idle.samples for one in kinds):
         lines.append("≤: the GPU was idle when these were launched, so the time holds the way there")
-    if graphs := sum(one.in_graph for one in launches):
+    if graphs := sum(one.in_graph for one in kinds):
         lines.append(f"{graphs} launches went into a CUDA graph; its replays are not seen")
-    if failed := [one for one in launches if one.failed]:
+    if failed := [one for one in kinds if one.failed]:
         lines.append(f"{sum(one.failed for one in failed)} launches failed, the first: {failed[0].error}")
-    if others := sum(one.others for one in launches):
+    if others := sum(one.others for one in kinds):
         lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
         lines.append(
             f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack"
         )
-    for one in launches:
+    for one in kinds:
         if one.launch.problem:
             lines.append(f"{one.launch.kernel} cannot become a task: {one.launch.problem}")
     return lines

@@ -15,7 +15,7 @@ import typer
 from tilewright import terminal
 from tilewright.cli_run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, environment
 from tilewright.cli_shared import AsJson, print_json
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from tilewright.runtime.capturing.record import Capture
@@ -25,6 +25,7 @@ __all__ = ["SETTINGS", "app", "capture"]
 FILE = "capture.json"
 DATA_MIB = 256
 STDERR = 2
+NO_LAUNCH = "no launch was recorded: no Python process of the program came to a call of cuda.tile.launch"
 KILLED = 128
 """Plus the signal's number: how shells say it."""
 
@@ -39,6 +40,9 @@ WithData = Annotated[
     bool, typer.Option("--data", help="Keep the arrays of the first launch of each kind beside the record.")
 ]
 Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="Of arrays that each process may keep.")]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Look at every launch for its kind: costs each some microseconds.")
+]
 Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: all]")]
 Record = Annotated[
     Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")
@@ -70,6 +74,7 @@ def capture(
     out: Out = None,
     data: WithData = False,
     data_mib: Mebibytes = DATA_MIB,
+    exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:
     """Runs a program and records each launch of a cuTile kernel: what, on what, how often, how long.
@@ -79,19 +84,20 @@ def capture(
 
     Example: `tilewright capture -- python -m train --steps 20`
     """
-    from tilewright.database import make_private
     from tilewright.runtime.capturing import record as capture_record
 
     file = _file(out)
+    earlier = _prepared(file, private=out is None)
+    code = _run(command, _environment(file, data_mib if data else 0, exact), as_json)
     try:
-        make_private(file.parent) if out is None else file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"cannot write into {file.parent}: {error.strerror}; choose with --out") from error
-    for left in capture_record.parts_of(file):
-        left.unlink()
-    code = _run(command, _environment(file, data_mib if data else 0), as_json)
-    recorded = capture_record.merged(file)
-    _show(recorded, file, None, as_json)
+        recorded = capture_record.merged(file)
+    except (OSError, RequestError) as error:  # the program's own exit code is not lost to it
+        said = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
+        raise _ended(said, code or StorageError.exit_code) from error
+    if earlier is None or recorded.launches():
+        _show(recorded, file, None, as_json)
+    else:
+        _show_kept(earlier, file, as_json)
     if code:
         raise typer.Exit(code)
 
@@ -144,17 +150,44 @@ def _file(given: Path | None) -> Path:
     return (given or home() / FILE).resolve()
 
 
+def _prepared(file: Path, private: bool) -> Capture | None:
+    """Sees to it before the program starts that the record can be written. Returns the one that is there."""
+    from tilewright.database import make_private
+    from tilewright.runtime.capturing import record as capture_record
+
+    other = "choose another file with --out"
+    try:
+        make_private(file.parent) if private else file.parent.mkdir(parents=True, exist_ok=True)
+        if file.exists() and not file.is_file():
+            raise RequestError(f"cannot write {file}: it is no file; {other}")
+        if not os.access(file.parent, os.W_OK):
+            raise RequestError(f"cannot write into {file.parent}; {other}")
+        capture_record.remove_parts(file)
+    except OSError as error:
+        raise RequestError(f"cannot write {file}: {error.strerror}; {other}") from error
+    if not capture_record.is_there(file):
+        return None
+    try:
+        return capture_record.read(file)
+    except RequestError as error:
+        raise RequestError(f"{error}; remove it, or {other}") from None
+
+
 def _heading(recorded: Any, file: Path) -> str:
+    from tilewright.capture_tables import launches
+
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
-    return f"`{recorded.launch.kernel}` as {recorded.count} launches in {file.name} have it{time}."
+    return f"`{recorded.launch.kernel}` as {launches(recorded)} launches in {file.name} have it{time}."
 
 
-def _environment(file: Path, data_mib: int) -> dict[str, str]:
-    from tilewright.runtime.capturing.capture import DATA_VARIABLE, VARIABLE
+def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
+    from tilewright.runtime.capturing.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
 
     found = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
     if data_mib:
         found[DATA_VARIABLE] = str(data_mib)
+    if exact:
+        found[EXACT_VARIABLE] = "1"
     return found
 
 
@@ -162,10 +195,13 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
     """The program's exit code, as a shell has it. Ctrl-C is the program's; a request to end is passed on."""
     try:
         process = subprocess.Popen(command, env=environment, stdout=STDERR if as_json else None)
-    except (FileNotFoundError, NotADirectoryError):
-        return _not_started(f"no such program: {command[0]}", NOT_FOUND)
-    except PermissionError:
-        return _not_started(f"cannot execute {command[0]}", NOT_EXECUTABLE)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _ended(f"no such program: {command[0]}", NOT_FOUND) from error
+    except PermissionError as error:
+        raise _ended(f"cannot execute '{command[0]}'", NOT_EXECUTABLE) from error
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or str(error)
+        raise RequestError(f"cannot start '{command[0]}': {said}") from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
     try:
@@ -176,9 +212,9 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
     return code if code >= 0 else KILLED - code
 
 
-def _not_started(text: str, code: int) -> int:
+def _ended(text: str, code: int) -> typer.Exit:
     print(f"error: {text}", file=sys.stderr, flush=True)
-    raise typer.Exit(code)
+    return typer.Exit(code)
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
@@ -190,8 +226,20 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
         terminal.stdout().print(capture_tables.captured(recorded, top))
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
     else:
+        terminal.note(NO_LAUNCH)
+
+
+def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
+    """After a program that launched nothing."""
+    if as_json:
+        print_json([])
+    terminal.note(NO_LAUNCH)
+    if made := sum(one.count for one in earlier.launches()):
+        from tilewright.runtime.capturing.record import programs
+
         terminal.note(
-            "no launch was recorded: the program called cuda.tile.launch in none of its Python processes"
+            f"{file} was not replaced: it still holds {made} launches of an earlier capture "
+            f"({programs(earlier.parts)})"
         )
 
 

@@ -77,6 +77,40 @@ def test_launches_into_a_graph_are_recorded_and_the_graph_works(tmp_path: Path) 
     assert torch.allclose(y, x * 6)
 
 
+def test_where_few_launches_are_looked_at_all_are_made_and_counted(tmp_path: Path) -> None:
+    """Of two kinds in turns, and of a graph at the end, whose launches may or may not be looked at."""
+    usual, larger = scaled(), scaled(1 << 21)
+    stream, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
+    with capture.capturing(tmp_path / "c.json"):
+        for number in range(8000):
+            ct.launch(stream, *(larger if number % 4 == 0 else usual))
+        torch.cuda.synchronize()
+        usual[2][1].zero_()
+        with torch.cuda.graph(graph):
+            for _ in range(300):
+                ct.launch(torch.cuda.current_stream(), *usual)
+        graph.replay()
+        torch.cuda.synchronize()
+    found = {one.launch.grid: one for one in capture_record.read(tmp_path / "c.json").launches()}
+    small, large = found[usual[0]], found[larger[0]]
+    assert small.count + large.count == 8300
+    assert 1000 < large.count < 3200 and large.failed == small.failed == 0
+    assert 1000 < 8300 - small.estimated - large.estimated < 2000
+    assert small.in_graph < 1500 and large.in_graph == 0
+    for _, _, (x, y, *_) in (usual, larger):
+        assert torch.allclose(y, x * 6)
+
+
+def test_a_keyword_of_the_launch_is_passed_on(tmp_path: Path) -> None:
+    launch = scaled()
+    with capture.capturing(tmp_path / "c.json"):
+        for number in range(1100):
+            ct.launch(torch.cuda.current_stream(), *launch, programmatic_dependent_launch=bool(number % 2))
+        torch.cuda.synchronize()
+    assert the_one(tmp_path / "c.json").count == 1100
+    assert torch.allclose(launch[2][1], launch[2][0] * 6)
+
+
 def test_data_and_the_launch_made_again(tmp_path: Path) -> None:
     """A transposed matrix, with the data that it had."""
     make = lambda *shape: torch.randn(shape, device="cuda").bfloat16()  # noqa: E731

@@ -6,9 +6,9 @@ unsigned numbers, and the description of the launch says what they are.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from tilewright.task import ArraySpec
 
 
 class Data:
-    """A folder beside a record, with room for ``limit`` bytes of this process's arrays; 0 keeps nothing."""
+    """A folder beside a record, with room for ``limit`` bytes of this process's arrays; 0 keeps nothing.
 
-    def __init__(self, record: Path, limit: int) -> None:
-        self.folder = record.with_name(record.name + ".data")
-        self.left = limit
+    process: a name that no other process has, nor had.
+    """
+
+    def __init__(self, record: Path, limit: int, process: str) -> None:
+        self.folder, self.left, self.process = folder_of(record), limit, process
         self._number = 0
 
     def kept(self, launch: DescribedLaunch, args: Sequence[Any]) -> dict[str, str]:
@@ -38,11 +40,26 @@ class Data:
         self._number += 1
         files = {}
         for name, (_, value) in arrays.items():
-            file = self.folder / f"{os.getpid()}-{self._number}-{name}.npy"
+            file = self.folder / f"{self.process}-{self._number}-{name}.npy"
             np.save(file, elements(value))
             files[name] = str(file)
         self.left -= size
         return files
+
+
+def folder_of(record: Path) -> Path:
+    return record.with_name(record.name + ".data")
+
+
+def remove_all_but(files: Collection[str], record: Path) -> None:
+    """Leaves beside ``record`` only the arrays that it names; what cannot be removed stays, too."""
+    folder = folder_of(record)
+    for file in folder.glob("*.npy"):
+        if str(file) not in files:
+            with suppress(OSError):
+                file.unlink()
+    with suppress(OSError):  # not empty, or not there
+        folder.rmdir()
 
 
 def elements(value: Any) -> np.ndarray[Any, Any]:

@@ -10,11 +10,13 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
 from tilewright import codec
 from tilewright.errors import RequestError
+from tilewright.runtime.capturing.data import remove_all_but
 from tilewright.runtime.capturing.described import DescribedLaunch
 
 VERSION = 1
@@ -58,6 +60,8 @@ class Recorded:
     """Array → file with its elements, beside the record."""
     others: int = 0
     """Further launches of this kernel, of more kinds than are described."""
+    estimated: int = 0
+    """How many of ``count`` nobody looked at: they are of this kernel, and shared out among its kinds (`counting`)."""
 
     @property
     def gpu(self) -> Times:
@@ -141,6 +145,7 @@ def together(one: Recorded, other: Recorded) -> Recorded:
         host=one.host.and_(other.host),
         data={**other.data, **one.data},
         others=one.others + other.others,
+        estimated=one.estimated + other.estimated,
     )
 
 
@@ -151,13 +156,20 @@ def _longest_first(one: Recorded) -> tuple[float, int]:
 # Files ------------------------------------------------------------------------------------------------
 
 
-def part_file(path: Path, pid: int) -> Path:
-    return path.with_name(f"{path.name}.{pid}.part")
+def part_file(path: Path, process: str) -> Path:
+    """process: a name that no other process has."""
+    return path.with_name(f"{path.name}.{process}.part")
 
 
 def parts_of(path: Path) -> list[Path]:
     """The parts that processes left beside ``path``."""
-    return sorted(path.parent.glob(f"{path.name}.*.part"))
+    return sorted(path.parent.glob(f"{escape(path.name)}.*.part"))
+
+
+def remove_parts(path: Path) -> None:
+    """With what a process that was killed had half written."""
+    for file in path.parent.glob(f"{escape(path.name)}.*.part*"):
+        file.unlink(missing_ok=True)
 
 
 def write(path: Path, value: Any) -> None:
@@ -168,13 +180,20 @@ def write(path: Path, value: Any) -> None:
 
 
 def merged(path: Path) -> Capture:
-    """Makes the record at ``path`` of the parts beside it, which are removed."""
-    files = parts_of(path)
-    capture = Capture(VERSION, tuple(_read(file, Part) for file in files))
-    write(path, capture)
-    for file in files:
-        file.unlink()
+    """Makes the record at ``path`` of the parts beside it, which are removed. It takes the place of an earlier one
+    with its data, but one without launches does not."""
+    capture = Capture(VERSION, tuple(_read(file, Part) for file in parts_of(path)))
+    if capture.launches() or not is_there(path):
+        write(path, capture)
+        named = {file for part in capture.parts for one in part.launches for file in one.data.values()}
+        remove_all_but(named, path)
+    remove_parts(path)
     return capture
+
+
+def is_there(path: Path) -> bool:
+    """Whether a record may be at ``path``; an empty file is as good as none."""
+    return path.is_file() and path.stat().st_size > 0
 
 
 def read(path: Path) -> Capture:
@@ -193,6 +212,8 @@ def _read(path: Path, kind: type[Any]) -> Any:
         if kind is Capture and isinstance(data, dict) and data.get("version") != VERSION:
             raise ValueError(f"version {data.get('version')}, this Tilewright reads {VERSION}")
         return codec.from_json(kind, data, defaults=True)
+    except RecursionError:
+        raise RequestError(f"{path} is no record of tilewright capture: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise RequestError(f"{path} is no record of tilewright capture: {error}") from None
 
@@ -206,5 +227,6 @@ def chosen(capture: Capture, number: int) -> Recorded:
 
 
 def programs(parts: Iterable[Part]) -> str:
-    """Each program once, in words."""
-    return ", ".join(dict.fromkeys(" ".join(part.program) for part in parts))
+    """Each program once, in words, without the workers that `multiprocessing` started for it."""
+    every = list(dict.fromkeys(" ".join(part.program) for part in parts))
+    return ", ".join([one for one in every if " -c from multiprocessing." not in one] or every)

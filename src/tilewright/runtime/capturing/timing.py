@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
-from time import perf_counter
+from threading import RLock
+from time import perf_counter, sleep
 from typing import Any
 
 from tilewright.runtime.capturing.record import Times
@@ -40,6 +41,8 @@ class _Events:
     start: Any
     end: Any
     stream: Any
+    first: bool
+    """Whether the launch is the first of its kind."""
     busy: bool = False
     """Whether the GPU had not come to ``start`` when the launch was made."""
 
@@ -49,50 +52,76 @@ class Sampled:
     """The samples of one kind of launch."""
 
     busy: Times = NOTHING
-    idle: Times = NOTHING
     host: Times = NOTHING
+    first: Times = NOTHING
+    """Of the first launch on an idle GPU, which may wait half a second there while it is compiled."""
+    later: Times = NOTHING
+    """Of the others on an idle GPU."""
     waiting: list[_Events] = field(default_factory=list)
+    lock: Any = field(default_factory=RLock)
+    """Taken again where a signal comes whose handler in the program launches, too."""
 
-    lock: Any = field(default_factory=Lock)
+    @property
+    def idle(self) -> Times:
+        return self.later if self.later.samples else self.first
 
     def call(self, launch: Callable[[], Any], stream: Any, number: int) -> Any:
         """Makes the launch between two events, if there are any to be had."""
-        events = self._events(stream)
-        if events is not None:
-            events.start.record(events.stream)
+        events = self._started(stream, number == 1)
         started = perf_counter()
         result = launch()
         took = (perf_counter() - started) * 1e6
-        if events is not None:
-            events.busy = not events.start.query()
-            events.end.record(events.stream)
-        with self.lock:
-            if events is not None:
-                self.waiting.append(events)
-            if number > 1:
+        if number > 1:
+            with self.lock:
                 self.host = self.host.and_(Times(1, took))
+        if events is not None:
+            self._ended(events)
         return result
 
-    def read_all(self) -> None:
-        """Waits for the samples that the GPU has not done."""
+    def read_all(self, until: float) -> None:
+        """Takes in the samples; those that the GPU has not done are waited for until then (`perf_counter`)."""
         with self.lock:
-            for one in self.waiting:
-                one.end.synchronize()
             self._read()
+            while self.waiting and perf_counter() < until:
+                sleep(0.001)
+                self._read()
 
     def _read(self) -> None:
         """Takes in the samples that the GPU has done."""
-        done = [one for one in self.waiting if one.end.query()]
-        self.waiting = [one for one in self.waiting if one not in done]
-        for one in done:
-            time = Times(1, one.start.elapsed_time(one.end) * 1e3)
+        try:
+            done = [one for one in self.waiting if one.end.query()]
+            self.waiting = [one for one in self.waiting if one not in done]
+            times = [(one, Times(1, one.start.elapsed_time(one.end) * 1e3)) for one in done]
+        except Exception:  # an error of the GPU is the program's, and told by its own calls
+            self.waiting.clear()
+            return
+        for one, time in times:
             if one.busy:
                 self.busy = self.busy.and_(time)
+            elif one.first:
+                self.first = time
             else:
-                self.idle = self.idle.and_(time)
+                self.later = self.later.and_(time)
 
-    def _events(self, stream: Any) -> _Events | None:
-        """Two events for ``stream``; None without a GPU, and where many wait."""
+    def _started(self, stream: Any, first: bool) -> _Events | None:
+        """Two events for ``stream``, the first on its way; None where they cannot be had."""
+        try:
+            events = self._events(stream, first)
+            if events is not None:
+                events.start.record(events.stream)
+        except Exception:
+            return None
+        return events
+
+    def _ended(self, events: _Events) -> None:
+        with suppress(Exception):
+            events.busy = not events.start.query()
+            events.end.record(events.stream)
+            with self.lock:
+                self.waiting.append(events)
+
+    def _events(self, stream: Any, first: bool) -> _Events | None:
+        """None without a GPU, and where many wait."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return None
@@ -103,4 +132,4 @@ class Sampled:
         if isinstance(stream, int):
             stream = torch.cuda.ExternalStream(stream)
         event = torch.cuda.Event
-        return _Events(event(enable_timing=True), event(enable_timing=True), stream)
+        return _Events(event(enable_timing=True), event(enable_timing=True), stream, first)

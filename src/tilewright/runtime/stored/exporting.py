@@ -119,7 +119,7 @@ def _agreed(values: Sequence[Any]) -> Any:
 
 
 def as_json(table: Mapping[str, Any]) -> str:
-    """Readable: what fits into a line stands in one line. In ASCII, whatever encoding the stdout has that it goes to."""
+    """Readable: what fits into a line stands in one line. In ASCII, as the stdout that it goes to may need."""
     return _shown(table, 0, _in_json) + "\n"
 
 
