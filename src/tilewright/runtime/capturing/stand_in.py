@@ -41,6 +41,8 @@ def _with_keyword(original: Launch, skips: Skips, look: Launch, failed: Launch) 
             skip = ()
         try:
             for _ in skip:
+                if programmatic_dependent_launch is False:  # spares `ct.launch` taking a keyword apart
+                    return original(stream, grid, kernel, kernel_args)
                 return original(
                     stream, grid, kernel, kernel_args,
                     programmatic_dependent_launch=programmatic_dependent_launch,
