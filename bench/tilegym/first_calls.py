@@ -44,7 +44,7 @@ WIDENED = ("fmha",)
 ROUNDS, TURNS = 10, 10
 """Samples in a turn, and turns of each process."""
 FLUSHED = 16
-"""Times the L2 that is written before a sample: 0.2 ms, so that a slow host has made the launch before the GPU waits."""
+"""Times the L2 that is written before a sample: 0.2 ms, so that a slow host too has launched before the GPU waits."""
 START_SECONDS, CALL_SECONDS, ANSWER_SECONDS = 90.0, 120.0, 30.0
 """Of one process: until torch and TileGym are there; for one first call; for anything else."""
 CACHES = ("CUDA_TILE_CACHE_DIR", "TILEWRIGHT_TUNED", "TILEWRIGHT_HOME")
