@@ -94,7 +94,7 @@ def _parsed(file: Path) -> ast.Module:
         place = f"{file}:{error.lineno}" if error.lineno else str(file)
         raise RequestError(f"{place}: {error.msg}; it must be a Python file") from error
     except ValueError as error:
-        raise RequestError(f"{file} is not a Python file: {error}") from error
+        raise RequestError(f"{file}: {error}; it must be a Python file") from error
 
 
 @dataclass
