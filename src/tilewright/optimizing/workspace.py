@@ -17,6 +17,7 @@ import datetime
 import fcntl
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from tilewright.task import Task
 
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"
+LOCK_SECONDS = 1.0
+"""A run that was killed while it started git: that process is about to end, and has the lock until then."""
 
 
 class PathGate(Forbidden):
@@ -324,12 +327,16 @@ def _worktrees(home: Path) -> Path:
 def _locked(path: Path, run: str) -> IO[bytes]:
     """A lock that ends with this process, however it ends."""
     lock = path.open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        raise MachineError(f"run {run} is in progress in another process") from None
-    return lock
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > until:
+                lock.close()
+                raise MachineError(f"run {run} is in progress in another process") from None
+            time.sleep(0.02)
 
 
 @contextmanager
