@@ -50,16 +50,22 @@ CHANGES = {
 }
 
 
+def captured_task(folder: Path, launched: Callable[[], Launch]) -> str:
+    """The task file of a launch that is made and captured here."""
+    kernel, grid, args = launched()
+    with capture.capturing(folder / "c.json"):
+        ct.launch(torch.cuda.current_stream(), grid, kernel, args)
+        torch.cuda.synchronize()
+    (one,) = capture_record.read(folder / "c.json").launches()
+    (folder / "task.py").write_text(task_text(one, folder))
+    return str(folder / "task.py")
+
+
 @pytest.mark.parametrize("launched", CHANGES, ids=lambda one: one.__name__)
 def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Launch]) -> None:
     """It is correct, at the captured extents too, and a kernel that computes something else is not."""
-    kernel, grid, args = launched()
-    with capture.capturing(tmp_path / "c.json"):
-        ct.launch(torch.cuda.current_stream(), grid, kernel, args)
-        torch.cuda.synchronize()
-    (one,) = capture_record.read(tmp_path / "c.json").launches()
-    (tmp_path / "task.py").write_text(task_text(one, tmp_path))
-    verdict = checked(load_task(str(tmp_path / "task.py")), trusted=True, seconds=90.0)
+    file = captured_task(tmp_path, launched)
+    verdict = checked(load_task(file), trusted=True, seconds=90.0)
     assert verdict.verdict == "correct", verdict.reason
     assert verdict.engine == "gpu"
     own = Path(kernels.__file__)
@@ -69,7 +75,7 @@ def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Laun
         materialise(tmp_path / "copies", name, {own: text})
         for name, text in (("same", own.read_text()), ("changed", own.read_text().replace(before, after)))
     ]
-    task = load_task(str(tmp_path / "task.py"))
+    task = load_task(file)
     with Arena(task, where_is(task), versions[0], Policy(launch="eager"), 5) as arena:
         found = [arena.verify(version, "captured") for version in versions]
     assert [one.verdict for one in found if isinstance(one, Checked)] == ["correct", "incorrect"], found
@@ -80,12 +86,7 @@ def test_a_captured_launch_is_tuned(tmp_path: Path, launched: Callable[[], Launc
     """Raced against itself: what is updated starts from the same data each time that it is checked."""
     from tilewright import tuning
 
-    kernel, grid, args = launched()
-    with capture.capturing(tmp_path / "c.json"):
-        ct.launch(torch.cuda.current_stream(), grid, kernel, args)
-        torch.cuda.synchronize()
-    (one,) = capture_record.read(tmp_path / "c.json").launches()
-    (tmp_path / "task.py").write_text(task_text(one, tmp_path))
-    task = load_task(str(tmp_path / "task.py"))
+    file = captured_task(tmp_path, launched)
+    task = load_task(file)
     (found,) = tuning.tune(task, top=2, policy=Policy(launch=how)).workloads
     assert found.best is not None, found
