@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright import terminal
-from tilewright.cli_run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, environment
+from tilewright.cli_run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
 from tilewright.cli_shared import AsJson, print_json
 from tilewright.errors import RequestError, StorageError
 
@@ -86,6 +86,7 @@ def capture(
     """
     from tilewright.runtime.capturing import record as capture_record
 
+    check_named(command)
     file = _file(out)
     earlier = _prepared(file, private=out is None)
     code = _run(command, _environment(file, data_mib if data else 0, exact), as_json)
