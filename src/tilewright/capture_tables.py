@@ -51,6 +51,14 @@ def _row(number: int, one: Recorded, total: float) -> tuple[str, ...]:
     )
 
 
+def _launches(count: int) -> str:
+    return _many(count, "launch", "es")
+
+
+def _many(count: int, what: str, ending: str) -> str:
+    return f"{count} {what}{ending if count != 1 else ''}"
+
+
 def launches(one: Recorded) -> str:
     """How many; an estimate is marked."""
     return f"{'≈ ' if one.estimated else ''}{one.count}"
@@ -84,7 +92,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     made = sum(one.count for one in kinds)
     gpus = ", ".join(dict.fromkeys(part.gpu for part in capture.parts if part.gpu)) or "no GPU"
     lines = [
-        f"{made} launches of {len(kinds)} kinds, {total:.3f} s on {gpus} in {seconds:.1f} s "
+        f"{_launches(made)} of {_many(len(kinds), 'kind', 's')}, {total:.3f} s on {gpus} in {seconds:.1f} s "
         f"({programs(capture.parts)})"
     ]
     if top is not None and len(kinds) > top:
@@ -97,9 +105,9 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     if any(one.at_most and one.idle.samples for one in kinds):
         lines.append("≤: the GPU was idle when these were launched, so the time holds the way there")
     if graphs := sum(one.in_graph for one in kinds):
-        lines.append(f"{graphs} launches went into a CUDA graph; its replays are not seen")
+        lines.append(f"{_launches(graphs)} went into a CUDA graph; its replays are not seen")
     if failed := [one for one in kinds if one.failed]:
-        lines.append(f"{sum(one.failed for one in failed)} launches failed, the first: {failed[0].error}")
+        lines.append(f"{_launches(sum(one.failed for one in failed))} failed, the first: {failed[0].error}")
     if others := sum(one.others for one in kinds):
         lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:

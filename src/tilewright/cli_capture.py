@@ -178,7 +178,8 @@ def _heading(recorded: Any, file: Path) -> str:
     from tilewright.capture_tables import launches
 
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
-    return f"`{recorded.launch.kernel}` as {launches(recorded)} launches in {file.name} have it{time}."
+    often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
+    return f"`{recorded.launch.kernel}` as {file.name} has it: launched {often}{time}."
 
 
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
