@@ -29,7 +29,7 @@ LINT = _package("lint")
 """Rules and what they are made of: likewise."""
 
 LAYERS: dict[str, tuple[str, ...]] = {
-    "words": ("errors", "records", "progress", "packages"),
+    "words": ("errors", "records", "progress", "packages", "strides"),
     "facts": (
         "boards", "hardware", "classify", "elf", "machine_code", "instruction_mix", "codec", "database",
         "store_tables", "optimizing.git",

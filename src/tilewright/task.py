@@ -21,6 +21,7 @@ from tilewright.hardware import Board
 from tilewright.records import Configuration, Value, Workload
 from tilewright.rising_tables import Rise
 from tilewright.search.space import Space
+from tilewright.strides import row_major
 
 Dims = Mapping[str, Value]
 
@@ -167,7 +168,7 @@ class ArraySpec:
         """In elements."""
         if self.strides_ is not None:
             return self.strides_
-        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
+        return row_major(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
 from tilewright.bench import running  # noqa: E402
-from tilewright.bench.running import Bound, Images, extent_bytes, kernel_names  # noqa: E402
+from tilewright.bench.running import Bound, Images, kernel_names  # noqa: E402
 from tilewright.records import Configuration  # noqa: E402
 from tilewright.search.space import Space  # noqa: E402
 from tilewright.task import Output, Task, Tensor  # noqa: E402
@@ -182,15 +182,6 @@ def test_bytes_that_are_missing_are_a_reason(tmp_path: Path) -> None:
     Path(request["images"][1]["file"]).unlink()
     assert "left 0 bytes for 'y'" in read_back(request, images)
     assert np.array_equal(images["x"].raw, before)
-
-
-@pytest.mark.parametrize(
-    ("shape", "strides", "elements"),
-    [((5, 7), (7, 1), 35), ((5, 7), (1, 5), 35), ((5, 7), (31, 1), 4 * 31 + 7), ((3, 0), (1, 1), 0), ((), (), 1),
-     ((4,), (0,), 1)],
-)  # fmt: skip
-def test_extent_of_a_view(shape: list[int], strides: list[int], elements: int) -> None:
-    assert extent_bytes(shape, strides, 4) == 4 * elements
 
 
 def event(name: str, start: float, device: bool = True) -> Any:

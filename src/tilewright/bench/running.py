@@ -19,6 +19,7 @@ from tilewright.compile import hints_of
 from tilewright.hardware import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
+from tilewright.strides import span
 from tilewright.task import Dims, Task
 
 Tensors = Mapping[str, torch.Tensor]
@@ -95,7 +96,7 @@ class Images:
         first = image["offset"]
         if request.get("exact"):
             start = first // ALIGNMENT * ALIGNMENT
-            raw = raw[start : first + extent_bytes(image["shape"], image["strides"], dtype.itemsize)]
+            raw = raw[start : first + span(image["shape"], image["strides"]) * dtype.itemsize]
             first -= start
             room = base = torch.empty(raw.size, dtype=torch.uint8, device=self.device)
         else:
@@ -171,15 +172,6 @@ def kernel_names(events: Any) -> list[str]:
     on_device = [one for one in events or () if one.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda one: one.time_range.start)
     return [str(one.name) for one in on_device if not str(one.name).startswith(("Memcpy", "Memset"))]
-
-
-def extent_bytes(shape: list[int], strides: list[int], item_bytes: int) -> int:
-    """From the first byte of a tensor to past its last."""
-    if 0 in shape:
-        return 0
-    return (
-        1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    ) * item_bytes
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from tilewright.strides import row_major
 
 
 class Facts(NamedTuple):
@@ -37,15 +39,6 @@ def _of_interface(interface: Mapping[str, Any]) -> Facts:
     given = interface.get("strides")
     strides = tuple(int(stride) // dtype.itemsize for stride in given) if given else row_major(shape)
     return Facts(dtype.name, shape, strides, int(interface["data"][0]))
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements."""
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
 
 
 def _is_tensor(value: Any) -> bool:

@@ -7,7 +7,6 @@ what lies beyond an input to what lies beyond an output must not go unseen.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.strides import row_major, span
 from tilewright.task import ITEM_BYTES, ArraySpec, Dims, Task
 
 Array = npt.NDArray[Any]
@@ -101,11 +101,6 @@ def _ones(itemsize: int) -> int:
     return int.from_bytes(b"\x01" * itemsize, "little")
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-
-
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """Strides in elements of a view. A tensor with one axis has no other axis to swap, and no rows."""
     if layout == "transposed" and len(shape) > 1:
@@ -120,9 +115,8 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Ima
     """An image whose bytes are all ``guard``; ``shift`` bytes further from the start than needed."""
     strides = strides_of(spec.shape, layout)
     item = ITEM_BYTES[spec.dtype]
-    span = sum((extent - 1) * stride for extent, stride in zip(spec.shape, strides, strict=True)) + 1
     offset = GUARD_BYTES + shift + (item if layout == "misaligned" else 0)
-    size = offset + (span if math.prod(spec.shape) else 0) * item + GUARD_BYTES
+    size = offset + span(spec.shape, strides) * item + GUARD_BYTES
     raw = np.full(-(-size // ALIGNMENT) * ALIGNMENT, guard, np.uint8)
     return Image(spec.name, spec.dtype, spec.shape, strides, offset, raw, guard)
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from tilewright import codec
 from tilewright.records import Value
-from tilewright.runtime.arrays import Facts, facts_of, row_major
+from tilewright.runtime.arrays import Facts, facts_of
+from tilewright.strides import row_major, span
 from tilewright.task import ITEM_BYTES, ArraySpec
 
 CONTENTS_BYTES = 64 << 10
@@ -143,10 +144,7 @@ def packed(elements: np.ndarray[Any, Any]) -> str:
 
 def extent_bytes(array: ArraySpec) -> int:
     """From the first to the end of the last element in memory."""
-    if 0 in array.shape:
-        return 0
-    last = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    return (last + 1) * ITEM_BYTES.get(array.dtype, 1)
+    return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
 def _of_numpy(value: Any) -> Facts | None:

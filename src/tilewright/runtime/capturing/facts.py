@@ -23,6 +23,7 @@ from tilewright.runtime.capturing.naming import named
 from tilewright.runtime.capturing.rebuilding import loaded_kernel
 from tilewright.runtime.capturing.tables import Table, tables
 from tilewright.search import knobs
+from tilewright.strides import row_major, span
 from tilewright.task import ArraySpec, Launch
 from tilewright.tileir.accesses import direction
 from tilewright.tileir.disassemble import ReadError
@@ -161,14 +162,13 @@ class Stored:
 
 
 def stored(array: ArraySpec) -> Stored:
-    if array.strides == ArraySpec(array.name, array.shape, array.dtype).strides:
+    if array.strides == row_major(array.shape):
         return Stored(array.shape)
     axes = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], -array.shape[axis], axis))
     dense = tuple(array.shape[axis] for axis in axes)
-    if tuple(array.strides[axis] for axis in axes) == ArraySpec("", dense, array.dtype).strides:
+    if tuple(array.strides[axis] for axis in axes) == row_major(dense):
         return Stored(dense, tuple(axes.index(axis) for axis in range(array.ndim)))
-    last = sum((extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True))
-    return Stored((last + 1,), flat=True)
+    return Stored((span(array.shape, array.strides),), flat=True)
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:

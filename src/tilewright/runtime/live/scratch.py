@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.runtime.arrays import is_array
+from tilewright.strides import span
 
 SPARSE = 2
 """A view that lies in more than this many times its own bytes is copied element by element: what lies between
@@ -52,10 +53,7 @@ def tensor_of(array: Any) -> Any:
 def extent(tensor: Any) -> tuple[int, int]:
     """The addresses between which its elements lie; an empty one has none."""
     start = tensor.data_ptr()
-    if tensor.numel() == 0:
-        return start, start
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (last + 1) * tensor.element_size()
+    return start, start + span(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def overlapping(arrays: Mapping[str, Any], others: Collection[str]) -> frozenset[str]:
