@@ -489,6 +489,17 @@ def test_shapes_of_a_bucket_share_a_winner_that_is_checked_on_each(world: World)
     assert not other.searches, "the check is remembered"
 
 
+def test_an_axis_that_is_contiguous_may_have_buckets_too(world: World) -> None:
+    """The strides of row-major arrays follow from the shape: they do not part the shapes of a bucket."""
+    op = world.tuned(**BUCKETS | {"buckets": dict.fromkeys(("x", "y"), (None, powers_of_two))})
+    for columns in (100, 120):
+        op(STREAM, *arrays(8, columns), 2.0)
+    assert [len(trials) for trials in world.searches] == [6, 2]
+    wide = torch.zeros(8, 240)[:, :100]
+    op(STREAM, wide, torch.zeros(8, 100), 2.0)
+    assert [len(trials) for trials in world.searches] == [6, 2, 6], "other strides are another bucket"
+
+
 def test_a_neighbour_that_loses_gives_the_shape_a_search_of_its_own(world: World) -> None:
     op = world.tuned(**BUCKETS)
     op(STREAM, *arrays(100), 2.0)

@@ -46,7 +46,8 @@ def _array(part: Any, bucket: Bucket) -> Any:
     if len(each) != len(shape):
         each = (each + [None] * len(shape))[: len(shape)]
     rounded = [_extent(extent, how) for extent, how in zip(shape, each, strict=True)]
-    strides = "row-major" if part["strides"] == row_major(shape) else part["strides"]
+    dense = tuple(part["strides"]) == row_major(shape)  # its strides are a list, as in all of a key
+    strides = "row-major" if dense else part["strides"]
     others = {name: one for name, one in part.items() if name != "shape"}
     return {**others, "bucket": rounded, "strides": strides}
 
