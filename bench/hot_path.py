@@ -22,7 +22,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import cuda.tile as ct
@@ -31,6 +30,7 @@ from common import made_here, write
 
 from tilewright.bench.gpu import detect
 from tilewright.bench.stats import median_interval
+from tilewright.runtime.live.searching import Found, Outcome
 from tilewright.runtime.surroundings import Surroundings
 from tilewright.runtime.wrapping import tensor_guards
 from tilewright.runtime.wrapping.wrapper import tuned
@@ -60,12 +60,9 @@ def nothing(stream: Any, grid: Any, kernel: Any, arguments: Any) -> None:
     """The launch of the first table."""
 
 
-def told(trials: Any, **_: Any) -> Any:
+def told(trials: Any, **_: Any) -> Found:
     """In the place of a search, where there is no GPU."""
-    outcome = SimpleNamespace(
-        label="", status="timed", reason="", us=1.0, error_margin_us=0.1, samples=1, stage=None, error=None
-    )
-    return SimpleNamespace(best=1, runner_up=0, outcomes=[outcome] * len(trials), seconds={}, note="")
+    return Found(1, 0, (Outcome("", "timed", "", 1.0, 0.1, 1),) * len(trials), {})
 
 
 def without_gpu() -> Surroundings:

@@ -11,6 +11,7 @@ import cuda.tile as ct
 import tilewright
 from tilewright.hardware import board
 from tilewright.records import Failed
+from tilewright.runtime.live.searching import Found, Outcome
 from tilewright.runtime.live.trials import Trial
 from tilewright.runtime.stored.winners import Winners
 from tilewright.runtime.surroundings import Surroundings
@@ -36,27 +37,6 @@ DECLARED: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Outcome:
-    label: str
-    status: str = "timed"
-    reason: str = ""
-    us: float | None = 1.0
-    error_margin_us: float | None = 0.1
-    samples: int = 5
-    stage: str | None = None
-    error: type[Exception] | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    best: int
-    runner_up: int | None
-    outcomes: tuple[Outcome, ...]
-    seconds: dict[str, float] = field(default_factory=dict)
-    note: str = ""
-
-
 @dataclass
 class World:
     """What happened, and what the next search finds."""
@@ -79,9 +59,9 @@ class World:
         self.streams.append(stream)
         self.arguments.append(next(one.arguments() for one in trials if isinstance(one, Trial)))
         best = self.fastest(trials)
-        return Found(
-            best, 0 if best else None, tuple(Outcome(getattr(one, "label", "failed")) for one in trials)
-        )
+        labels = (getattr(one, "label", "failed") for one in trials)
+        outcomes = tuple(Outcome(label, "timed", "", 1.0, 0.1, 5) for label in labels)
+        return Found(best, 0 if best else None, outcomes, {})
 
     def surroundings(self, **others: Any) -> Surroundings:
         return Surroundings(
