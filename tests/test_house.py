@@ -87,7 +87,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "latencies", "latencies.records", "latencies.runs", "latencies.comparing",
     ),
     "in the user's program": (
-        "runtime", "runtime.arrays", "runtime.source", "runtime.key", "runtime.modes",
+        "runtime", "runtime.arrays", "runtime.source", "runtime.key", "runtime.modes", "runtime.swapping",
         "runtime.stored", "runtime.stored.said_once", "runtime.stored.winners", "runtime.stored.claims",
         "runtime.stored.artefact", "runtime.stored.recording",
         "runtime.live", "runtime.live.trials", "runtime.live.scratch", "runtime.live.comparing_outputs",

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 from tilewright.errors import RequestError
 from tilewright.runtime.capturing.counting import ALWAYS, EXACT
 from tilewright.runtime.capturing.recorder import Recorder
+from tilewright.runtime.swapping import swap
 
 VARIABLE = "TILEWRIGHT_CAPTURE"
 """Path of the record; set, a program that imports `cuda.tile` is recorded."""
@@ -35,6 +35,8 @@ SHARE_BETWEEN_WRITES = 1 / 4
 """Of the time since the first launch: a worker that is killed soon loses a fifth of it."""
 TIMES_A_WRITE = 100
 """Between two writes: many kinds take long to write, which may cost a program 1 %."""
+INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
+"""Modules that keep the real `ct.launch`: cuda-tile's own, but for the public one, and ours."""
 LAST = -1000
 """Of the finalizers of `multiprocessing`: whatever launches, as the program's own may, comes before."""
 
@@ -100,7 +102,7 @@ class _Installed:
     def __init__(self, recorder: Recorder, original: Callable[..., Any]) -> None:
         self.recorder, self.original, self.stand_in = recorder, original, recorder.launch
         self.stop = threading.Event()
-        _exchange(original, self.stand_in)
+        swap(original, self.stand_in, INSIDE)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
         self._finish_worker()  # one that imports cuda.tile when it runs
@@ -108,7 +110,7 @@ class _Installed:
         self._start_writing()
 
     def remove(self) -> None:
-        _exchange(self.stand_in, self.original)
+        swap(self.stand_in, self.original, INSIDE)
         atexit.unregister(self.finish)
         self.finish()
 
@@ -151,18 +153,6 @@ def pause(age: float, took: float) -> float:
     """Seconds until the next write, ``age`` seconds after the first launch. The last write took ``took``."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age * SHARE_BETWEEN_WRITES, took * TIMES_A_WRITE))
-
-
-def _exchange(old: Any, new: Any) -> None:
-    """Every module's name for ``old`` becomes one for ``new``: `ct.launch`, and what was imported from there.
-    cuda-tile's own modules but the public one keep the real one."""
-    for name, module in list(sys.modules.items()):
-        inside = name.startswith(("cuda.tile.", "cutile_cache", "tilewright."))
-        if inside or module is None:
-            continue
-        for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            if value is old:
-                setattr(module, attribute, new)
 
 
 def _data_bytes() -> int:

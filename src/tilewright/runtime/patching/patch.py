@@ -1,8 +1,8 @@
 """Puts Tilewright's search where `cuda.tile.tune.exhaustive_search` stands, and takes it away again.
 
-Every module-level name that holds cuda-tile's function gets ours, in whatever module; later imports by name get ours
-from `cuda.tile.tune`. Not reached are default arguments, closures and attributes of objects that took the function
-before. A cuda-tile whose function or result has another shape is left alone, with one warning.
+Every module-level name that holds cuda-tile's function gets ours, in whatever module (`swapping`); later imports by
+name get ours from `cuda.tile.tune`. A cuda-tile whose function or result has another shape is left alone, with one
+warning.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tilewright.runtime.swapping import swap
 
 NAME = "exhaustive_search"
 PARAMETERS = (
@@ -54,7 +56,7 @@ def install() -> bool:
             )
             return False
         _installed.append((original, _replacement(original)))
-        _swap(*_installed[0])
+        swap(*_installed[0])
         return True
 
 
@@ -63,7 +65,7 @@ def uninstall() -> None:
     with _lock:
         if _installed:
             original, ours = _installed.pop()
-            _swap(ours, original)
+            swap(ours, original)
 
 
 @contextmanager
@@ -135,12 +137,3 @@ def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         return exhaustive_search(*args, **kwargs)
 
     return replaced
-
-
-def _swap(old: Callable[..., Any], new: Callable[..., Any]) -> None:
-    for module in list(sys.modules.values()):
-        names = getattr(module, "__dict__", None)
-        if type(names) is not dict:
-            continue
-        for name in [name for name, value in list(names.items()) if value is old]:
-            names[name] = new
