@@ -22,7 +22,7 @@ from common import EXAMPLES, made_here, write
 from cuda.tile.compilation import export_kernel
 
 from tilewright.compile import Unit, compile_all, launch_of
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import CuTile, signature_of
 from tilewright.loading import load_task
 from tilewright.records import Failed

@@ -22,7 +22,7 @@ from differential_case import (
 )
 from differential_classes import Array, Inputs, order
 
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.task import ArraySpec
 from tilewright.verification.images import storage

@@ -15,7 +15,7 @@ import time
 import numpy as np
 from common import EXAMPLES, made_here, write
 
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.verification.images import images_for, storage
 from tilewright.verification.interpreted import InterpreterEngine

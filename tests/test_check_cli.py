@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright import cli
-from tilewright.bench.gpu import detect
+from tilewright.hardware.gpu import detect
 
 FILE = """
     import cuda.tile as ct

@@ -11,7 +11,7 @@ import pytest
 from tilewright import check_watching
 from tilewright.check_compiling import Compiling
 from tilewright.check_watching import Watching
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import CuTile
 from tilewright.loading import load_task
 from tilewright.records import Built

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.classify import classify
 from tilewright.errors import RequestError
-from tilewright.hardware import BOARDS, board
+from tilewright.hardware.architectures import BOARDS, board
+from tilewright.hardware.roofline import classify
 
 H200 = board("H200")
 

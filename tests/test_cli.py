@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from tilewright import cli, cli_shared, compile, doctor, loading, terminal
-from tilewright.bench.gpu import Gpu, detect
 from tilewright.bench.rules import Policy
+from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages import toolchain
 
 ROOT = Path(__file__).parents[1]
@@ -168,7 +168,7 @@ def test_inspect_reads_the_tensor_path_of_the_issue(run: Run) -> None:
 
 
 def test_without_an_architecture_the_default_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.bench.gpu.detect", lambda: None)
+    monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: None)
     ran = run("inspect", RMS_NORM, *ONE, "--json")
     assert json.loads(ran.out)[0]["arch"] == "sm_90"
     assert ran.err == "note: no GPU here: using sm_90; choose with --arch\n"
@@ -176,7 +176,7 @@ def test_without_an_architecture_the_default_is_said(run: Run, monkeypatch: pyte
 
 def test_without_an_architecture_the_gpu_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("NVIDIA B200", "sm_100", 148, 180 << 30, 126 << 20, "13.0")
-    monkeypatch.setattr("tilewright.bench.gpu.detect", lambda: gpu)
+    monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: gpu)
     ran = run("inspect", RMS_NORM, *ONE, "--json")
     assert json.loads(ran.out)[0]["arch"] == "sm_100" and not ran.err
 
@@ -267,7 +267,7 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
     run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
-    for module in ("tilewright.bench.gpu", "tilewright.tuning"):
+    for module in ("tilewright.hardware.gpu", "tilewright.tuning"):
         monkeypatch.setattr(f"{module}.detect", lambda: gpu)
     ran = run("tune", task_file("task = make()"), "--arch", "sm_100", "--workload", "small", "--no-store")
     assert ran.code == 0 and ran.out.rstrip().endswith("predicted, not measured")

@@ -18,7 +18,7 @@ import pytest
 
 from tilewright.compile import Compiled, Unit, compile_all, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages import child, cutile, toolchain
 from tilewright.languages.toolchain import Tool
 from tilewright.loading import load_task

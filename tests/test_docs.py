@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from tilewright import cli, hardware
+from tilewright import cli
 from tilewright.compile import Unit, compile_all
+from tilewright.hardware import architectures as hardware
 from tilewright.loading import load_task
 from tilewright.records import MachineCode
 

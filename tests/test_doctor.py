@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tilewright import doctor
-from tilewright.bench.gpu import Gpu
 from tilewright.doctor import Check
 from tilewright.errors import CompilerMissing
+from tilewright.hardware.gpu import Gpu
 from tilewright.languages import cutile_private, toolchain
 from tilewright.languages.toolchain import Tool
 

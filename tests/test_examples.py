@@ -11,7 +11,7 @@ import pytest
 
 from tilewright import verify
 from tilewright.compile import Unit, compile_all
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.records import Built, MachineCode
 from tilewright.task import Dims, Distribution, Task

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tilewright.boards import ACHIEVABLE_BANDWIDTH, ACHIEVABLE_TFLOPS, NUMBERS
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.hardware import (
+from tilewright.hardware.architectures import (
     ARCHITECTURES,
     BOARDS,
     KIB,
@@ -26,6 +25,7 @@ from tilewright.hardware import (
     board_for_gpu,
     default_board,
 )
+from tilewright.hardware.boards import ACHIEVABLE_BANDWIDTH, ACHIEVABLE_TFLOPS, NUMBERS
 
 TARGETS = [f"sm_{number}" for number in (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)]
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright import screen as screening
-from tilewright.classify import classify
 from tilewright.compile import Compiled, Unit
-from tilewright.hardware import ARCHITECTURES, architecture, board, default_board
-from tilewright.predict import WARPGROUP, Work, predict, shape_of, spill_us
+from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
+from tilewright.hardware.prediction import WARPGROUP, Work, predict, shape_of, spill_us
+from tilewright.hardware.roofline import classify
 from tilewright.records import Built, Configuration, Failed, MachineCode, Screened, Workload
 from tilewright.screen import KEEP, SLOWER, Row, candidate_of, ranking, screen
 

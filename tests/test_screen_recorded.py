@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.classify import classify
-from tilewright.hardware import board
+from tilewright.hardware.architectures import board
+from tilewright.hardware.prediction import Work
+from tilewright.hardware.roofline import classify
 from tilewright.loading import load_task
-from tilewright.predict import Work
 from tilewright.records import Configuration, MachineCode, Screened
 from tilewright.screen import Row, ranking, screen
 

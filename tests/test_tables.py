@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from tilewright import tables
 from tilewright.doctor import Check
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.inspecting import Inspected
 from tilewright.records import (
     Bound,

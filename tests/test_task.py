@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilewright.errors import SpaceError, TaskError, UnknownChoice
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
 from tilewright.search.space import Space
 from tilewright.task import (

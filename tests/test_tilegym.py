@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tilewright import decorated_hints
-from tilewright.boards import Board
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
+from tilewright.hardware.boards import Board
 from tilewright.loading import editable_files, load_task
 from tilewright.records import Configuration
 from tilewright.task import Launch, Task

@@ -14,9 +14,9 @@ import pytest
 
 from tilewright import compile as compile_module
 from tilewright import tuning
-from tilewright.bench.gpu import Gpu
 from tilewright.compile import compile_all
 from tilewright.errors import TaskError, UnknownChoice
+from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import CuTile
 from tilewright.loading import load_task

@@ -17,7 +17,7 @@ from typing import Any
 from wrappers import HOPPER, Operation, Recorded
 
 import tilewright as tw
-from tilewright.hardware import Board, default_board
+from tilewright.hardware.architectures import Board, default_board
 from tilewright.task import Dims, call_by_name
 
 RECORD = Path(__file__).with_name("shipped.json")

@@ -28,7 +28,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tilewright as tw
-from tilewright.hardware import Board, default_board
+from tilewright.hardware.architectures import Board, default_board
 from tilewright.task import ArraySpec, call_by_name
 
 HOPPER = "sm_90"

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tilewright.compile import Compiled, launch_of
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.measuring import Measuring
 from tilewright.records import (

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tilewright.compile import BUDGET_SECONDS, hints_of
 from tilewright.errors import in_one_line
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.records import Built, Configuration, Failed

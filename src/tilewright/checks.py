@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.gpu import detect
 from tilewright.check_compiling import Compiling
 from tilewright.check_watching import Watching
 from tilewright.errors import NoGpu, UnknownChoice
-from tilewright.hardware import ARCHITECTURES, Board, default_board
+from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
+from tilewright.hardware.gpu import detect
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration
 from tilewright.task import Task

@@ -153,7 +153,7 @@ def _count_lines(
 ) -> None:
     from tilewright import count_tables
     from tilewright.counted import count
-    from tilewright.hardware import default_board
+    from tilewright.hardware.architectures import default_board
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json):
@@ -173,7 +173,7 @@ def _count_lines(
 
 def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, workload: str | None) -> None:
     """What the space would not try is still compiled when asked for by name: that is how one sees why."""
-    from tilewright.hardware import architecture
+    from tilewright.hardware.architectures import architecture
 
     dims = task.selected([workload] if workload else None)[0].dims
     for arch in archs:
@@ -222,8 +222,8 @@ def tune(
     session = early_session()  # before all else: its process imports torch meanwhile
 
     from tilewright import tuning
-    from tilewright.bench.gpu import detect
     from tilewright.bench.rules import Policy
+    from tilewright.hardware.gpu import detect
     from tilewright.languages import keep_torch_out
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)

@@ -47,7 +47,7 @@ def lint(
 
     Example: `tilewright lint src/ --ignore TW202 --sarif lint.sarif`
     """
-    from tilewright.hardware import architecture
+    from tilewright.hardware.architectures import architecture
     from tilewright.lint import tables
     from tilewright.lint.linting import lint_paths
     from tilewright.lint.rules import ABOUT

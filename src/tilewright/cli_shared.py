@@ -44,7 +44,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and n
 
 def architectures(text: str | None) -> tuple[str, ...]:
     """The named ones, each once; without a name the GPU's, else the default, which is said."""
-    from tilewright.hardware import ARCHITECTURES, architecture
+    from tilewright.hardware.architectures import ARCHITECTURES, architecture
 
     if text is None:
         return (default_architecture(),)
@@ -55,8 +55,8 @@ def architectures(text: str | None) -> tuple[str, ...]:
 
 
 def default_architecture() -> str:
-    from tilewright.bench.gpu import detect
-    from tilewright.hardware import ARCHITECTURES
+    from tilewright.hardware.architectures import ARCHITECTURES
+    from tilewright.hardware.gpu import detect
     from tilewright.tuning import DEFAULT_ARCH
 
     gpu = detect()

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.errors import RequestError
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.instruction_mix import instruction_mix
 from tilewright.machine_code import MachineCodeError, opcodes
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.errors import TilewrightError, in_one_line
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code import MachineCodeError, read_all

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.classify import classify
 from tilewright.errors import CompilerMissing
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
+from tilewright.hardware.roofline import classify
 from tilewright.records import Bound, Configuration, Failed, Workload
 from tilewright.task import ArraySpec, Dims, Task
 from tilewright.tileir.counting import Counts

@@ -25,9 +25,9 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.gpu import Gpu, detect
-from tilewright.bench.monitor import driver_version
-from tilewright.packages import installed_version
+from tilewright.hardware.gpu import Gpu, detect
+from tilewright.hardware.monitor import driver_version
+from tilewright.hardware.packages import installed_version
 
 PYTHON = (3, 10)
 DRIVER = 580
@@ -316,7 +316,7 @@ def _existing(directory: Path) -> Path:
 
 
 def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Check:
-    from tilewright.hardware import ARCHITECTURES
+    from tilewright.hardware.architectures import ARCHITECTURES
 
     if gpu is None:
         hidden = environ.get("CUDA_VISIBLE_DEVICES")
@@ -368,7 +368,7 @@ def torch_cuda() -> str | None:
 def nvml(gpu: Gpu | None) -> Check:
     if gpu is None:
         return Check("NVML", None, "not needed without a GPU", required=False)
-    from tilewright.bench.monitor import Monitor
+    from tilewright.hardware.monitor import Monitor
 
     problem = Monitor().unavailable
     if problem is None:

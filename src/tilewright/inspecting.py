@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.counted import bound_of
-from tilewright.hardware import Board, default_board
+from tilewright.hardware.architectures import Board, default_board
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
 from tilewright.screen import candidate_of, screen_compiled

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from tilewright.boards import Board
 from tilewright.compile import Compiled, launch_of
-from tilewright.hardware import Occupancy, architecture, attainable_ctas
-from tilewright.predict import WARPGROUP, Work, predict, spill_us
+from tilewright.hardware.architectures import Occupancy, architecture, attainable_ctas
+from tilewright.hardware.boards import Board
+from tilewright.hardware.prediction import WARPGROUP, Work, predict, spill_us
 from tilewright.records import (
     Bound,
     Built,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import TaskError, UnknownChoice
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Value, Workload
 from tilewright.rising_tables import Rise
 from tilewright.search.space import Space

@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import verify
-from tilewright.bench.gpu import Gpu, detect
-from tilewright.bench.monitor import driver_version
 from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
-from tilewright.hardware import Board, default_board
+from tilewright.hardware.architectures import Board, default_board
+from tilewright.hardware.gpu import Gpu, detect
+from tilewright.hardware.monitor import driver_version
+from tilewright.hardware.packages import installed_version
 from tilewright.loading import where_is
 from tilewright.measuring import Measuring
-from tilewright.packages import installed_version
 from tilewright.progress import Progress, silent
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of

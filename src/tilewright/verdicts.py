@@ -8,7 +8,7 @@ share a verdict, unless the launch makes another grid of them. The check is the 
 
 from __future__ import annotations
 
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.records import Checked, Configuration, Workload
 from tilewright.task import Task
 from tilewright.verification.checking import Verdict, check

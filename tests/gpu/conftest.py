@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.bench.gpu import detect
+from tilewright.hardware.gpu import detect
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.exploits import honest, tasks
 
-from tilewright.bench.gpu import detect
 from tilewright.check_compiling import Compiling
-from tilewright.hardware import board_for_gpu
+from tilewright.hardware.architectures import board_for_gpu
+from tilewright.hardware.gpu import detect
 from tilewright.loading import load_task
 from tilewright.task import Task
 from tilewright.verification.checking import Verdict, check

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Table
 from tilewright.languages.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed

@@ -21,7 +21,7 @@ from tilewright.bench.protocol import noise_of
 from tilewright.bench.stats import Interval
 from tilewright.counted import bound_of
 from tilewright.errors import MachineError, TaskError, TilewrightError
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
 from tilewright.loading import load_task, where_is

@@ -11,7 +11,7 @@ from tests.optimizing.kit import compiled
 
 from tilewright.bench.rounds import Budget
 from tilewright.counted import bound_of
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.measuring import measured_of
 from tilewright.optimizing.attempting import Variant
 from tilewright.optimizing.measured_gate import MeasuredGate

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.compile import Unit, launch_of
 from tilewright.errors import TaskError
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.loading import editable_files, load_task, where_is

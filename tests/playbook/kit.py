@@ -27,7 +27,7 @@ import pytest
 
 from tilewright.compile import Unit, compile_all
 from tilewright.counted import Work, bound_of, count
-from tilewright.hardware import Board, board
+from tilewright.hardware.architectures import Board, board
 from tilewright.loading import load_task
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
 from tilewright.playbook.syntax import Source

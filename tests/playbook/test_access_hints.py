@@ -10,7 +10,7 @@ import pytest
 from tests.playbook.configured import MATMUL, SCALE
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
 
-from tilewright.hardware import board
+from tilewright.hardware.architectures import board
 from tilewright.playbook import allow_tma, latency
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.syntax import Source

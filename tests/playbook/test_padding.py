@@ -6,7 +6,7 @@ from typing import ClassVar
 from tests.playbook.gathers import copy
 from tests.playbook.kit import EntryContract, changed_lines, facts_of, loaded, only, verdict
 
-from tilewright.hardware import board
+from tilewright.hardware.architectures import board
 from tilewright.playbook.padding import ENTRY, NONE, ZERO
 from tilewright.playbook.syntax import Source
 

@@ -9,7 +9,7 @@ from typing import Any
 import cuda.tile as ct
 
 import tilewright
-from tilewright.hardware import board
+from tilewright.hardware.architectures import board
 from tilewright.records import Failed
 from tilewright.runtime.live.searching import Found, Outcome
 from tilewright.runtime.live.trials import Trial

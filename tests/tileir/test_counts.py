@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.task import Task
 from tilewright.tileir.counting import PER_ELEMENT, Counts, intersection

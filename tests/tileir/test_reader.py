@@ -25,7 +25,7 @@ from tileir.cases import CASES, ELSEWHERE, REFUSED, Case
 
 from tilewright.compile import Unit, launch_of
 from tilewright.errors import CompilerMissing
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages import cutile
 from tilewright.languages.toolchain import Tool
 from tilewright.loading import load_task

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.task import Task
 from tilewright.verification.addresses import ELEMENTS, LONGEST, Reached, Reaching, huge

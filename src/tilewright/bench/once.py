@@ -17,9 +17,9 @@ from pathlib import Path
 os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # else tensors share allocations
 
 from tilewright.bench.channel import Message
-from tilewright.bench.gpu import detect
 from tilewright.bench.running import Bound, Images, Tensors, bound
 from tilewright.errors import NoGpu, TilewrightError
+from tilewright.hardware.gpu import detect
 from tilewright.loading import load_task
 from tilewright.records import Configuration
 

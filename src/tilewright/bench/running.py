@@ -16,7 +16,7 @@ import torch
 
 from tilewright.bench.channel import Message
 from tilewright.compile import hints_of
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
 from tilewright.strides import span

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 
 from tilewright.bench.channel import Message, receive, send
-from tilewright.bench.gpu import detect, has_driver
 from tilewright.errors import MachineError, NoGpu, TaskError
+from tilewright.hardware.gpu import detect, has_driver
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""

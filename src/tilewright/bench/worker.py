@@ -25,7 +25,7 @@ import signal
 import sys
 import threading
 
-from tilewright.bench.gpu import detect, make_context
+from tilewright.hardware.gpu import detect, make_context
 
 if __name__ == "__main__":
     # Importing torch takes 3 s, and making a CUDA context 0.3 s: side by side.
@@ -42,11 +42,11 @@ from tilewright.bench import protocol
 from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.bench.checking import Examiner
 from tilewright.bench.clock import GpuClock
-from tilewright.bench.monitor import Monitor
 from tilewright.bench.prepared import Prepared
 from tilewright.bench.rounds import Budget, interleaved
 from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError, in_one_line
+from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
 from tilewright.loading import load_task
 from tilewright.records import Configuration

@@ -72,9 +72,9 @@ def current(
     own: tuple[Path, ...] = (),
 ) -> Run:
     """The run that ends now. ``own``: files of ours, which are no part of the code's revision."""
-    from tilewright.bench.gpu import detect
-    from tilewright.bench.monitor import driver_version
-    from tilewright.packages import installed_version
+    from tilewright.hardware.gpu import detect
+    from tilewright.hardware.monitor import driver_version
+    from tilewright.hardware.packages import installed_version
 
     gpu = detect()
     versions = {name: installed_version(name) for name in PACKAGES}

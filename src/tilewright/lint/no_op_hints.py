@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from tilewright.compile import Unit, compile_all
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.languages import keep_torch_out
 from tilewright.lint.findings import Finding
 from tilewright.lint.module import Module

@@ -16,14 +16,14 @@ from typing import Any
 from tilewright.bench.stats import geometric_mean
 from tilewright.compile import Compiled, Unit, compile_each, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
-from tilewright.hardware import Board, architecture, attainable_ctas
+from tilewright.hardware.architectures import Board, architecture, attainable_ctas
+from tilewright.hardware.prediction import WARPGROUP, Work, predict
 from tilewright.languages import language_of
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimizing import versions
 from tilewright.optimizing.choosing import Proposal
 from tilewright.optimizing.versions import Version
 from tilewright.playbook.base import NotApplicable
-from tilewright.predict import WARPGROUP, Work, predict
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
 from tilewright.task import Task
 

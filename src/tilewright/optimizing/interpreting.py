@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import Checked, Workload
 from tilewright.task import Task

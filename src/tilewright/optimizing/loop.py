@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tilewright.counted import Work, count
 from tilewright.errors import MachineError, TilewrightError
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import (

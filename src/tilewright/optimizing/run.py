@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.bench.gpu import detect
 from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.compile import BUDGET_SECONDS
 from tilewright.counted import bound_of
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
+from tilewright.hardware.gpu import detect
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 from tilewright.loading import editable_files, load_task, where_is

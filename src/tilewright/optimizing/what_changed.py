@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.comparing import Version, compare_tile_ir
 from tilewright.errors import RequestError
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import MachineCode, Workload
 from tilewright.tileir.comparing import Comparison

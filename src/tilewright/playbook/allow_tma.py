@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.hardware import architecture
+from tilewright.hardware.architectures import architecture
 from tilewright.playbook.access_hints import Access, accesses, at, hottest, is_variable, with_keyword
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.playbook.syntax import Source

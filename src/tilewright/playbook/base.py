@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.counted import Work
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.playbook.syntax import Source
 from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.task import Launch, Task

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.hardware import architecture
+from tilewright.hardware.architectures import architecture
 from tilewright.playbook.base import About, Effect, Facts
 from tilewright.playbook.compiler_hints import Offer, OneHint, hungriest
 from tilewright.records import Value

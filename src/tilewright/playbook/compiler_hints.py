@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.hardware import architecture, attainable_ctas
+from tilewright.hardware.architectures import architecture, attainable_ctas
 from tilewright.playbook.base import About, Facts, NotApplicable, Site
 from tilewright.playbook.configuration_sites import current, places, written
 from tilewright.playbook.syntax import Source

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
-from tilewright.packages import installed_version
+from tilewright.hardware.packages import installed_version
 from tilewright.runtime.arrays import facts_of
 from tilewright.runtime.source import source_of
 
@@ -45,7 +45,7 @@ def board_of(device: int) -> str:
     if torch is not None and torch.cuda.is_available():
         one = torch.cuda.get_device_properties(device)
         return f"{one.name} sm_{one.major}{one.minor}"
-    from tilewright.bench.gpu import detect
+    from tilewright.hardware.gpu import detect
 
     gpu = detect() if device == 0 else None
     if gpu is None:

@@ -68,7 +68,7 @@ def on_stream(stream: Any) -> AbstractContextManager[Any]:
 @cache
 def hardware_of(device: int) -> Any:
     """The `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
-    from tilewright.hardware import board_for_gpu
+    from tilewright.hardware.architectures import board_for_gpu
 
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():

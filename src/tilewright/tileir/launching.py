@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.compile import hints_of
 from tilewright.errors import TaskError, in_one_line
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Table
 from tilewright.records import Configuration, Failed

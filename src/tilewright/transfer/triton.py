@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.hardware import architecture
+from tilewright.hardware.architectures import architecture
 from tilewright.records import Configuration, Value
 from tilewright.search import knobs
 from tilewright.search.space import Space

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tilewright.errors import CompilerMissing
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task import Dims, Task
 from tilewright.tileir.allocations import Allocation

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tilewright.hardware import Board
+from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task import Dims, Task
 from tilewright.tileir.findings import Finding

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from tests.runtime import captured_kernels as kernels
 
-from tilewright import hardware
 from tilewright.compile import Unit, compile_all
 from tilewright.errors import RequestError, TaskError
+from tilewright.hardware import architectures as hardware
 from tilewright.loading import load_task
 from tilewright.optimizing.run import Options, optimize
 from tilewright.records import MachineCode

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import RequestError, TilewrightError
-from tilewright.hardware import default_board
+from tilewright.hardware.architectures import default_board
 from tilewright.loading import load_task
 from tilewright.records import Value
 from tilewright.runtime.capturing.described import CONTENTS_BYTES, WHOLE

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from tilewright.boards import BOARDS, Board
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.hardware.boards import BOARDS, Board
 from tilewright.records import TensorPath
 
 __all__ = [

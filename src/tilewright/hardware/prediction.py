@@ -27,8 +27,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.boards import Board
-from tilewright.hardware import KIB, SUB_PARTITIONS, WARP, architecture, attainable_ctas
+from tilewright.hardware.architectures import KIB, SUB_PARTITIONS, WARP, architecture, attainable_ctas
+from tilewright.hardware.boards import Board
 from tilewright.records import MachineCode, PredictedTime, TensorPath
 
 WARPGROUP = 4 * WARP

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tilewright.hardware import Board, board_for_gpu
+from tilewright.hardware.architectures import Board, board_for_gpu
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from typing import Literal, TypeAlias
 
-from tilewright.boards import Board
 from tilewright.errors import RequestError
+from tilewright.hardware.boards import Board
 from tilewright.records import Bound
 
 Kind: TypeAlias = Literal["memory", "balanced", "compute"]
