@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import TaskError
 from tilewright.rising_tables import Rise
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor, integers, rising
 from tilewright.verification.data import KINDS, drawn
 from tilewright.verify import draw

@@ -10,7 +10,7 @@ import pytest
 from tilewright.errors import SpaceError, TaskError, UnknownChoice
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import (
     ITEM_BYTES,
     ArraySpec,

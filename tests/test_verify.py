@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.loading import load_task
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor, integers, normal, uniform
 from tilewright.verify import (
     FACTOR,

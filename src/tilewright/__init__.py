@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.records import Configuration, Workload
     from tilewright.runtime.wrapping.buckets import powers_of_two
     from tilewright.runtime.wrapping.wrapper import tuned
-    from tilewright.search.space import Space
+    from tilewright.space.space import Space
     from tilewright.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
     from tilewright.tuning import tune
 
@@ -26,7 +26,7 @@ _HOMES = {
     "Configuration": "records",
     "Launch": "task",
     "Output": "task",
-    "Space": "search.space",
+    "Space": "space.space",
     "Task": "task",
     "Tensor": "task",
     "TilewrightError": "errors",

@@ -20,7 +20,7 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Value, Workload
 from tilewright.rising_tables import Rise
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.strides import row_major
 
 Dims = Mapping[str, Value]

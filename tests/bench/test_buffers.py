@@ -20,7 +20,7 @@ from tilewright.bench.buffers import (  # noqa: E402
     guarded,
     whole_difference,
 )
-from tilewright.search.space import Space  # noqa: E402
+from tilewright.space.space import Space  # noqa: E402
 from tilewright.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
 from tilewright.verification.images import POISONS  # noqa: E402
 from tilewright.verify import Slice  # noqa: E402

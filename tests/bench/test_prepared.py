@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="examiners keep their memory in torc
 from tilewright.bench import prepared as prepared_module  # noqa: E402
 from tilewright.bench.checking import Examiner  # noqa: E402
 from tilewright.bench.prepared import Prepared, bytes_needed  # noqa: E402
-from tilewright.search.space import Space  # noqa: E402
+from tilewright.space.space import Space  # noqa: E402
 from tilewright.task import Output, Task, Tensor  # noqa: E402
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}

@@ -15,7 +15,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
 from tilewright.loading import editable_files, load_task, where_is
 from tilewright.optimizing.versions import Forbidden, Version, judged, load, materialise, read_source
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor
 
 OPS = """\

@@ -10,8 +10,8 @@ import pytest
 
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import PredictedTime
-from tilewright.search import Space, heuristics
-from tilewright.search.heuristics import Seed, gpu_name, matmul_seeds, place_seeds
+from tilewright.space import Space, heuristics
+from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds
 
 installed = pytest.mark.skipif(heuristics.missing() is not None, reason=str(heuristics.missing()))
 
@@ -124,6 +124,6 @@ def test_marketing_names(marketing: str, name: str) -> None:
 
 def test_importing_does_not_import_the_package() -> None:
     """Style rule 8; the licence is proprietary, so it stays optional."""
-    code = "import tilewright.search.heuristics, sys; print('nvMatmulHeuristics' in sys.modules)"
+    code = "import tilewright.space.heuristics, sys; print('nvMatmulHeuristics' in sys.modules)"
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stdout.strip() == "False"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import UnknownChoice
-from tilewright.search import KINDS, advise, template, template_for
+from tilewright.space import KINDS, advise, template, template_for
 
 
 @pytest.mark.parametrize(

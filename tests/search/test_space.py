@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.records import Configuration, Value
-from tilewright.search import CLUSTER_ARCHITECTURES, HINTS, Space
+from tilewright.space import CLUSTER_ARCHITECTURES, HINTS, Space
 
 ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
 

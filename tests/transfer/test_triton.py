@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.search import knobs
+from tilewright.space import knobs
 from tilewright.transfer.configuration_source import Listed, read
 from tilewright.transfer.source_values import Unread, value_of
 from tilewright.transfer.triton import NO_CUTILE, NO_TRITON, transfer

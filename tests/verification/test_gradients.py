@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.errors import TaskError
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor
 from tilewright.verification.gradients import check_gradients
 

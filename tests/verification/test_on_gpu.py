@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.bench.session import Lost
 from tilewright.records import Configuration
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor
 from tilewright.verification.images import images_for
 from tilewright.verification.on_gpu import GpuEngine

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.records import Configuration
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor
 from tilewright.verification import shapes
 from tilewright.verification.shapes import Limit

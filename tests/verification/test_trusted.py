@@ -14,7 +14,7 @@ import pytest
 from tilewright.bench.session import Session
 from tilewright.errors import NoGpu
 from tilewright.loading import load_task
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 from tilewright.task import Output, Task, Tensor
 from tilewright.verification import trusted as module
 from tilewright.verification.images import storage

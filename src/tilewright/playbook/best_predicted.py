@@ -20,8 +20,8 @@ from tilewright.playbook.base import Facts
 from tilewright.playbook.configuration_sites import current
 from tilewright.records import Configuration, MachineCode, Screened, Value, Workload
 from tilewright.screen import screen_compiled
-from tilewright.search import knobs, templates
-from tilewright.search.space import Space
+from tilewright.space import knobs, templates
+from tilewright.space.space import Space
 from tilewright.task import Task
 
 TILES = 32

@@ -11,7 +11,7 @@ from tilewright.playbook.base import About, Facts, NotApplicable, Site
 from tilewright.playbook.configuration_sites import current, places, written
 from tilewright.playbook.syntax import Source
 from tilewright.records import MachineCode, Value
-from tilewright.search.knobs import hint_problem
+from tilewright.space.knobs import hint_problem
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import libcst as cst
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.syntax import Source, dotted, with_argument
 from tilewright.records import Configuration, Value
-from tilewright.search.knobs import HINTS
+from tilewright.space.knobs import HINTS
 
 NOT_A_LITERAL = object()
 OTHER_HINTS = 0.5

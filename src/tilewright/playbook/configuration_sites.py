@@ -29,7 +29,7 @@ from tilewright.playbook.base import Facts, NotApplicable, Site
 from tilewright.playbook.configuration_literals import NOT_A_LITERAL, Found, fixes_hints, last_name, pairs
 from tilewright.playbook.syntax import Source, argument, with_argument
 from tilewright.records import Configuration, Value
-from tilewright.search.knobs import HINTS
+from tilewright.space.knobs import HINTS
 
 LIKELY = (1.0, 0.6, 0.4)
 """Promise of the first, second and third literal that may be the one in effect."""

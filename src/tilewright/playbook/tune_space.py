@@ -16,7 +16,7 @@ from tilewright.playbook.best_predicted import best_predicted
 from tilewright.playbook.configuration_sites import Place, current, places, written
 from tilewright.playbook.syntax import Source
 from tilewright.records import Configuration, Value
-from tilewright.search import knobs
+from tilewright.space import knobs
 
 OFFERED = 16
 REMEMBERED = 32

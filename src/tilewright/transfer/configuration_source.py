@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.lint.reading import TOO_DEEP, text_of, tree_of
-from tilewright.search.knobs import HINTS, is_tile
+from tilewright.space.knobs import HINTS, is_tile
 from tilewright.transfer.source_values import (
     MOST_VALUES,
     Names,

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.records import Configuration
-from tilewright.search.knobs import HINTS
+from tilewright.space.knobs import HINTS
 from tilewright.transfer.configuration_source import Listed
 from tilewright.transfer.triton import Dropped, Transferred
 

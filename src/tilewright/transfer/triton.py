@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeAlias
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.architectures import architecture
 from tilewright.records import Configuration, Value
-from tilewright.search import knobs
-from tilewright.search.space import Space
+from tilewright.space import knobs
+from tilewright.space.space import Space
 from tilewright.transfer.configuration_source import TRITON_ARGUMENTS, Written
 from tilewright.transfer.source_values import Unread
 

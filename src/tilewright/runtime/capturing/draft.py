@@ -17,7 +17,7 @@ from tilewright.runtime.capturing.kernel_source import is_quiet, source_of_neede
 from tilewright.runtime.capturing.naming import RESERVED, free_name
 from tilewright.runtime.capturing.rebuilding import PROGRAM
 from tilewright.runtime.capturing.tables import among, contents
-from tilewright.search import knobs
+from tilewright.space import knobs
 from tilewright.task import ArraySpec
 
 HINTS: Mapping[str, tuple[int | None, ...]] = {

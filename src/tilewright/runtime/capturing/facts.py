@@ -22,7 +22,7 @@ from tilewright.runtime.capturing.described import Argument, DescribedLaunch
 from tilewright.runtime.capturing.naming import named
 from tilewright.runtime.capturing.rebuilding import loaded_kernel
 from tilewright.runtime.capturing.tables import Table, tables
-from tilewright.search import knobs
+from tilewright.space import knobs
 from tilewright.strides import row_major, span
 from tilewright.task import ArraySpec, Launch
 from tilewright.tileir.accesses import direction

@@ -23,7 +23,7 @@ from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime.capturing.data import elements, numpy_dtype
 from tilewright.runtime.capturing.described import WHOLE
-from tilewright.search import knobs
+from tilewright.space import knobs
 from tilewright.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.launching import bound

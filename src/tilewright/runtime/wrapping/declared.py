@@ -17,8 +17,8 @@ from tilewright.runtime.modes import Mode, from_name
 from tilewright.runtime.source import function_of
 from tilewright.runtime.wrapping.buckets import Bucket
 from tilewright.runtime.wrapping.signature import Kind, Layout, kind_of
-from tilewright.search.knobs import HINTS
-from tilewright.search.space import Space
+from tilewright.space.knobs import HINTS
+from tilewright.space.space import Space
 
 LAUNCH_MODES = ("eager", "graph")
 OF_PYTHON = 1 << 9

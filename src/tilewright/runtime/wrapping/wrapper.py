@@ -36,7 +36,7 @@ from tilewright.runtime.wrapping.signature import (
     key_function,
     kind_of,
 )
-from tilewright.search.space import Space
+from tilewright.space.space import Space
 
 
 def tuned(

@@ -4,10 +4,10 @@
 (T1 to T9), and `heuristics` asks NVIDIA's matmul model where it is installed.
 """
 
-from tilewright.search.kinds import KINDS, Advice, Kind, advise, template_for
-from tilewright.search.knobs import CLUSTER_ARCHITECTURES, HINTS
-from tilewright.search.space import Space
-from tilewright.search.templates import Row, seed, template
+from tilewright.space.kinds import KINDS, Advice, Kind, advise, template_for
+from tilewright.space.knobs import CLUSTER_ARCHITECTURES, HINTS
+from tilewright.space.space import Space
+from tilewright.space.templates import Row, seed, template
 
 __all__ = [
     "CLUSTER_ARCHITECTURES",

@@ -19,9 +19,9 @@ from typing import Any
 
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import Configuration, PredictedTime, Value
-from tilewright.search.knobs import is_power_of_two
-from tilewright.search.space import Space
-from tilewright.search.templates import place
+from tilewright.space.knobs import is_power_of_two
+from tilewright.space.space import Space
+from tilewright.space.templates import place
 
 PACKAGE = "nvMatmulHeuristics"
 INSTALL = "pip install 'tilewright[heuristics]'"

@@ -12,8 +12,8 @@ from typing import Literal
 
 from tilewright.errors import UnknownChoice
 from tilewright.records import Configuration, Value
-from tilewright.search.space import Space
-from tilewright.search.template_data import ADDED, AXES, CORRECTIONS, EVERY, GROUPS, TITLES, WRITTEN
+from tilewright.space.space import Space
+from tilewright.space.template_data import ADDED, AXES, CORRECTIONS, EVERY, GROUPS, TITLES, WRITTEN
 
 HINT_FIELDS = ("num_ctas", "occupancy", "num_worker_warps", "swap_ab")
 """The fields after the sizes, in the order of the notation."""

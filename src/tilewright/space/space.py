@@ -22,8 +22,8 @@ from typing import Any
 
 from tilewright.errors import SpaceError, UnknownChoice
 from tilewright.records import Configuration, Value
-from tilewright.search import knobs
-from tilewright.search.predicates import Predicate
+from tilewright.space import knobs
+from tilewright.space.predicates import Predicate
 
 MOST_POINTS = 1_000_000
 """A product larger than this is refused: it is a typing error rather than a space."""
