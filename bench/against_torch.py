@@ -13,7 +13,7 @@ import statistics
 from common import EXAMPLES, made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.bench.session import Session
-from tilewright.loading import load_task, where_is
+from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import tune
 
 CASES = (

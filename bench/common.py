@@ -20,7 +20,7 @@ from tilewright.candidates import remember
 from tilewright.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
 from tilewright.records import Configuration, Workload
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.tuning import machine_of, target_of
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

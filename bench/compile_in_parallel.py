@@ -24,9 +24,9 @@ from cuda.tile.compilation import export_kernel
 from tilewright.compile import Unit, compile_all, launch_of
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import CuTile, signature_of
-from tilewright.loading import load_task
 from tilewright.records import Failed
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 COUNT = 24
 

@@ -24,7 +24,7 @@ from differential_classes import Array, Difference, difference
 
 from tilewright.languages.cutile import CuTile
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.reader import read_bytecode

@@ -23,8 +23,8 @@ from differential_case import (
 from differential_classes import Array, Inputs, order
 
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
-from tilewright.task import ArraySpec
+from tilewright.task.loading import load_task
+from tilewright.task.task import ArraySpec
 from tilewright.verification.images import storage
 from tilewright.verify import draw
 

@@ -16,7 +16,7 @@ import numpy as np
 from common import EXAMPLES, made_here, write
 
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
+from tilewright.task.loading import load_task
 from tilewright.verification.images import images_for, storage
 from tilewright.verification.interpreted import InterpreterEngine
 from tilewright.verify import draw

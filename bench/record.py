@@ -27,8 +27,8 @@ from tilewright.candidates import remember
 from tilewright.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.monitor import driver_version
-from tilewright.loading import load_task, where_is
 from tilewright.records import Failed
+from tilewright.task.loading import load_task, where_is
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
 

@@ -16,9 +16,9 @@ from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, w
 
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Session
-from tilewright.loading import load_task, where_is
 from tilewright.measuring import Measuring
 from tilewright.progress import silent
+from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import RACED, tune
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))

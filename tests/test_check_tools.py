@@ -13,9 +13,9 @@ from tilewright.check_compiling import Compiling
 from tilewright.check_watching import Watching
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import CuTile
-from tilewright.loading import load_task
 from tilewright.records import Built
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
 from tilewright.tileir.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verification.cases import Case

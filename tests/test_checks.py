@@ -9,7 +9,7 @@ import pytest
 from tilewright import checks
 from tilewright.errors import NoGpu, UnknownChoice
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor
+from tilewright.task.task import Output, Task, Tensor
 from tilewright.testing.functions import FunctionEngine
 from tilewright.verification.checking import Verdict, check
 

@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli, cli_shared, compile, doctor, loading, terminal
+from tilewright import cli, cli_shared, compile, doctor, terminal
 from tilewright.bench.rules import Policy
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages import toolchain
+from tilewright.task import loading
 
 ROOT = Path(__file__).parents[1]
 RMS_NORM = str(ROOT / "examples" / "rms_norm.py")

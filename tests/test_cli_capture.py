@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tilewright import cli_capture
 from tilewright.errors import RequestError
-from tilewright.loading import load_task
+from tilewright.task.loading import load_task
 
 torch = pytest.importorskip("torch")
 

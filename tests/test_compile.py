@@ -21,9 +21,9 @@ from tilewright.errors import CompilerMissing, TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import child, cutile, toolchain
 from tilewright.languages.toolchain import Tool
-from tilewright.loading import load_task
 from tilewright.records import Built, Configuration, Failed, MachineCode
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 OPS = """\
 import cuda.tile as ct

@@ -12,9 +12,9 @@ from tilewright.codec import from_json, to_json
 from tilewright.counted import SAMPLED_BLOCKS, bound_of, count
 from tilewright.hardware.architectures import default_board
 from tilewright.hardware.roofline import classify
-from tilewright.loading import load_task
 from tilewright.records import Bound
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 BOARD = default_board("sm_90")

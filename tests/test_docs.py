@@ -17,8 +17,8 @@ import typer
 from tilewright import cli
 from tilewright.compile import Unit, compile_all
 from tilewright.hardware import architectures as hardware
-from tilewright.loading import load_task
 from tilewright.records import MachineCode
+from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

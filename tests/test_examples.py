@@ -12,9 +12,9 @@ import pytest
 from tilewright import verify
 from tilewright.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
 from tilewright.records import Built, MachineCode
-from tilewright.task import Dims, Distribution, Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Dims, Distribution, Task
 from tilewright.verification.checking import check
 from tilewright.verification.interpreted import InterpreterEngine
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError, TaskError, UnknownChoice
-from tilewright.loading import editable, editable_files, load_task, where_is
+from tilewright.task.loading import editable, editable_files, load_task, where_is
 
 Write = Callable[..., Path]
 
@@ -416,7 +416,7 @@ def test_outside_of_loading_a_task_a_module_is_the_original(package: Path) -> No
 
 def test_a_task_that_loads_another_leaves_its_own_declarations(write: Write, package: Path) -> None:
     inner = write("task = task_named('inner')\n", name="inner.py")
-    path = write(f"from tilewright.loading import load_task\ninner = load_task({str(inner)!r}).name\n"
+    path = write(f"from tilewright.task.loading import load_task\ninner = load_task({str(inner)!r}).name\n"
                  + EDITS + "task = task_named(inner)\n")  # fmt: skip
     assert [file.name for file in editable_files(load_task(str(path)))] == ["kernels.py"]
 

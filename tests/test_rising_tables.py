@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tilewright.errors import TaskError
-from tilewright.rising_tables import Rise
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor, integers, rising
+from tilewright.task.offsets import Rise
+from tilewright.task.task import Output, Task, Tensor, integers, rising
 from tilewright.verification.data import KINDS, drawn
 from tilewright.verify import draw
 

@@ -347,7 +347,7 @@ def test_candidates_carry_status_and_reason() -> None:
 
 
 def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.task import Launch
+    from tilewright.task.task import Launch
 
     class Task:
         compute_dtype = "bfloat16"

@@ -19,9 +19,9 @@ import pytest
 from tilewright.hardware.architectures import board
 from tilewright.hardware.prediction import Work
 from tilewright.hardware.roofline import classify
-from tilewright.loading import load_task
 from tilewright.records import Configuration, MachineCode, Screened
 from tilewright.screen import Row, ranking, screen
+from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parent.parent
 RECORDED = ROOT / "bench" / "recorded" / "h200-2026-11-21.json.gz"

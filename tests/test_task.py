@@ -11,15 +11,7 @@ from tilewright.errors import SpaceError, TaskError, UnknownChoice
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task import (
-    ITEM_BYTES,
-    ArraySpec,
-    Launch,
-    Output,
-    Task,
-    Tensor,
-    call_by_name,
-)
+from tilewright.task.task import ITEM_BYTES, ArraySpec, Launch, Output, Task, Tensor, call_by_name
 
 DIMS = {"M": 6, "N": 4, "D": 8}
 CONFIG = Configuration.of({"TILE": 2})

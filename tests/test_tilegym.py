@@ -12,9 +12,9 @@ import pytest
 from tilewright import decorated_hints
 from tilewright.hardware.architectures import default_board
 from tilewright.hardware.boards import Board
-from tilewright.loading import editable_files, load_task
 from tilewright.records import Configuration
-from tilewright.task import Launch, Task
+from tilewright.task.loading import editable_files, load_task
+from tilewright.task.task import Launch, Task
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("tilegym") is None or importlib.util.find_spec("torch") is None,

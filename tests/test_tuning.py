@@ -19,10 +19,10 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import CuTile
-from tilewright.loading import load_task
 from tilewright.records import Candidate, TuningResult
 from tilewright.store import Store
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.tuning import to_json, tune
 
 OPS = """\

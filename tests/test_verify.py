@@ -15,9 +15,9 @@ from hypothesis.extra import numpy as hnp
 
 from tilewright import verify
 from tilewright.errors import TaskError
-from tilewright.loading import load_task
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.loading import load_task
+from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
 from tilewright.verify import (
     FACTOR,
     UNIT_ROUNDOFF,

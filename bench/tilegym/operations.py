@@ -25,7 +25,7 @@ def workloads_of(operation: str) -> dict[str, tuple[str, ...]]:
 
     A file holds several where TileGym launches different configurations for its workloads.
     """
-    from tilewright.task import Task
+    from tilewright.task.task import Task
 
     path = HERE / f"{operation}.py"
     if str(HERE) not in sys.path:

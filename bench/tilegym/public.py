@@ -69,7 +69,7 @@ class Worker:
         import torch
         from as_launched import operation_of
 
-        from tilewright.loading import load_task
+        from tilewright.task.loading import load_task
 
         self.torch, self.ops, self.tilegym = torch, tilegym.ops, tilegym
         self.task = load_task(where)
@@ -139,7 +139,7 @@ class Worker:
         return self.operation.called(self.ops, self.dims, self.inputs)
 
     def _theirs(self) -> Any:
-        from tilewright.task import call_by_name
+        from tilewright.task.task import call_by_name
 
         return call_by_name(self.task.trusted, {**self.dims, **self.inputs}, "trusted")  # type: ignore[arg-type]
 

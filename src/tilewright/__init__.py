@@ -11,37 +11,37 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.errors import TilewrightError
     from tilewright.inspecting import inspect
     from tilewright.languages.cutile_private import decorated_hints
-    from tilewright.loading import editable
     from tilewright.optimizing.run import optimize
     from tilewright.records import Configuration, Workload
     from tilewright.runtime.wrapping.buckets import powers_of_two
     from tilewright.runtime.wrapping.wrapper import tuned
     from tilewright.space.space import Space
-    from tilewright.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
+    from tilewright.task.loading import editable
+    from tilewright.task.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
     from tilewright.tuning import tune
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Configuration": "records",
-    "Launch": "task",
-    "Output": "task",
+    "Launch": "task.task",
+    "Output": "task.task",
     "Space": "space.space",
-    "Task": "task",
-    "Tensor": "task",
+    "Task": "task.task",
+    "Tensor": "task.task",
     "TilewrightError": "errors",
     "Workload": "records",
     "decorated_hints": "languages.cutile_private",
-    "editable": "loading",
+    "editable": "task.loading",
     "inspect": "inspecting",
-    "integers": "task",
-    "normal": "task",
+    "integers": "task.task",
+    "normal": "task.task",
     "optimize": "optimizing.run",
     "powers_of_two": "runtime.wrapping.buckets",
-    "rising": "task",
+    "rising": "task.task",
     "tune": "tuning",
     "tuned": "runtime.wrapping.wrapper",
-    "uniform": "task",
+    "uniform": "task.task",
 }
 """Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only
 looks after, and every run of pytest where it is installed, imports this module and little else."""

@@ -29,7 +29,7 @@ from tilewright.records import (
     WorkloadResult,
 )
 from tilewright.screen import candidate_of, ranking, screen_compiled
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 if TYPE_CHECKING:
     from tilewright.verdicts import Verdicts

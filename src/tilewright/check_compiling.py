@@ -12,7 +12,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ArraySpec, Dims, Task
+from tilewright.task.task import ArraySpec, Dims, Task
 from tilewright.verification.cases import Case
 from tilewright.verification.images import ROW_MAJOR, image_of
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from tilewright.records import Configuration
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import Verdict
 from tilewright.verification.data import drawn

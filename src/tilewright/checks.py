@@ -15,7 +15,7 @@ from tilewright.hardware.architectures import ARCHITECTURES, Board, default_boar
 from tilewright.hardware.gpu import detect
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.verification import shapes
 from tilewright.verification.addresses import Reaching
 from tilewright.verification.cases import Case

@@ -60,7 +60,7 @@ from tilewright.errors import RequestError, TilewrightError
 if TYPE_CHECKING:
     from tilewright.records import TuningResult
     from tilewright.store import Store
-    from tilewright.task import Task
+    from tilewright.task.task import Task
 
 INTERRUPTED = 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)

@@ -22,7 +22,7 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.checks import Asked
-    from tilewright.task import Task
+    from tilewright.task.task import Task
 
 DEFAULT_SECONDS = 120.0
 """As `verification.checking.SECONDS` has it; `--help` does not import it."""

@@ -14,7 +14,7 @@ from tilewright import terminal
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.task import Task
+    from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
 """As `compile.BUDGET_SECONDS` has it; `--help` does not import it."""
@@ -68,7 +68,7 @@ def default_architecture() -> str:
 
 
 def loaded(where: str) -> Task:
-    from tilewright.loading import load_task
+    from tilewright.task.loading import load_task
 
     return load_task(where)
 

@@ -17,7 +17,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.instruction_mix import instruction_mix
 from tilewright.machine_code import MachineCodeError, opcodes
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
-from tilewright.task import ArraySpec, Task
+from tilewright.task.task import ArraySpec, Task
 from tilewright.tileir import comparing
 from tilewright.tileir.comparing import Comparison
 from tilewright.tileir.launching import Launcher, Runnable

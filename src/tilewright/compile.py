@@ -22,7 +22,7 @@ from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.machine_code import MachineCodeError, read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
-from tilewright.task import Launch, Task
+from tilewright.task.task import Launch, Task
 
 BUDGET_SECONDS = 10.0
 """Wall time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""

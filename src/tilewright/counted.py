@@ -17,7 +17,7 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.hardware.roofline import classify
 from tilewright.records import Bound, Configuration, Failed, Workload
-from tilewright.task import ArraySpec, Dims, Task
+from tilewright.task.task import ArraySpec, Dims, Task
 from tilewright.tileir.counting import Counts
 from tilewright.tileir.interpreter import largest_tile, run
 from tilewright.tileir.launching import Launcher, Runnable

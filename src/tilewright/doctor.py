@@ -230,7 +230,7 @@ def compile_probe() -> tuple[int] | str:
     from tilewright import machine_code
     from tilewright.languages.cutile import CuTile
     from tilewright.records import Configuration, Failed
-    from tilewright.task import ArraySpec, Launch
+    from tilewright.task.task import ArraySpec, Launch
 
     @ct.kernel
     def twice(x, y):  # type: ignore[no-untyped-def]

@@ -12,7 +12,7 @@ from tilewright.hardware.architectures import Board, default_board
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
 from tilewright.screen import candidate_of, screen_compiled
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 
 @dataclass(frozen=True)

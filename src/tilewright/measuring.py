@@ -25,7 +25,7 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 PREPARE_SILENCE = 180.0
 """Seconds for drawing inputs and computing the float64 references of one workload."""

@@ -35,7 +35,7 @@ from tilewright.records import (
     TensorPath,
     Workload,
 )
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 SLOWER = 2.0
 """Predicted at more than this many times the shortest: out. The fastest of each recorded case is predicted at up

@@ -30,12 +30,12 @@ from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
-from tilewright.loading import where_is
 from tilewright.measuring import Measuring
 from tilewright.progress import Progress, silent
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
-from tilewright.task import Task
+from tilewright.task.loading import where_is
+from tilewright.task.task import Task
 
 if TYPE_CHECKING:
     from tilewright.verdicts import Verdicts

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.hardware.architectures import Board
 from tilewright.records import Checked, Configuration, Workload
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.verification.checking import Verdict, check
 from tilewright.verification.interpreted import InterpreterEngine
 from tilewright.verification.trusted import Trusted

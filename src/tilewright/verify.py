@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import TaskError
-from tilewright.task import Dims, Distribution, Task, call_by_name
+from tilewright.task.task import Dims, Distribution, Task, call_by_name
 
 Array = npt.NDArray[Any]
 

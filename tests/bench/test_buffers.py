@@ -21,7 +21,17 @@ from tilewright.bench.buffers import (  # noqa: E402
     whole_difference,
 )
 from tilewright.space.space import Space  # noqa: E402
-from tilewright.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
+from tilewright.task.task import (
+    ITEM_BYTES,
+    Distribution,
+    Output,
+    Task,
+    Tensor,
+    integers,
+    normal,
+    rising,
+    uniform,
+)  # noqa: E402
 from tilewright.verification.images import POISONS  # noqa: E402
 from tilewright.verify import Slice  # noqa: E402
 

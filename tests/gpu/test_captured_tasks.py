@@ -11,13 +11,13 @@ from tests.gpu.test_check_gpu import checked
 from tests.runtime import captured_kernels as kernels
 
 from tilewright.bench.rules import Policy
-from tilewright.loading import load_task, where_is
 from tilewright.optimizing.version_racing import Arena
 from tilewright.optimizing.versions import materialise
 from tilewright.records import Checked
 from tilewright.runtime.capturing import capture
 from tilewright.runtime.capturing import record as capture_record
 from tilewright.runtime.capturing.task_file import task_text
+from tilewright.task.loading import load_task, where_is
 
 torch = pytest.importorskip("torch")
 ct = pytest.importorskip("cuda.tile")

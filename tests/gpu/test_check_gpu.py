@@ -11,8 +11,8 @@ from tests.exploits import honest, tasks
 from tilewright.check_compiling import Compiling
 from tilewright.hardware.architectures import board_for_gpu
 from tilewright.hardware.gpu import detect
-from tilewright.loading import load_task
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.verification.checking import Verdict, check
 from tilewright.verification.on_gpu import GpuEngine
 from tilewright.verification.trusted import Trusted

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.loading import load_task
 from tilewright.records import Configuration
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.tileir.findings import OUT_OF_BOUNDS, UNINITIALISED
 from tilewright.verification.images import images_for
 from tilewright.verification.on_gpu import GpuEngine

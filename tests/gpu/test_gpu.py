@@ -14,8 +14,8 @@ import pytest
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.hardware.gpu import detect
-from tilewright.loading import load_task, where_is
 from tilewright.store import Store
+from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import to_json, tune
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ def test_specifications_give_the_signature_of_real_tensors(dtype: str) -> None:
     import torch
 
     from tilewright.languages.cutile import signature_of
-    from tilewright.task import ArraySpec
+    from tilewright.task.task import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
     for shape in SHAPES:
@@ -74,7 +74,7 @@ def test_specifications_of_views_give_the_signature_of_real_views(dtype: str) ->
     import torch
 
     from tilewright.languages.cutile import signature_of
-    from tilewright.task import ArraySpec
+    from tilewright.task.task import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
     for shape in [(64, 48), (33, 65), (16, 1), (4, 8, 32), (3, 5, 7)]:

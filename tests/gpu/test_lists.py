@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tilewright.languages.cutile import signature_of
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 
 torch = pytest.importorskip("torch")
 

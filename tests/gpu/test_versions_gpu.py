@@ -8,11 +8,11 @@ import pytest
 
 from tilewright.bench.rounds import Budget
 from tilewright.bench.rules import Policy
-from tilewright.loading import load_task
 from tilewright.optimizing.confirming import Confirmed, confirm
 from tilewright.optimizing.version_racing import Arena, Confirmation, Fallen
 from tilewright.optimizing.versions import Version, materialise
 from tilewright.records import Checked, MeasuredTime
+from tilewright.task.loading import load_task
 
 TEXT = """\
 import cuda.tile as ct

@@ -19,7 +19,7 @@ from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import DTYPES, CuTile, compiler_message, signature_of
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ITEM_BYTES, ArraySpec, Launch
+from tilewright.task.task import ITEM_BYTES, ArraySpec, Launch
 
 CONFIG = Configuration.of({"TILE": 16})
 

@@ -11,7 +11,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Table
 from tilewright.languages.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Launch, Task
+from tilewright.task.task import ArraySpec, Launch, Task
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.launching import Launcher, Runnable
 from tilewright.tileir.memory import Memory

@@ -12,7 +12,7 @@ import pytest
 from tilewright.languages import language_of
 from tilewright.machine_code import find_nvdisasm
 from tilewright.records import Built, Configuration
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 
 
 @ct.kernel

@@ -24,7 +24,6 @@ from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
-from tilewright.loading import load_task, where_is
 from tilewright.measuring import measured_of
 from tilewright.optimizing import versions
 from tilewright.optimizing.attempting import Builder, Variant, fell
@@ -37,7 +36,8 @@ from tilewright.optimizing.workspace import Workspace
 from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
 from tilewright.playbook.syntax import Source
 from tilewright.records import Value
-from tilewright.task import Task
+from tilewright.task.loading import load_task, where_is
+from tilewright.task.task import Task
 
 H200 = default_board("sm_90")
 DATE = datetime.date(2026, 11, 21)

@@ -12,12 +12,12 @@ import pytest
 from tests.optimizing.kit import H200, SCALE, compiled
 
 from tilewright.errors import MachineError, RequestError
-from tilewright.loading import load_task, where_is
 from tilewright.optimizing.attempting import HOPELESS, MOST_VARIANTS, Builder, Variant, applied, screened
 from tilewright.optimizing.choosing import Proposal
 from tilewright.optimizing.interpreting import Interpreting
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
+from tilewright.task.loading import load_task, where_is
 
 DOUBLED = "ct.load(x, (i,), (TILE,)) * 2"
 BROKEN = {

@@ -13,9 +13,9 @@ from tests.optimizing.kit import H200, SCALE, Lines, Tripping
 
 from tilewright.counted import bound_of, count
 from tilewright.ledger.records import EntryHistory
-from tilewright.loading import load_task
 from tilewright.optimizing.choosing import MOST_TRIES, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, Facts
+from tilewright.task.loading import load_task
 
 TWO_KERNELS = SCALE.replace(
     "def launch(",

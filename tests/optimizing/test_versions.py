@@ -13,10 +13,10 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.loading import editable_files, load_task, where_is
 from tilewright.optimizing.versions import Forbidden, Version, judged, load, materialise, read_source
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor
+from tilewright.task.loading import editable_files, load_task, where_is
+from tilewright.task.task import Output, Task, Tensor
 
 OPS = """\
 import cuda.tile as ct

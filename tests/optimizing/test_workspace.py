@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import MachineError, StorageError, TaskError
-from tilewright.loading import load_task
 from tilewright.optimizing import git as git_module
 from tilewright.optimizing.git import Git, GitError
 from tilewright.optimizing.workspace import PathGate, Workspace
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 DATE = datetime.date(2026, 11, 21)
 BRANCH = "cutile-perf-scale-2026-11-21"

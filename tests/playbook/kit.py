@@ -28,11 +28,11 @@ import pytest
 from tilewright.compile import Unit, compile_all
 from tilewright.counted import Work, bound_of, count
 from tilewright.hardware.architectures import Board, board
-from tilewright.loading import load_task
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
 from tilewright.playbook.syntax import Source
 from tilewright.records import Checked, MachineCode, Value
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.verdicts import Verdicts
 
 H200 = board("H200")

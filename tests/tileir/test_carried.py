@@ -15,7 +15,7 @@ import pytest
 from tilewright.languages.cutile import CuTile
 from tilewright.machine_code import Header, headers
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.carried import accumulator_words, must_spill
 from tilewright.tileir.reader import read_bytecode
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.tileir.counting import PER_ELEMENT, Counts, intersection
 from tilewright.tileir.implemented import IMPLEMENTED
 from tilewright.tileir.interpreter import Executed, run

@@ -14,7 +14,7 @@ from tileir.programs import LENGTH, OUTPUTS, ROW, SCATTERED, SIZE, Program, prog
 
 from tilewright.languages.cutile import CuTile
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir import interpreter
 from tilewright.tileir.counting import Counts
 from tilewright.tileir.interpreter import Executed

@@ -11,7 +11,7 @@ from tests.runtime import captured_kernels as kernels
 
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.memory import Memory
 from tilewright.tileir.precision import in_precision

@@ -28,7 +28,7 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import cutile
 from tilewright.languages.toolchain import Tool
-from tilewright.loading import load_task
+from tilewright.task.loading import load_task
 from tilewright.tileir import disassemble as disassembling
 from tilewright.tileir.disassemble import disassemble
 from tilewright.tileir.literals import bits_of, value_of

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.languages.cutile import CuTile
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.reader import read_bytecode
 from tilewright.tileir.touched import Touched, touched
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.verification.addresses import ELEMENTS, LONGEST, Reached, Reaching, huge
 from tilewright.verification.cases import parse
 from tilewright.verification.checking import check

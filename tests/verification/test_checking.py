@@ -15,7 +15,7 @@ import pytest
 from tilewright.errors import TaskError
 from tilewright.records import Failed
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
 from tilewright.testing.functions import FunctionEngine, Run
 from tilewright.tileir.findings import OUT_OF_BOUNDS, Finding
 from tilewright.tileir.tree import Location

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import UnknownChoice
 from tilewright.space.space import Space
-from tilewright.task import Distribution, Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.task import Distribution, Output, Task, Tensor, integers, normal, uniform
 from tilewright.verification.data import KINDS, SPECIAL, drawn, limits, rounded
 from tilewright.verification.images import storage
 

@@ -12,7 +12,7 @@ import pytest
 from tilewright.bench.session import Lost
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor
+from tilewright.task.task import Output, Task, Tensor
 from tilewright.verification.images import images_for
 from tilewright.verification.on_gpu import GpuEngine
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.loading import load_task
+from tilewright.task.loading import load_task
 from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
 from tilewright.tileir.tree import Location
 from tilewright.verification import sanitizer_tool

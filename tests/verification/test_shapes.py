@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor
+from tilewright.task.task import Output, Task, Tensor
 from tilewright.verification import shapes
 from tilewright.verification.shapes import Limit
 

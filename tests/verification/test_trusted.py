@@ -13,9 +13,9 @@ import pytest
 
 from tilewright.bench.session import Session
 from tilewright.errors import NoGpu
-from tilewright.loading import load_task
 from tilewright.space.space import Space
-from tilewright.task import Output, Task, Tensor
+from tilewright.task.loading import load_task
+from tilewright.task.task import Output, Task, Tensor
 from tilewright.verification import trusted as module
 from tilewright.verification.images import storage
 from tilewright.verification.trusted import Trusted, to_precision, yardstick

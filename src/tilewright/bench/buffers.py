@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tilewright.task import Dims, Distribution, Task
+from tilewright.task.task import Dims, Distribution, Task
 from tilewright.verify import Array, Slice, axes_of, draw
 
 GUARD_BYTES = 1 << 16

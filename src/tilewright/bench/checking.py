@@ -17,7 +17,7 @@ from tilewright import verify
 from tilewright.bench.buffers import Buffers, whole_difference
 from tilewright.errors import TaskError
 from tilewright.records import Checked
-from tilewright.task import Dims, Task, call_by_name
+from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verification.images import POISONS
 
 Tensors = Mapping[str, torch.Tensor]

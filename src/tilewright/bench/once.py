@@ -20,8 +20,8 @@ from tilewright.bench.channel import Message
 from tilewright.bench.running import Bound, Images, Tensors, bound
 from tilewright.errors import NoGpu, TilewrightError
 from tilewright.hardware.gpu import detect
-from tilewright.loading import load_task
 from tilewright.records import Configuration
+from tilewright.task.loading import load_task
 
 
 def run(request: Message) -> None:

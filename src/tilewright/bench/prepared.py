@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from tilewright.bench.checking import Examiner
-from tilewright.task import Dims, Output, Task
+from tilewright.task.task import Dims, Output, Task
 from tilewright.verification.images import POISONS
 
 SHARE = 0.5

@@ -19,8 +19,8 @@ from tilewright.compile import hints_of
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
-from tilewright.strides import span
-from tilewright.task import Dims, Task
+from tilewright.task.strides import span
+from tilewright.task.task import Dims, Task
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -16,8 +16,8 @@ import torch
 
 from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.errors import TaskError, TilewrightError
-from tilewright.loading import load_task
-from tilewright.task import Task, call_by_name
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task, call_by_name
 
 
 def outputs(task: Task, request: Message) -> Message:

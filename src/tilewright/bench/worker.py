@@ -48,9 +48,9 @@ from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
-from tilewright.loading import load_task
 from tilewright.records import Configuration
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 
 
 @dataclass(frozen=True)

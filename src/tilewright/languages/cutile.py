@@ -28,7 +28,7 @@ from tilewright.languages.base import Lowered, Table
 from tilewright.languages.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code import remarks
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 
 DTYPES = {
     name: getattr(ct, "bool_" if name == "bool" else name)

@@ -15,9 +15,9 @@ from tilewright.languages import keep_torch_out
 from tilewright.lint.findings import Finding
 from tilewright.lint.module import Module
 from tilewright.lint.rules import NO_OP_HINT
-from tilewright.loading import load_task
 from tilewright.records import Configuration, MachineCode, Value
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 CENTRES = 3
 """Configurations around which each hint is varied: the shipped one, and others from the space."""

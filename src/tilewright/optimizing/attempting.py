@@ -25,7 +25,7 @@ from tilewright.optimizing.choosing import Proposal
 from tilewright.optimizing.versions import Version
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 HOPELESS = 4.0
 """Predicted at more than this many times the incumbent's time: not judged. The predictor errs by up to 1.7 times on

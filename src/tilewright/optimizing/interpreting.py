@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tilewright.hardware.architectures import Board
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import Checked, Workload
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.verdicts import checked_of
 from tilewright.verification.checking import check
 from tilewright.verification.interpreted import InterpreterEngine

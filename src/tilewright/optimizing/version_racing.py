@@ -26,7 +26,7 @@ from tilewright.optimizing.decide import AA_CONFIDENCE, Paired
 from tilewright.optimizing.versions import Version
 from tilewright.progress import Progress, silent
 from tilewright.records import Checked, MeasuredTime
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Of the choice among variants, which the confirmation checks on fresh inputs: it may be wrong by a little."""

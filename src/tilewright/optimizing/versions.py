@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.errors import RequestError, TaskError
-from tilewright.loading import load_task
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ from types import TracebackType
 from typing import IO
 
 from tilewright.errors import MachineError, StorageError
-from tilewright.loading import editable_files
 from tilewright.optimizing.git import Git, GitError
 from tilewright.optimizing.repositories import Place, place_of
 from tilewright.optimizing.versions import Forbidden, read_source
-from tilewright.task import Task
+from tilewright.task.loading import editable_files
+from tilewright.task.task import Task
 
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"

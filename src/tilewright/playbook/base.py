@@ -17,7 +17,7 @@ from tilewright.counted import Work
 from tilewright.hardware.architectures import Board
 from tilewright.playbook.syntax import Source
 from tilewright.records import Bound, MachineCode, Value, Workload
-from tilewright.task import Launch, Task
+from tilewright.task.task import Launch, Task
 
 Risk: TypeAlias = Literal["lossless", "lossy"]
 """``lossy``: rounds differently by design. Tried only where the user allows it, and marked wherever it is kept."""

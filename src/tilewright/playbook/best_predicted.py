@@ -22,7 +22,7 @@ from tilewright.records import Configuration, MachineCode, Screened, Value, Work
 from tilewright.screen import screen_compiled
 from tilewright.space import knobs, templates
 from tilewright.space.space import Space
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 TILES = 32
 """Tile sizes that are compiled at most; the compilers of 16 cores need about 3 s for them."""

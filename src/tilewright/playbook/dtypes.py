@@ -10,7 +10,7 @@ from tilewright.playbook.base import Facts
 from tilewright.playbook.dataflow import assignments, parameters
 from tilewright.playbook.grids import starts
 from tilewright.playbook.syntax import Function, Source, argument, dotted
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 
 _LIKE_FIRST = (
     "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max",

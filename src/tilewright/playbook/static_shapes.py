@@ -16,7 +16,7 @@ from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.playbook.configuration_sites import launched_kernel
 from tilewright.playbook.syntax import Source, dotted
 from tilewright.records import Value
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 
 _FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")
 Axes = Mapping[str, tuple[int, ...]]

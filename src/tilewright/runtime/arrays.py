@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tilewright.strides import row_major
+from tilewright.task.strides import row_major
 
 
 class Facts(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.records import Configuration, Failed
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.verification.engine import NO_ALIAS, Ran
 from tilewright.verification.images import Array, Image
 

@@ -14,7 +14,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Table
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Dims, Launch, Task
+from tilewright.task.task import ArraySpec, Dims, Launch, Task
 from tilewright.tileir.allocations import Allocation
 from tilewright.tileir.disassemble import ReadError
 from tilewright.tileir.interpreter import Executed, run

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.languages.base import Table
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 from tilewright.tileir.accesses import direction
 from tilewright.tileir.slicing import flows
 from tilewright.tileir.tree import Entry, Op

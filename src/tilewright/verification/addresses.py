@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed, Value
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.tileir.allocations import Allocation
 from tilewright.tileir.findings import Finding
 from tilewright.tileir.launching import Launcher

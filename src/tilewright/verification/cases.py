@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Value
-from tilewright.task import LAYOUTS, Task
+from tilewright.task.task import LAYOUTS, Task
 from tilewright.verification.data import KINDS
 from tilewright.verification.images import ROW_MAJOR
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Workload
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.verification.addresses import Reaches
 from tilewright.verification.cases import Case
 from tilewright.verification.data import drawn

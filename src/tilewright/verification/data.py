@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import UnknownChoice
-from tilewright.task import Dims, Distribution, Task
+from tilewright.task.task import Dims, Distribution, Task
 from tilewright.verification.images import Array, storage
 from tilewright.verify import draw
 

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.records import Configuration, Failed
-from tilewright.task import ArraySpec, Dims, Task
+from tilewright.task.task import ArraySpec, Dims, Task
 from tilewright.verification.addresses import Reaches
 from tilewright.verification.cases import Case
 from tilewright.verification.data import drawn

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.errors import TaskError
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.verification.data import is_whole
 from tilewright.verification.images import Array
 from tilewright.verify import draw, reference_outputs

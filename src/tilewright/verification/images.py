@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.strides import row_major, span
-from tilewright.task import ITEM_BYTES, ArraySpec, Dims, Task
+from tilewright.task.strides import row_major, span
+from tilewright.task.task import ITEM_BYTES, ArraySpec, Dims, Task
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.tileir.findings import Finding
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.launching import Launcher

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright import verify
 from tilewright.errors import TaskError
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.verification.data import SPECIAL, is_whole, limits, rounded
 from tilewright.verification.images import Array
 from tilewright.verification.trusted import yardstick

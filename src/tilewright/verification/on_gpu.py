@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewright.bench.channel import Message
 from tilewright.bench.session import Lost, Session
-from tilewright.loading import where_is
 from tilewright.records import Configuration, Failed
-from tilewright.task import Dims, Task
+from tilewright.task.loading import where_is
+from tilewright.task.task import Dims, Task
 from tilewright.verification.engine import NO_ALIAS, Ran
 from tilewright.verification.images import Image
 

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from tilewright.records import Configuration, Value, Workload
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 from tilewright.verification import shapes
 from tilewright.verification.addresses import huge
 from tilewright.verification.cases import Case

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.languages import child
-from tilewright.loading import where_is
 from tilewright.records import Configuration
-from tilewright.task import Dims, Task
+from tilewright.task.loading import where_is
+from tilewright.task.task import Dims, Task
 from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.tileir.tree import Location
 from tilewright.verification.images import Image, held_before

@@ -16,7 +16,7 @@ from typing import TypeGuard
 import numpy as np
 
 from tilewright.records import Configuration, Value
-from tilewright.task import Dims, Task
+from tilewright.task.task import Dims, Task
 
 LEAST_MODULUS = 16
 """A launch specialises on extents that are divisible by 16."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tilewright.bench.channel import Message
 from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.loading import where_is
-from tilewright.task import Dims, Task, call_by_name
+from tilewright.task.loading import where_is
+from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verification.data import is_whole, rounded
 from tilewright.verification.images import storage
 

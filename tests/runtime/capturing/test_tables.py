@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.rising_tables import Rise
 from tilewright.runtime.capturing.described import Argument, DescribedLaunch, packed
 from tilewright.runtime.capturing.tables import Table, last_number, tables
-from tilewright.task import ArraySpec
+from tilewright.task.offsets import Rise
+from tilewright.task.task import ArraySpec
 
 
 def table(numbers: list[int], dtype: str = "int32") -> Table | None:

@@ -17,7 +17,6 @@ from tests.runtime import captured_kernels as kernels
 from tilewright.compile import Unit, compile_all
 from tilewright.errors import RequestError, TaskError
 from tilewright.hardware import architectures as hardware
-from tilewright.loading import load_task
 from tilewright.optimizing.run import Options, optimize
 from tilewright.records import MachineCode
 from tilewright.runtime.capturing import draft as captured_draft
@@ -26,7 +25,8 @@ from tilewright.runtime.capturing.facts import Factor, Stored, facts, grid_forms
 from tilewright.runtime.capturing.naming import named
 from tilewright.runtime.capturing.record import Recorded
 from tilewright.runtime.capturing.task_file import task_text
-from tilewright.task import ArraySpec, Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import ArraySpec, Task
 from tilewright.tuning import tune
 from tilewright.verification.checking import check
 from tilewright.verification.data import KINDS, drawn

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.runtime.capturing.described import DescribedLaunch
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 
 
 class Data:

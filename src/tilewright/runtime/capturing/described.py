@@ -20,8 +20,8 @@ import numpy as np
 from tilewright import codec
 from tilewright.records import Value
 from tilewright.runtime.arrays import Facts, facts_of
-from tilewright.strides import row_major, span
-from tilewright.task import ITEM_BYTES, ArraySpec
+from tilewright.task.strides import row_major, span
+from tilewright.task.task import ITEM_BYTES, ArraySpec
 
 CONTENTS_BYTES = 64 << 10
 """Arrays of whole numbers up to this are kept with what they hold."""

@@ -18,7 +18,7 @@ from tilewright.runtime.capturing.naming import RESERVED, free_name
 from tilewright.runtime.capturing.rebuilding import PROGRAM
 from tilewright.runtime.capturing.tables import among, contents
 from tilewright.space import knobs
-from tilewright.task import ArraySpec
+from tilewright.task.task import ArraySpec
 
 HINTS: Mapping[str, tuple[int | None, ...]] = {
     "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),

@@ -23,8 +23,8 @@ from tilewright.runtime.capturing.naming import named
 from tilewright.runtime.capturing.rebuilding import loaded_kernel
 from tilewright.runtime.capturing.tables import Table, tables
 from tilewright.space import knobs
-from tilewright.strides import row_major, span
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.strides import row_major, span
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.accesses import direction
 from tilewright.tileir.disassemble import ReadError
 from tilewright.tileir.reader import read_bytecode

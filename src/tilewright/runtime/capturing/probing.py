@@ -15,7 +15,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capturing.described import WHOLE
 from tilewright.runtime.capturing.facts import ARCH
-from tilewright.task import Task
+from tilewright.task.task import Task
 from tilewright.tileir.launching import Launcher
 from tilewright.tileir.registry import NeedsData, Unsupported
 from tilewright.verification import shapes

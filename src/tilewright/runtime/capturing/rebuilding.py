@@ -21,7 +21,7 @@ from tilewright.runtime.capturing.described import (
     extent_bytes,
     unpacked,
 )
-from tilewright.task import ITEM_BYTES, ArraySpec
+from tilewright.task.task import ITEM_BYTES, ArraySpec
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -83,8 +83,8 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> Any:
 
 
 def _module(one: DescribedLaunch) -> ModuleType:
-    from tilewright.loading import editable
     from tilewright.runtime.capturing.kernel_source import loaded_part
+    from tilewright.task.loading import editable
 
     path = Path(one.file)
     here = sys.modules.get(one.module)

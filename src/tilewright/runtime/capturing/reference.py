@@ -24,7 +24,7 @@ from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime.capturing.data import elements, numpy_dtype
 from tilewright.runtime.capturing.described import WHOLE
 from tilewright.space import knobs
-from tilewright.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
+from tilewright.task.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
 from tilewright.tileir.interpreter import run
 from tilewright.tileir.launching import bound
 from tilewright.tileir.memory import Memory

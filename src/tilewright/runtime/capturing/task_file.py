@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.errors import RequestError, TilewrightError
 from tilewright.hardware.architectures import default_board
-from tilewright.loading import load_task
 from tilewright.records import Value
 from tilewright.runtime.capturing.described import CONTENTS_BYTES, WHOLE
 from tilewright.runtime.capturing.dimensions import NOTHING, SCALINGS
@@ -25,7 +24,8 @@ from tilewright.runtime.capturing.draft import Draft
 from tilewright.runtime.capturing.facts import ARCH, Facts, Form, facts, grid_forms, is_told, tiles
 from tilewright.runtime.capturing.probing import independent_of, outputs_of, small_shape, work_of
 from tilewright.runtime.capturing.record import Recorded
-from tilewright.task import Task
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
 from tilewright.tileir.registry import Unsupported
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import check

@@ -30,7 +30,7 @@ from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.live.trials import FailedTrial, Trial, array_spec
-from tilewright.task import ArraySpec, Launch
+from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.carried import must_spill
 from tilewright.tileir.disassemble import ReadError
 from tilewright.tileir.reader import read_bytecode

@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.errors import MachineError
 from tilewright.runtime.arrays import is_array
-from tilewright.strides import span
+from tilewright.task.strides import span
 
 SPARSE = 2
 """A view that lies in more than this many times its own bytes is copied element by element: what lies between

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tilewright.strides import row_major
+from tilewright.task.strides import row_major
 
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]

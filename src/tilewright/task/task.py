@@ -19,9 +19,9 @@ from typing import Any
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Value, Workload
-from tilewright.rising_tables import Rise
 from tilewright.space.space import Space
-from tilewright.strides import row_major
+from tilewright.task.offsets import Rise
+from tilewright.task.strides import row_major
 
 Dims = Mapping[str, Value]
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from tilewright.errors import RequestError, TaskError, TilewrightError, UnknownChoice, in_one_line
-from tilewright.task import Task
+from tilewright.task.task import Task
 
 
 @dataclass
