@@ -14,8 +14,10 @@ import cuda.tile as ct
 import pytest
 from cuda.tile import compilation
 
-from tilewright import elf, errors, machine_code
-from tilewright.machine_code import MachineCodeError
+from tilewright import errors
+from tilewright.machine_code import cubin as machine_code
+from tilewright.machine_code import elf
+from tilewright.machine_code.cubin import MachineCodeError
 from tilewright.records import MachineCode
 
 Const = ct.Constant[int]

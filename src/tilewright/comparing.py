@@ -14,8 +14,8 @@ from typing import Any
 from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
-from tilewright.instruction_mix import instruction_mix
-from tilewright.machine_code import MachineCodeError, opcodes
+from tilewright.machine_code.cubin import MachineCodeError, opcodes
+from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import ArraySpec, Task
 from tilewright.tileir import comparing

@@ -20,7 +20,7 @@ from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import child, language_of
 from tilewright.languages.base import Language, Lowered
-from tilewright.machine_code import MachineCodeError, read_all
+from tilewright.machine_code.cubin import MachineCodeError, read_all
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Launch, Task
 

@@ -204,7 +204,7 @@ def _toolkit_text(version: tuple[int, int] | None) -> str:
 
 def nvdisasm() -> Check:
     from tilewright.errors import CompilerMissing
-    from tilewright.machine_code import find_nvdisasm
+    from tilewright.machine_code.cubin import find_nvdisasm
 
     try:
         path = find_nvdisasm()
@@ -227,8 +227,8 @@ def compile_probe() -> tuple[int] | str:
     """The registers of a small kernel, or what went wrong."""
     import cuda.tile as ct
 
-    from tilewright import machine_code
     from tilewright.languages.cutile import CuTile
+    from tilewright.machine_code import cubin as machine_code
     from tilewright.records import Configuration, Failed
     from tilewright.task.task import ArraySpec, Launch
 

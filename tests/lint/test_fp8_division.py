@@ -10,7 +10,7 @@ import cuda.tile as ct
 import pytest
 
 from tilewright.languages import language_of
-from tilewright.machine_code import find_nvdisasm
+from tilewright.machine_code.cubin import find_nvdisasm
 from tilewright.records import Built, Configuration
 from tilewright.task.task import ArraySpec, Launch
 

@@ -19,8 +19,8 @@ from tests.made_runs import (
 )
 from tests.reporting.test_collected import STEPS, finished, of_predictions
 
-from tilewright.instruction_mix import CLASSES
 from tilewright.ledger.records import Iteration
+from tilewright.machine_code.instruction_mix import CLASSES
 from tilewright.reporting.charts import latencies, ranges, roofline
 from tilewright.reporting.collected import Report, collect
 from tilewright.reporting.mix import OTHERS, in_order, mix, mix_classes

@@ -13,7 +13,7 @@ import cuda.tile as ct
 import pytest
 
 from tilewright.languages.cutile import CuTile
-from tilewright.machine_code import Header, headers
+from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.carried import accumulator_words, must_spill

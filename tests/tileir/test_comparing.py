@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tileir.build import Builder
 
-from tilewright.instruction_mix import instruction_mix
+from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.tileir.alignment import aligned
 from tilewright.tileir.comparing import Comparison, Version, compare
 from tilewright.tileir.reader import read_bytecode

@@ -26,7 +26,7 @@ from tilewright.languages import child
 from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered, Table
 from tilewright.languages.toolchain import FIX, Tool, find_tileiras
-from tilewright.machine_code import remarks
+from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 

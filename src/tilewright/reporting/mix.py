@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.instruction_mix import CLASSES
+from tilewright.machine_code.instruction_mix import CLASSES
 from tilewright.reporting.charts import LEFT, NARROW, RIGHT, drawing
 from tilewright.reporting.collected import Report
 from tilewright.reporting.svg import Markup, Scale, joined, tag

@@ -25,7 +25,7 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered, Table
 from tilewright.languages.cutile import DIVISOR
 from tilewright.languages.cutile_private import decorated_hints, python_function
-from tilewright.machine_code import Header, headers
+from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.scratch import arrays_of, have_overlaps, tensor_of

@@ -32,9 +32,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from tilewright import elf
-from tilewright.elf import Cubin, MachineCodeError
 from tilewright.errors import CompilerMissing
+from tilewright.machine_code import elf
+from tilewright.machine_code.elf import Cubin, MachineCodeError
 from tilewright.records import MachineCode, Remark, TensorPath
 
 __all__ = [
