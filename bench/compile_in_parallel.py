@@ -23,7 +23,7 @@ from cuda.tile.compilation import export_kernel
 
 from tilewright.compile import Unit, compile_all, launch_of
 from tilewright.hardware.architectures import default_board
-from tilewright.languages.cutile import CuTile, signature_of
+from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Failed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task

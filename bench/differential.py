@@ -22,7 +22,7 @@ import numpy as np
 from differential_cases import CASES, Case
 from differential_classes import Array, Difference, difference
 
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.interpreter import run

@@ -12,7 +12,7 @@ from tilewright import check_watching
 from tilewright.check_compiling import Compiling
 from tilewright.check_watching import Watching
 from tilewright.hardware.architectures import default_board
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task

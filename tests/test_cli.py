@@ -22,7 +22,7 @@ import pytest
 from tilewright import cli, cli_shared, compile, doctor, terminal
 from tilewright.bench.rules import Policy
 from tilewright.hardware.gpu import Gpu, detect
-from tilewright.languages import toolchain
+from tilewright.languages.cutile import toolchain
 from tilewright.task import loading
 
 ROOT = Path(__file__).parents[1]

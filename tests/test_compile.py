@@ -19,8 +19,9 @@ import pytest
 from tilewright.compile import Compiled, Unit, compile_all, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
 from tilewright.hardware.architectures import default_board
-from tilewright.languages import child, cutile, toolchain
-from tilewright.languages.toolchain import Tool
+from tilewright.languages import child
+from tilewright.languages.cutile import cutile, toolchain
+from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built, Configuration, Failed, MachineCode
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task

@@ -14,8 +14,9 @@ from tilewright import doctor
 from tilewright.doctor import Check
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.gpu import Gpu
-from tilewright.languages import cutile_private, toolchain
-from tilewright.languages.toolchain import Tool
+from tilewright.languages.cutile import private as cutile_private
+from tilewright.languages.cutile import toolchain
+from tilewright.languages.cutile.toolchain import Tool
 
 H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 OLD = Gpu("Tesla T4", "sm_75", 40, 16 << 30, 4 << 20, "12.4")

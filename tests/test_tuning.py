@@ -18,7 +18,7 @@ from tilewright.compile import compile_all
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Candidate, TuningResult
 from tilewright.store import Store
 from tilewright.task.loading import load_task

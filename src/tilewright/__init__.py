@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
 
     from tilewright.errors import TilewrightError
     from tilewright.inspecting import inspect
-    from tilewright.languages.cutile_private import decorated_hints
+    from tilewright.languages.cutile.private import decorated_hints
     from tilewright.optimizing.run import optimize
     from tilewright.records import Configuration, Workload
     from tilewright.runtime.wrapping.buckets import powers_of_two
@@ -31,7 +31,7 @@ _HOMES = {
     "Tensor": "task.task",
     "TilewrightError": "errors",
     "Workload": "records",
-    "decorated_hints": "languages.cutile_private",
+    "decorated_hints": "languages.cutile.private",
     "editable": "task.loading",
     "inspect": "inspecting",
     "integers": "task.task",

@@ -134,7 +134,7 @@ def cuda_tile() -> Check:
     version = installed_version("cuda-tile")
     if version is None:
         return Check("cuda-tile", False, "not installed", INSTALL)
-    from tilewright.languages import cutile_private
+    from tilewright.languages.cutile import private as cutile_private
 
     if cutile_private.is_known():
         return Check("cuda-tile", True, version)
@@ -145,7 +145,7 @@ def cuda_tile() -> Check:
 
 def tileiras() -> Check:
     from tilewright.errors import CompilerMissing
-    from tilewright.languages.toolchain import find_tileiras
+    from tilewright.languages.cutile.toolchain import find_tileiras
 
     try:
         tool = find_tileiras()
@@ -159,7 +159,7 @@ def tileiras() -> Check:
 
 def pip_mismatch() -> str:
     """The three packages of the pip compiler where they do not belong together, otherwise nothing."""
-    from tilewright.languages.toolchain import PIP_PACKAGES, major_minor
+    from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
     found = {text and major_minor(text) for text in versions.values()}
@@ -171,7 +171,7 @@ def pip_mismatch() -> str:
 
 def cuda_home(environ: Mapping[str, str]) -> Check:
     """A toolkit of another version than the compiler's makes a system tileiras return 5 (measured.md 7)."""
-    from tilewright.languages.toolchain import find_tileiras
+    from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
     if not named:
@@ -227,7 +227,7 @@ def compile_probe() -> tuple[int] | str:
     """The registers of a small kernel, or what went wrong."""
     import cuda.tile as ct
 
-    from tilewright.languages.cutile import CuTile
+    from tilewright.languages.cutile.cutile import CuTile
     from tilewright.machine_code import cubin as machine_code
     from tilewright.records import Configuration, Failed
     from tilewright.task.task import ArraySpec, Launch
@@ -247,7 +247,7 @@ def compile_probe() -> tuple[int] | str:
 
 
 def tileirdisasm() -> Check:
-    from tilewright.languages.toolchain import find_tileiras
+    from tilewright.languages.cutile.toolchain import find_tileiras
 
     path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
     if path is None:
@@ -275,7 +275,7 @@ def results_store() -> Check:
 
 
 def cutile_cache() -> Check:
-    from tilewright.languages.cutile_private import cache_directory
+    from tilewright.languages.cutile.private import cache_directory
 
     directory = cache_directory()
     if directory is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.hardware.gpu import detect
-from tilewright.languages.toolchain import find_tileiras
+from tilewright.languages.cutile.toolchain import find_tileiras
 
 SCRIPT = Path(__file__).parent.parent.parent / "bench" / "one_row_store.py"
 

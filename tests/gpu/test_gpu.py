@@ -42,7 +42,7 @@ def test_specifications_give_the_signature_of_real_tensors(dtype: str) -> None:
     """A cubin built from specifications is the one a launch asks for (cutile-facts 5.3)."""
     import torch
 
-    from tilewright.languages.cutile import signature_of
+    from tilewright.languages.cutile.cutile import signature_of
     from tilewright.task.task import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
@@ -73,7 +73,7 @@ def test_specifications_of_views_give_the_signature_of_real_views(dtype: str) ->
     """Strides, broadcasts and addresses, as cuda-tile's own `from_kernel_args` sees them (trust.md 8)."""
     import torch
 
-    from tilewright.languages.cutile import signature_of
+    from tilewright.languages.cutile.cutile import signature_of
     from tilewright.task.task import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tilewright.languages.cutile import signature_of
+from tilewright.languages.cutile.cutile import signature_of
 from tilewright.task.task import ArraySpec
 
 torch = pytest.importorskip("torch")

@@ -15,9 +15,9 @@ import pytest
 from cuda.tile import compilation
 
 from tilewright.languages import LANGUAGES, language_of
-from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered
-from tilewright.languages.cutile import DTYPES, CuTile, compiler_message, signature_of
+from tilewright.languages.cutile import private
+from tilewright.languages.cutile.cutile import DTYPES, CuTile, compiler_message, signature_of
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ITEM_BYTES, ArraySpec, Launch
 

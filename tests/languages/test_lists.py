@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import Table
-from tilewright.languages.cutile import CuTile, signature_of
+from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch, Task
 from tilewright.tileir.interpreter import run

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import CompilerMissing
-from tilewright.languages import toolchain
-from tilewright.languages.toolchain import Tool, find_tileiras, major_minor
+from tilewright.languages.cutile import toolchain
+from tilewright.languages.cutile.toolchain import Tool, find_tileiras, major_minor
 
 
 @pytest.fixture(autouse=True)

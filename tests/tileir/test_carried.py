@@ -12,7 +12,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from tileir.programs import LENGTH, OUTPUTS, ROW, SCATTERED, SIZE, Program, programs
 
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir import interpreter

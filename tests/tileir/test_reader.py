@@ -26,8 +26,8 @@ from tileir.cases import CASES, ELSEWHERE, REFUSED, Case
 from tilewright.compile import Unit, launch_of
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import default_board
-from tilewright.languages import cutile
-from tilewright.languages.toolchain import Tool
+from tilewright.languages.cutile import cutile
+from tilewright.languages.cutile.toolchain import Tool
 from tilewright.task.loading import load_task
 from tilewright.tileir import disassemble as disassembling
 from tilewright.tileir.disassemble import disassemble

@@ -7,7 +7,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.reader import read_bytecode

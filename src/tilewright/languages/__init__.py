@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.errors import TaskError
 from tilewright.languages.base import Language
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile.cutile import CuTile
 
 LANGUAGES: tuple[Language, ...] = (CuTile(),)
 

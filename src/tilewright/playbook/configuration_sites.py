@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.languages import language_of
-from tilewright.languages.cutile_private import decorated_hints
+from tilewright.languages.cutile.private import decorated_hints
 from tilewright.playbook import configuration_literals as written_as
 from tilewright.playbook import task_code
 from tilewright.playbook.base import Facts, NotApplicable, Site

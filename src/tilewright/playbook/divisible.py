@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import libcst as cst
 
 from tilewright.errors import TilewrightError
-from tilewright.languages.cutile_private import parameter_annotations
+from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.playbook.configuration_sites import launched_kernel
 from tilewright.playbook.syntax import Source

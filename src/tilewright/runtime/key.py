@@ -29,7 +29,7 @@ ALIGNMENT = 16
 @cache
 def toolkit() -> str:
     """``cuda-tile 1.7.0, tileiras 13.4.92``: what turns the source into machine code."""
-    from tilewright.languages.toolchain import tileiras_version
+    from tilewright.languages.cutile.toolchain import tileiras_version
 
     try:
         compiler = tileiras_version()

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tilewright.errors import CompilerMissing
-from tilewright.languages.toolchain import FIX, find_tileiras
+from tilewright.languages.cutile.toolchain import FIX, find_tileiras
 from tilewright.tileir.scanner import ReadError
 
 SECONDS = 120

@@ -9,7 +9,7 @@ from tests.runtime.live_kernels import CpuMachine, doubles, found, space, torch,
 
 from tilewright.bench.protocol import CandidateCrashed
 from tilewright.errors import NoGpu
-from tilewright.languages import cutile_private
+from tilewright.languages.cutile import private as cutile_private
 from tilewright.runtime.live import racing
 from tilewright.runtime.live.device import CudaDevice, wait_for
 from tilewright.runtime.live.scratch import DeviceLost

@@ -26,8 +26,8 @@ from tests.runtime.live_kernels import (
 )
 
 from tilewright.errors import RequestError
-from tilewright.languages import cutile_private
-from tilewright.languages.cutile import CuTile
+from tilewright.languages.cutile import private as cutile_private
+from tilewright.languages.cutile.cutile import CuTile
 from tilewright.runtime.live import scratch, searching
 from tilewright.runtime.live.scratch import DeviceLost, NoRoom
 from tilewright.runtime.live.searching import Nothing

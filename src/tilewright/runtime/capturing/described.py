@@ -94,7 +94,7 @@ class DescribedLaunch:
 def described(kernel: Any, grid: Sequence[int], args: Sequence[Any]) -> DescribedLaunch:
     """What a launch of ``kernel`` over ``grid`` on ``args`` is. Reads small arrays of whole numbers, for which it
     waits for the device, unless the launch is being recorded into a CUDA graph."""
-    from tilewright.languages import cutile_private as private
+    from tilewright.languages.cutile import private
 
     function = private.python_function(kernel)
     annotations = private.parameter_annotations(kernel)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from tilewright.languages.cutile import DIVISOR
+from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.records import Value
 from tilewright.runtime.capturing.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capturing.dimensions import NOTHING, SCALINGS, Dimensions, Scaling

@@ -154,7 +154,7 @@ class Recorder:
         known = self._objects.get(kernel)
         if known is not None:
             return known
-        from tilewright.languages.cutile_private import parameter_annotations
+        from tilewright.languages.cutile.private import parameter_annotations
 
         name = (id(kernel._pyfunc), repr(kernel._compiler_options))
         known = self._kernels.get(name)

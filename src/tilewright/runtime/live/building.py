@@ -23,8 +23,8 @@ from tilewright.compile import BUDGET_SECONDS, CompilerPool, Outcome
 from tilewright.errors import RequestError, TilewrightError, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered, Table
-from tilewright.languages.cutile import DIVISOR
-from tilewright.languages.cutile_private import decorated_hints, python_function
+from tilewright.languages.cutile.cutile import DIVISOR
+from tilewright.languages.cutile.private import decorated_hints, python_function
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import is_array

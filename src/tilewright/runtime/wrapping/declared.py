@@ -192,7 +192,7 @@ class Declared:
     @cached_property
     def decorated(self) -> dict[str, Any]:
         """The hints of the kernel object itself, which hold where the space names none."""
-        from tilewright.languages.cutile_private import decorated_hints
+        from tilewright.languages.cutile.private import decorated_hints
 
         return {name: str(value) for name, value in decorated_hints(self.kernel).items()}
 

@@ -23,9 +23,9 @@ from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing
 from tilewright.languages import child
-from tilewright.languages import cutile_private as private
 from tilewright.languages.base import Lowered, Table
-from tilewright.languages.toolchain import FIX, Tool, find_tileiras
+from tilewright.languages.cutile import private
+from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch

@@ -18,7 +18,7 @@ from typing import Any
 
 import cuda.tile as ct
 
-from tilewright.languages.toolchain import Tool
+from tilewright.languages.cutile.toolchain import Tool
 from tilewright.records import Built
 
 KNOWN = ("1.7.",)
