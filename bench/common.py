@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task

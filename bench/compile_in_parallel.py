@@ -21,7 +21,7 @@ os.environ["CUDA_TILE_CACHE_DIR"] = "off"  # before cuda.tile is imported
 from common import EXAMPLES, made_here, write
 from cuda.tile.compilation import export_kernel
 
-from tilewright.compile import Unit, compile_all, launch_of
+from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Failed

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli, cli_shared, compile, doctor, terminal
+from tilewright import cli, cli_shared, doctor, terminal
 from tilewright.bench.rules import Policy
+from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
 from tilewright.task import loading

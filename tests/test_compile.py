@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.compile import Compiled, Unit, compile_all, hints_of, launch_of
+from tilewright.compile.compile import Compiled, Unit, compile_all, hints_of, launch_of
 from tilewright.errors import CompilerMissing, TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import child
@@ -403,7 +403,7 @@ def test_an_error_while_reading_leaves_no_compiler_behind(
     def broken(cubins: Any) -> Any:
         raise CompilerMissing("nvdisasm is not installed")
 
-    monkeypatch.setattr("tilewright.compile.read_all", broken)
+    monkeypatch.setattr("tilewright.compile.compile.read_all", broken)
     with pytest.raises(CompilerMissing, match="nvdisasm"):
         compile_all(task, [unit(task, ADD=add) for add in range(3)])
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from tilewright import cli
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware import architectures as hardware
 from tilewright.records import MachineCode
 from tilewright.task.loading import load_task

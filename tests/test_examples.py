@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright import verify
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Built, MachineCode
 from tilewright.task.loading import load_task

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright import screen as screening
-from tilewright.compile import Compiled, Unit
+from tilewright.compile import screen as screening
+from tilewright.compile.compile import Compiled, Unit
+from tilewright.compile.screen import KEEP, SLOWER, Row, candidate_of, ranking, screen
 from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
 from tilewright.hardware.prediction import WARPGROUP, Work, predict, shape_of, spill_us
 from tilewright.hardware.roofline import classify
 from tilewright.records import Built, Configuration, Failed, MachineCode, Screened, Workload
-from tilewright.screen import KEEP, SLOWER, Row, candidate_of, ranking, screen
 
 H200 = board("H200")
 PRODUCT = Work(2 * 4096**3, 3 * 4096**2 * 2, "bfloat16")

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.compile.screen import Row, ranking, screen
 from tilewright.hardware.architectures import board
 from tilewright.hardware.prediction import Work
 from tilewright.hardware.roofline import classify
 from tilewright.records import Configuration, MachineCode, Screened
-from tilewright.screen import Row, ranking, screen
 from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parent.parent

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tilewright import compile as compile_module
 from tilewright import tuning
-from tilewright.compile import compile_all
+from tilewright.compile import compile as compile_module
+from tilewright.compile.compile import compile_all
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tilewright.compile import Compiled, launch_of
+from tilewright.compile.compile import Compiled, launch_of
+from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.measuring import Measuring
@@ -28,7 +29,6 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-from tilewright.screen import candidate_of, ranking, screen_compiled
 from tilewright.task.task import Task
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tilewright.compile import BUDGET_SECONDS, hints_of
+from tilewright.compile.compile import BUDGET_SECONDS, hints_of
 from tilewright.errors import in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.machine_code.cubin import MachineCodeError, opcodes

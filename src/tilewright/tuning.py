@@ -25,7 +25,7 @@ from tilewright import verify
 from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.candidates import Arrivals, WorkloadTuner
-from tilewright.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compile import Unit, launch_of
+from tilewright.compile.compile import Unit, launch_of
 from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of

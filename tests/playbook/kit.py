@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.counted import Work, bound_of, count
 from tilewright.hardware.architectures import Board, board
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site

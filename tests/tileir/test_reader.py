@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from tileir.build import DEFAULTS, PER_OPERATION, VERSIONS, Builder, Value, text_name, tile
 from tileir.cases import CASES, ELSEWHERE, REFUSED, Case
 
-from tilewright.compile import Unit, launch_of
+from tilewright.compile.compile import Unit, launch_of
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import cutile

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from tilewright.bench.channel import Message
-from tilewright.compile import hints_of
+from tilewright.compile.compile import hints_of
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import keep_torch_out
 from tilewright.lint.findings import Finding

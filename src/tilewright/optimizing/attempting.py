@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bench.stats import geometric_mean
-from tilewright.compile import Compiled, Unit, compile_each, launch_of
+from tilewright.compile.compile import Compiled, Unit, compile_each, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
 from tilewright.hardware.prediction import WARPGROUP, Work, predict

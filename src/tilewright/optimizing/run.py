@@ -18,7 +18,7 @@ from typing import Literal
 
 from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
-from tilewright.compile import BUDGET_SECONDS
+from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.counted import bound_of
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.hardware.gpu import detect

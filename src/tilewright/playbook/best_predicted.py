@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.bench.stats import geometric_mean
-from tilewright.compile import Compiled, Unit, compile_all
+from tilewright.compile.compile import Compiled, Unit, compile_all
+from tilewright.compile.screen import screen_compiled
 from tilewright.errors import TilewrightError
 from tilewright.playbook.base import Facts
 from tilewright.playbook.configuration_sites import current
 from tilewright.records import Configuration, MachineCode, Screened, Value, Workload
-from tilewright.screen import screen_compiled
 from tilewright.space import knobs, templates
 from tilewright.space.space import Space
 from tilewright.task.task import Task

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compile import hints_of
+from tilewright.compile.compile import hints_of
 from tilewright.errors import TaskError, in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of

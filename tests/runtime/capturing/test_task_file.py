@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.runtime import captured_kernels as kernels
 
-from tilewright.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.errors import RequestError, TaskError
 from tilewright.hardware import architectures as hardware
 from tilewright.optimizing.run import Options, optimize

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from tilewright.compile import BUDGET_SECONDS, CompilerPool, Outcome
+from tilewright.compile.compile import BUDGET_SECONDS, CompilerPool, Outcome
 from tilewright.errors import RequestError, TilewrightError, in_one_line
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered, Table

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from tilewright.compile import Compiled, launch_of
+from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy, architecture, attainable_ctas
 from tilewright.hardware.boards import Board
 from tilewright.hardware.prediction import WARPGROUP, Work, predict, spill_us
