@@ -25,9 +25,9 @@ from differential_classes import Array, Difference, difference
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.reader import read_bytecode
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.memory import Memory
 from tilewright.verification.images import Image, image_of
 
 GUARD = 0xA5

@@ -17,7 +17,7 @@ from tilewright.records import Built
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
-from tilewright.tileir.findings import OUT_OF_BOUNDS, Finding
+from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import Verdict, check
 from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, Sanitized

@@ -18,9 +18,9 @@ from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import ArraySpec, Task
-from tilewright.tileir import comparing
-from tilewright.tileir.comparing import Comparison
-from tilewright.tileir.launching import Launcher, Runnable
+from tilewright.tileir.analysis import comparing
+from tilewright.tileir.analysis.comparing import Comparison
+from tilewright.tileir.run.launching import Launcher, Runnable
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from rich.text import Text
 
 from tilewright.comparing import Code, Compared
 from tilewright.records import Failed
-from tilewright.tileir.comparing import AccessChange, LineChange, OperationChange, Place, TraitChange, named
+from tilewright.tileir.analysis.comparing import (
+    AccessChange,
+    LineChange,
+    OperationChange,
+    Place,
+    TraitChange,
+    named,
+)
 
 NOTHING = "–"
 NUMBERS = (

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from tilewright.counted import Work
 from tilewright.records import Workload
-from tilewright.tileir.counting import Counts, LineCount
-from tilewright.tileir.tree import Location
+from tilewright.tileir.read.tree import Location
+from tilewright.tileir.run.counting import Counts, LineCount
 
 MOST = 3
 """Operations that are named for one line."""

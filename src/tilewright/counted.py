@@ -18,12 +18,12 @@ from tilewright.hardware.architectures import Board
 from tilewright.hardware.roofline import classify
 from tilewright.records import Bound, Configuration, Failed, Workload
 from tilewright.task.task import ArraySpec, Dims, Task
-from tilewright.tileir.counting import Counts
-from tilewright.tileir.interpreter import largest_tile, run
-from tilewright.tileir.launching import Launcher, Runnable
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.registry import NeedsData, Unsupported
-from tilewright.tileir.slicing import needed
+from tilewright.tileir.run.counting import Counts
+from tilewright.tileir.run.interpreter import largest_tile, run
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.tileir.run.slicing import needed
 from tilewright.verification.images import storage
 from tilewright.verify import draw
 

@@ -13,7 +13,7 @@ import pytest
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.tileir.findings import OUT_OF_BOUNDS, UNINITIALISED
+from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, UNINITIALISED
 from tilewright.verification.images import images_for
 from tilewright.verification.on_gpu import GpuEngine
 from tilewright.verification.sanitizer_tool import find, sanitize

@@ -12,9 +12,9 @@ from tilewright.languages.base import Table
 from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch, Task
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.launching import Launcher, Runnable
-from tilewright.tileir.memory import Memory
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher, Runnable
+from tilewright.tileir.run.memory import Memory
 
 ROWS = (32, 17, 48)
 """Extents of the arrays in the lists: the kernel reads them, and one does not fill its last tile."""

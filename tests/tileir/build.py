@@ -30,8 +30,8 @@ from cuda.tile._bytecode.basic import encode_int_list
 from cuda.tile._bytecode.float import float_bit_size, float_to_bits
 from cuda.tile._bytecode.type import SimpleType
 
-from tilewright.tileir.reader import OPERATIONS
-from tilewright.tileir.tree import (
+from tilewright.tileir.read.reader import OPERATIONS
+from tilewright.tileir.read.tree import (
     Assumption,
     Constant,
     GatherScatterViewType,

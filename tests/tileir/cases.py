@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.tileir.syntax import CHOICES
-from tilewright.tileir.tree import (
+from tilewright.tileir.read.syntax import CHOICES
+from tilewright.tileir.read.tree import (
     Assumption,
     GatherScatterViewType,
     PartitionViewType,

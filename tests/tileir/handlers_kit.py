@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir import arithmetic, assumptions, integers  # noqa: F401  (register operations)
-from tilewright.tileir.registry import IN_CONTEXT, PURE, Array
-from tilewright.tileir.tree import Op, PointerType, Region, TileType
+from tilewright.tileir.read.tree import Op, PointerType, Region, TileType
+from tilewright.tileir.run import arithmetic, assumptions, integers  # noqa: F401  (register operations)
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array
 
 
 def tile(element: str | PointerType, *shape: int) -> TileType:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir.findings import Finding
-from tilewright.tileir.memory import Access, Allocation, Memory
-from tilewright.tileir.tree import Location, Op, TileType
+from tilewright.tileir.read.tree import Location, Op, TileType
+from tilewright.tileir.run.memory import Access, Allocation, Memory
+from tilewright.tileir.watch.findings import Finding
 
 GRID = (4, 8, 2)
 

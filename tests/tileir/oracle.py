@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir.registry import IN_CONTEXT, PURE
-from tilewright.tileir.tree import Op, TileType
+from tilewright.tileir.read.tree import Op, TileType
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE
 
 FORMATS = {
     "f64": (53, -1022, Fraction(2**53 - 1) * 2**971),

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.tileir import oracle
 from tests.tileir.oracle import Findings, run, same
 
-from tilewright.tileir import arithmetic, conversions, exact, numbers
-from tilewright.tileir.numbers import STORAGE, from_bits
-from tilewright.tileir.registry import Unsupported
+from tilewright.tileir.run import arithmetic, conversions, exact, numbers
+from tilewright.tileir.run.numbers import STORAGE, from_bits
+from tilewright.tileir.run.registry import Unsupported
 
 assert arithmetic and conversions  # their import registers the operations
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.memory_kit import Machine, access, at
 
-from tilewright.tileir import atomics
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.registry import Unsupported
-from tilewright.tileir.tree import Op, TokenType
+from tilewright.tileir.read.tree import Op, TokenType
+from tilewright.tileir.run import atomics
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import Unsupported
 
 DTYPES: dict[str, Any] = {
     "int32": np.int32, "int64": np.int64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,

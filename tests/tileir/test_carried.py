@@ -16,8 +16,8 @@ from tilewright.languages.cutile.cutile import CuTile
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.carried import accumulator_words, must_spill
-from tilewright.tileir.reader import read_bytecode
+from tilewright.tileir.analysis.carried import accumulator_words, must_spill
+from tilewright.tileir.read.reader import read_bytecode
 
 RECORDED = Path(__file__).parent.parent.parent / "bench" / "recorded" / "h200-2026-11-21.json.gz"
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.tileir.build import Builder
 
 from tilewright.machine_code.instruction_mix import instruction_mix
-from tilewright.tileir.alignment import aligned
-from tilewright.tileir.comparing import Comparison, Version, compare
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.tokens import TokenChains
-from tilewright.tileir.tree import (
+from tilewright.tileir.analysis.alignment import aligned
+from tilewright.tileir.analysis.comparing import Comparison, Version, compare
+from tilewright.tileir.analysis.tokens import TokenChains
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import (
     Entry,
     Location,
     Op,

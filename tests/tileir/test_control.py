@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.tileir import control, interpreter, waiting
-from tilewright.tileir.findings import DEADLOCK
-from tilewright.tileir.implemented import IMPLEMENTED
-from tilewright.tileir.interpreter import Executed, run
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.reader import read
-from tilewright.tileir.registry import NeedsData, Unsupported
-from tilewright.tileir.slicing import needed
-from tilewright.tileir.tree import Module
+from tilewright.tileir.read.reader import read
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run import control, interpreter, waiting
+from tilewright.tileir.run.implemented import IMPLEMENTED
+from tilewright.tileir.run.interpreter import Executed, run
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.tileir.run.slicing import needed
+from tilewright.tileir.watch.findings import DEADLOCK
 
 I32, PTR, FLAG = "tile<i32>", "tile<ptr<i32>>", "tile<i1>"
 BLOCKS = 7

@@ -15,13 +15,13 @@ from tileir.programs import LENGTH, OUTPUTS, ROW, SCATTERED, SIZE, Program, prog
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir import interpreter
-from tilewright.tileir.counting import Counts
-from tilewright.tileir.interpreter import Executed
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.registry import NeedsData
-from tilewright.tileir.tree import Module
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run import interpreter
+from tilewright.tileir.run.counting import Counts
+from tilewright.tileir.run.interpreter import Executed
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import NeedsData
 
 GRID = (3, 2)
 BLOCKS = GRID[0] * GRID[1]

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.oracle import Findings, run
 
-from tilewright.tileir import conversions, integers, numbers
-from tilewright.tileir.registry import Unsupported
+from tilewright.tileir.run import conversions, integers, numbers
+from tilewright.tileir.run.registry import Unsupported
 
 assert conversions and integers  # their import registers the operations
 

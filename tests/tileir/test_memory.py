@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from tests.tileir.memory_kit import Machine, access, at, lanes
 
-from tilewright.tileir import pointers
-from tilewright.tileir.findings import (
+from tilewright.tileir.read.tree import Location, Op, PointerType, TileType, TokenType
+from tilewright.tileir.run import pointers
+from tilewright.tileir.run.memory import ALIGNMENT, GAP, Memory
+from tilewright.tileir.run.registry import NeedsData, Unknown, Unsupported
+from tilewright.tileir.watch.findings import (
     ASSERTION,
     KINDS,
     OUT_OF_BOUNDS,
@@ -21,9 +24,6 @@ from tilewright.tileir.findings import (
     Findings,
     block_of,
 )
-from tilewright.tileir.memory import ALIGNMENT, GAP, Memory
-from tilewright.tileir.registry import NeedsData, Unknown, Unsupported
-from tilewright.tileir.tree import Location, Op, PointerType, TileType, TokenType
 
 TYPES = (
     np.bool_, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, ml_dtypes.bfloat16,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir import oracle
 
-from tilewright.tileir import numbers
-from tilewright.tileir.registry import Unsupported
-from tilewright.tileir.tree import Constant, PointerType
+from tilewright.tileir.read.tree import Constant, PointerType
+from tilewright.tileir.run import numbers
+from tilewright.tileir.run.registry import Unsupported
 
 SMALL = ("f16", "bf16", "f8E4M3FN", "f8E5M2", "f4E2M1FN")
 MODES = numbers.MODES

@@ -22,12 +22,12 @@ from tileir import oracle
 from tileir.build import Builder, text_name, tile
 from tileir.cases import ARITHMETIC, CASES, ELSEWHERE, MEMORY, REFUSED, SHAPES, Case
 
-from tilewright.tileir.implemented import IMPLEMENTED
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.numbers import STORAGE
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.tree import PointerType, TileType
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import PointerType, TileType
+from tilewright.tileir.run.implemented import IMPLEMENTED
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.numbers import STORAGE
 
 TABLE = Path(__file__).parent.parent.parent / "docs" / "tile-ir.md"
 NO_MEMORY = ("i4", "f4E2M1FN")

@@ -12,12 +12,12 @@ from tests.runtime import captured_kernels as kernels
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.precision import in_precision
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.registry import Unsupported
-from tilewright.tileir.tree import Module
+from tilewright.tileir.analysis.precision import in_precision
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import Unsupported
 
 
 def lowered(kernel: Any, *args: Any) -> Module:

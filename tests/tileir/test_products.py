@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.handlers_kit import operation, run, tile
 
-from tilewright.tileir import products
-from tilewright.tileir.numbers import STORAGE
-from tilewright.tileir.registry import Unsupported
-from tilewright.tileir.tree import Op
+from tilewright.tileir.read.tree import Op
+from tilewright.tileir.run import products
+from tilewright.tileir.run.numbers import STORAGE
+from tilewright.tileir.run.registry import Unsupported
 
 LANES = st.sampled_from([1, 3])
 EXTENTS = st.sampled_from([1, 2, 8, 16])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.memory_kit import Machine
 
-from tilewright.tileir.findings import RACE
+from tilewright.tileir.watch.findings import RACE
 
 BLOCKS, ELEMENTS = 4, 3
 ORDERS = {

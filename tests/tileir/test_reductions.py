@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.handlers_kit import BINARY, FakeContext, body, operation, run, tile
 
-from tilewright.tileir import reductions  # noqa: F401
-from tilewright.tileir.numbers import STORAGE
-from tilewright.tileir.registry import PURE, Unknown
-from tilewright.tileir.tree import Op, Region
+from tilewright.tileir.read.tree import Op, Region
+from tilewright.tileir.run import reductions  # noqa: F401
+from tilewright.tileir.run.numbers import STORAGE
+from tilewright.tileir.run.registry import PURE, Unknown
 
 SHAPES = st.sampled_from([(8,), (1,), (4, 16), (2, 4, 8), (3, 5)])
 LANES = st.sampled_from([1, 3])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.tileir.memory_kit import Machine, access, at, lanes, orders
 
-from tilewright.tileir.findings import ALIAS, MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
-from tilewright.tileir.memory import Allocation
+from tilewright.tileir.run.memory import Allocation
+from tilewright.tileir.watch.findings import ALIAS, MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
 
 # Races ------------------------------------------------------------------------------------------------
 

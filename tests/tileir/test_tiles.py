@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.handlers_kit import FakeContext, operation, run, tile
 
-from tilewright.tileir import assumptions, tiles  # noqa: F401
-from tilewright.tileir.findings import ASSERTION, ASSUMPTION, MISALIGNED, OUT_OF_BOUNDS
-from tilewright.tileir.registry import Unsupported
-from tilewright.tileir.tree import Assumption, Constant, PointerType, TensorViewType
-from tilewright.tileir.views import TensorView
+from tilewright.tileir.read.tree import Assumption, Constant, PointerType, TensorViewType
+from tilewright.tileir.run import assumptions, tiles  # noqa: F401
+from tilewright.tileir.run.registry import Unsupported
+from tilewright.tileir.run.views import TensorView
+from tilewright.tileir.watch.findings import ASSERTION, ASSUMPTION, MISALIGNED, OUT_OF_BOUNDS
 
 LANES = st.sampled_from([1, 3])
 EXTENTS = st.sampled_from([1, 2, 4, 8])

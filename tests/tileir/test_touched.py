@@ -10,8 +10,8 @@ import pytest
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.touched import Touched, touched
+from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.read.reader import read_bytecode
 
 
 @ct.kernel

@@ -14,11 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.tileir.findings import OUT_OF_BOUNDS
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.numbers import STORAGE
-from tilewright.tileir.registry import NeedsData, Unknown, Unsupported
-from tilewright.tileir.tree import (
+from tilewright.tileir.read.tree import (
     GatherScatterViewType,
     Op,
     PartitionViewType,
@@ -29,7 +25,10 @@ from tilewright.tileir.tree import (
     Type,
     ViewType,
 )
-from tilewright.tileir.views import (
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.numbers import STORAGE
+from tilewright.tileir.run.registry import NeedsData, Unknown, Unsupported
+from tilewright.tileir.run.views import (
     TensorView,
     TileView,
     atomic_red_view_tko,
@@ -41,6 +40,7 @@ from tilewright.tileir.views import (
     padding,
     store_view_tko,
 )
+from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 FLOATS = ("f16", "bf16", "f32", "f64", "f8E5M2")
 ELEMENTS = (*FLOATS, "f8E4M3FN", "i1", "i8", "i16", "i32", "i64")

@@ -17,8 +17,8 @@ from tilewright.records import Failed
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
 from tilewright.testing.functions import FunctionEngine, Run
-from tilewright.tileir.findings import OUT_OF_BOUNDS, Finding
-from tilewright.tileir.tree import Location
+from tilewright.tileir.read.tree import Location
+from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verification import report
 from tilewright.verification.cases import Case, parse
 from tilewright.verification.checking import Verdict, check

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tilewright.task.loading import load_task
-from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
-from tilewright.tileir.tree import Location
+from tilewright.tileir.read.tree import Location
+from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
 from tilewright.verification import sanitizer_tool
 from tilewright.verification.images import images_for
 from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, command, find, read, sanitize

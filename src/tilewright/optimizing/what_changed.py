@@ -10,7 +10,7 @@ from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import MachineCode, Workload
-from tilewright.tileir.comparing import Comparison
+from tilewright.tileir.analysis.comparing import Comparison
 
 MOST_OPERATIONS = 12
 """Kinds of operations that are named, those that changed most in number first."""

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from tilewright.errors import CompilerMissing
 from tilewright.playbook.base import Facts
 from tilewright.records import Failed, Workload
-from tilewright.tileir.accesses import direction
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.launching import Launcher
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.registry import NeedsData, Unsupported
-from tilewright.tileir.tokens import TokenChains
-from tilewright.tileir.tree import Location, Op
-from tilewright.tileir.watch import Access
+from tilewright.tileir.analysis.accesses import direction
+from tilewright.tileir.analysis.tokens import TokenChains
+from tilewright.tileir.read.tree import Location, Op
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import NeedsData, Unsupported
+from tilewright.tileir.watch.watch import Access
 from tilewright.verification.images import storage
 from tilewright.verification.interpreted import FEW_SMS
 from tilewright.verification.shapes import moduli, reduced

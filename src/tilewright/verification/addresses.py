@@ -17,10 +17,10 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed, Value
 from tilewright.task.task import Dims, Task
-from tilewright.tileir.allocations import Allocation
-from tilewright.tileir.findings import Finding
-from tilewright.tileir.launching import Launcher
-from tilewright.tileir.registry import Array, NeedsData, Unsupported
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
+from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.findings import Finding
 from tilewright.verification.shapes import Tiles, extent
 
 ELEMENTS = 1 << 31

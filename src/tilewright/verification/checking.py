@@ -24,7 +24,7 @@ from tilewright.verification.minimising import minimised
 from tilewright.verification.planning import Planned, plan
 
 if TYPE_CHECKING:
-    from tilewright.tileir.findings import Finding
+    from tilewright.tileir.watch.findings import Finding
 
 FAILURES = 8
 """After so many wrong cases the others are not run: the answer is known."""

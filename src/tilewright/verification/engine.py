@@ -15,7 +15,7 @@ from tilewright.task.task import Dims
 from tilewright.verification.images import Image
 
 if TYPE_CHECKING:
-    from tilewright.tileir.findings import Finding
+    from tilewright.tileir.watch.findings import Finding
 
 NO_ALIAS: Mapping[str, str] = {}
 

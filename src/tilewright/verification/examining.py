@@ -25,7 +25,7 @@ from tilewright.verification.images import POISONS, Array, Image, images_for
 from tilewright.verification.judging import Compared, Judge, Wanted
 
 if TYPE_CHECKING:
-    from tilewright.tileir.findings import Finding
+    from tilewright.tileir.watch.findings import Finding
 
 RELAUNCHES = 3
 CHANGES = 4

@@ -12,11 +12,11 @@ from dataclasses import replace
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Dims, Task
-from tilewright.tileir.findings import Finding
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.launching import Launcher
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.registry import Unsupported
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.registry import Unsupported
+from tilewright.tileir.watch.findings import Finding
 from tilewright.verification.engine import NO_ALIAS, Ran
 from tilewright.verification.images import Image, held_before
 

@@ -20,8 +20,15 @@ from tilewright.languages import child
 from tilewright.records import Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
-from tilewright.tileir.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
-from tilewright.tileir.tree import Location
+from tilewright.tileir.read.tree import Location
+from tilewright.tileir.watch.findings import (
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    RACE,
+    UNINITIALISED,
+    Finding,
+    Findings,
+)
 from tilewright.verification.images import Image, held_before
 from tilewright.verification.on_gpu import request_of
 

@@ -25,10 +25,10 @@ from tilewright.runtime.capturing.tables import Table, tables
 from tilewright.space import knobs
 from tilewright.task.strides import row_major, span
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.accesses import direction
-from tilewright.tileir.disassemble import ReadError
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.touched import Touched, touched
+from tilewright.tileir.analysis.accesses import direction
+from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.read.disassemble import ReadError
+from tilewright.tileir.read.reader import read_bytecode
 
 ARCH = "sm_90"
 MOST_FACTORS = 3

@@ -16,8 +16,8 @@ from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capturing.described import WHOLE
 from tilewright.runtime.capturing.facts import ARCH
 from tilewright.task.task import Task
-from tilewright.tileir.launching import Launcher
-from tilewright.tileir.registry import NeedsData, Unsupported
+from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.verification import shapes
 from tilewright.verify import draw, reference_outputs
 

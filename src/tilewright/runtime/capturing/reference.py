@@ -25,12 +25,12 @@ from tilewright.runtime.capturing.data import elements, numpy_dtype
 from tilewright.runtime.capturing.described import WHOLE
 from tilewright.space import knobs
 from tilewright.task.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
-from tilewright.tileir.interpreter import run
-from tilewright.tileir.launching import bound
-from tilewright.tileir.memory import Memory
-from tilewright.tileir.precision import in_precision
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.tree import Module
+from tilewright.tileir.analysis.precision import in_precision
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import bound
+from tilewright.tileir.run.memory import Memory
 
 ARCH = "sm_90"
 """The front end needs one; what the kernel computes does not depend on it."""

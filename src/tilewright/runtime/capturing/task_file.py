@@ -26,7 +26,7 @@ from tilewright.runtime.capturing.probing import independent_of, outputs_of, sma
 from tilewright.runtime.capturing.record import Recorded
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.tileir.registry import Unsupported
+from tilewright.tileir.run.registry import Unsupported
 from tilewright.verification.cases import Case
 from tilewright.verification.checking import check
 from tilewright.verification.interpreted import InterpreterEngine

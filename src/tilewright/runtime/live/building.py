@@ -31,11 +31,11 @@ from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.live.trials import FailedTrial, Trial, array_spec
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.carried import must_spill
-from tilewright.tileir.disassemble import ReadError
-from tilewright.tileir.reader import read_bytecode
-from tilewright.tileir.touched import Touched, touched
-from tilewright.tileir.tree import Entry
+from tilewright.tileir.analysis.carried import must_spill
+from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.read.disassemble import ReadError
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Entry
 
 LEAST_TOO_LARGE = 1 << 15
 """Elements of the smallest tile of powers of two that `must_spill` can hold against a kernel."""

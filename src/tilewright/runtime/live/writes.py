@@ -10,8 +10,8 @@ def written_by(trial: Trial, arch: str) -> frozenset[str] | None:
     """The kernel's parameters whose arrays a launch of ``trial`` stores to; None where that cannot be said."""
     from tilewright.languages import language_of
     from tilewright.runtime.live.building import specified
-    from tilewright.tileir.reader import read_bytecode
-    from tilewright.tileir.touched import touched
+    from tilewright.tileir.analysis.touched import touched
+    from tilewright.tileir.read.reader import read_bytecode
 
     one = specified(trial)
     if isinstance(one, Failed):

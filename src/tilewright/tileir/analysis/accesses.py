@@ -1,0 +1,156 @@
+"""What a memory operation does, in words that can be compared: how it gets at memory, with what shape,
+padding, order and hints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from tilewright.tileir.read.tree import (
+    Constant,
+    Entry,
+    GatherScatterViewType,
+    Op,
+    PartitionViewType,
+    StridedViewType,
+    TensorViewType,
+    TileType,
+    TokenType,
+    Type,
+    ViewType,
+)
+
+Trait: TypeAlias = "str | int | bool | None"
+
+WAYS: Mapping[type, str] = {
+    PartitionViewType: "partition view",
+    StridedViewType: "strided view",
+    GatherScatterViewType: "gather/scatter view",
+}
+STEPS = ("tensor_view", "base", "value", "source", "ptr")
+"""Operands by which an address goes from the parameter to the access."""
+PASSED = (
+    "make_partition_view", "make_strided_view", "make_gather_scatter_view", "make_tensor_view", "assume",
+    "reshape", "broadcast", "offset", "ptr_to_ptr", "permute",
+)  # fmt: skip
+
+
+class Definitions:
+    """Where each value of an entry comes from."""
+
+    def __init__(self, entry: Entry, tensors: Mapping[str, str]) -> None:
+        """``tensors``: parameters (with their %) → the name that the source gives the array."""
+        self._tensors = tensors
+        self._ops = {name: op for op in entry.walk() for name in op.results}
+        self._first = {
+            name: first
+            for op in entry.walk()
+            if op.name in ("for", "loop")
+            for (name, _), first in zip(
+                op.regions[0].arguments[op.name == "for" :], op.operands["initValues"], strict=False
+            )
+        }
+        self._parameters = {name for name, _ in entry.parameters}
+
+    def tensor(self, op: Op) -> str | None:
+        """The array that ``op`` accesses; None where that is not one parameter."""
+        places = _place(op)
+        name = places[0] if places else ""
+        for _ in range(len(self._ops)):
+            if name in self._parameters:
+                return self._tensors.get(name, name)
+            made = self._ops.get(name)
+            if made is None:
+                if name not in self._first:
+                    return None
+                name = self._first[name]
+            elif made.name in PASSED:
+                name = next(made.operands[step][0] for step in STEPS if made.operands.get(step))
+            else:
+                return None
+        return None
+
+    def constant(self, name: str) -> str:
+        """The number that fills the value; ``a value`` where it is not one constant."""
+        made = self._ops.get(name)
+        while made is not None and made.name in ("reshape", "broadcast"):
+            made = self._ops.get(made.operands["source"][0])
+        value = made.attributes.get("value") if made is not None and made.name == "constant" else None
+        return f"{value.values[0]}" if isinstance(value, Constant) and len(value.values) == 1 else "a value"
+
+
+def direction(op: Op) -> str:
+    """``load``, ``store`` or ``atomic``; otherwise the operation's name (``print_tko``)."""
+    for word in ("atomic", "load", "store"):
+        if word in op.name:
+            return word
+    return "store" if op.name.startswith("multimem") else op.name
+
+
+def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
+    """By stable names. Those that do not apply to the operation are left out."""
+    attributes = op.attributes
+    view = next(iter(op.operand_types.get("view", ())), None)
+    found: dict[str, Trait] = {"operation": op.name}
+    if moved := moved_type(op):
+        found["tile"] = type_text(moved)
+    if isinstance(view, ViewType):
+        found |= {"through": WAYS[type(view)], "padding": view.padding} | _of_view(view)
+    elif _place(op):
+        padding = op.operands.get("paddingValue", ())
+        found |= {"through": "pointers", "mask": bool(op.operands.get("mask"))}
+        found["padding"] = definitions.constant(padding[0]) if padding else None
+    if any(attributes.get("inbounds", ())):
+        found["inbounds"] = ",".join("yes" if one else "no" for one in attributes["inbounds"])
+    if "memory_ordering_semantics" in attributes:
+        found["order"] = attributes["memory_ordering_semantics"]
+        found["scope"] = attributes.get("memory_scope")
+    for name in ("mode", "reduction"):
+        if name in attributes:
+            found[name] = str(attributes[name])
+    for architecture, hints in (attributes.get("optimization_hints") or {}).items():
+        prefix = "" if architecture == "default" else f"{architecture}."
+        found |= {prefix + hint: value for hint, value in hints.items()}
+    return found
+
+
+def _of_view(view: ViewType) -> dict[str, Trait]:
+    found: dict[str, Trait] = {"tensor_view": type_text(view.tensor)}
+    if isinstance(view, GatherScatterViewType):
+        return found | {"sparse_axis": view.sparse_dim}
+    if view.dim_map != tuple(range(len(view.dim_map))):
+        found["axes"] = ",".join(map(str, view.dim_map))
+    if isinstance(view, StridedViewType):
+        found["traversal_strides"] = "x".join(map(str, view.traversal_strides))
+    return found
+
+
+def moved_type(op: Op) -> Type | None:
+    """The tile that goes to or from memory."""
+    kinds: list[Type] = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
+    for operand in ("tile", "value", "arg", "val"):
+        kinds += op.operand_types.get(operand, ())
+    return kinds[0] if kinds else None
+
+
+def type_text(type_: Type) -> str:
+    """A type in a few letters; of a view what it hands out."""
+    if isinstance(type_, (TileType, TokenType)):
+        return str(type_)
+    if isinstance(type_, TensorViewType):
+        shape = "x".join(_size(extent) for extent in type_.shape)
+        return f"{shape}x{type_.element}, strides {'x'.join(map(_size, type_.strides))}"
+    return f"{WAYS[type(type_)]} of {'x'.join(map(str, (*type_.tile, type_.tensor.element)))}"
+
+
+def _size(number: int | None) -> str:
+    return "?" if number is None else str(number)
+
+
+def _place(op: Op) -> tuple[str, ...]:
+    if op.name.endswith("_tko"):
+        for operand in ("view", "source", "destination", "pointers"):
+            if op.operands.get(operand):
+                return op.operands[operand]
+    return ()

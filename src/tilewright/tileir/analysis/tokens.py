@@ -1,0 +1,129 @@
+"""Token chains: which memory operations each memory operation waits for.
+
+Tile IR orders memory by tokens alone. Between an operation that makes a token and one that takes it
+stand ``join_tokens``, loops that carry tokens from one iteration to the next, and branches; here these
+are followed, so that what is left are operations that touch memory (or print, or fence).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.tileir.read.tree import Entry, Op, TokenType
+
+
+@dataclass(frozen=True)
+class Wait:
+    op: Op
+    earlier_iteration: bool
+    """Only for what it did in an earlier iteration of a loop around both."""
+
+
+class TokenChains:
+    """The chains of one entry."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._makers: dict[str, Op] = {}
+        self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+        """Token → the tokens it stands for, and whether from the iteration before."""
+        self._collect(entry.body, None)
+        self._waits: dict[Op, tuple[Wait, ...]] = {}
+        self._lengths: dict[Op, int] = {}
+        for op in entry.walk():  # a chain's earlier operations come first in the text
+            if is_ordered(op):
+                self._waits[op] = self._found(op)
+                before = [self._lengths[w.op] for w in self._waits[op] if not w.earlier_iteration]
+                self._lengths[op] = 1 + max(before) if before else 0
+
+    @property
+    def ops(self) -> tuple[Op, ...]:
+        """Every operation that takes or makes a token by itself, in the order of the text."""
+        return tuple(self._waits)
+
+    def waits(self, op: Op) -> tuple[Wait, ...]:
+        """The last operations that must be done before ``op``, in the order of the text."""
+        return self._waits[op]
+
+    def all_before(self, op: Op) -> frozenset[Wait]:
+        """Every operation that must be done before ``op``, also by way of others."""
+        found: set[Wait] = set()
+        open_ = list(self._waits[op])
+        while open_:
+            wait = open_.pop()
+            if wait not in found:
+                found.add(wait)
+                back = wait.earlier_iteration
+                open_ += [Wait(w.op, back or w.earlier_iteration) for w in self._waits[wait.op]]
+        return frozenset(found)
+
+    def length(self, op: Op) -> int:
+        """Operations that must be done one after another before ``op``, within one iteration."""
+        return self._lengths[op]
+
+    def _collect(self, body: Sequence[Op], loop: Op | None) -> None:
+        for op in body:
+            if op.name == "join_tokens":
+                self._link(op.results, [op.operands["tokens"]] * len(op.results), whole=True)
+            elif is_ordered(op):
+                self._makers |= {
+                    name: op
+                    for name, type_ in zip(op.results, op.result_types, strict=True)
+                    if isinstance(type_, TokenType)
+                }
+            elif op.name in ("for", "loop"):
+                first = op.operands["initValues"]
+                self._link(_carried(op), first)
+                if op.name == "for":
+                    self._link(op.results, first)
+                self._collect(op.regions[0].body, op)
+            elif op.name == "if":
+                for region in op.regions:
+                    self._collect(region.body, loop)
+                    if region.body and region.body[-1].name == "yield":
+                        self._link(op.results, region.body[-1].operands["operands"])
+            elif loop is not None and op.name in ("continue", "break"):
+                last = op.operands["operands"]
+                if op.name == "continue":
+                    self._link(_carried(loop), last, earlier=True)
+                if op.name == "break" or loop.name == "for":
+                    self._link(loop.results, last)
+
+    def _link(
+        self,
+        targets: Sequence[str],
+        sources: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        earlier: bool = False,
+        whole: bool = False,
+    ) -> None:
+        for target, source in zip(targets, sources, strict=False):
+            for one in source if whole else (source,):
+                self._sources[target].append((str(one), earlier))
+
+    def _found(self, op: Op) -> tuple[Wait, ...]:
+        found: dict[Op, bool] = {}
+        seen: set[tuple[str, bool]] = set()
+        open_ = [(name, False) for name in op.operands.get("token", ())]
+        while open_:
+            name, earlier = open_.pop()
+            if (name, earlier) in seen:
+                continue
+            seen.add((name, earlier))
+            if name in self._makers:
+                maker = self._makers[name]
+                found[maker] = earlier and found.get(maker, True)
+            open_ += [(source, earlier or back) for source, back in self._sources.get(name, ())]
+        return tuple(Wait(one, found[one]) for one in sorted(found, key=lambda one: one.text_line))
+
+
+def is_ordered(op: Op) -> bool:
+    """Whether tokens order this operation itself: it takes one, or may, and is no mere joint of them."""
+    return op.name.endswith("_tko") or "token" in op.operands
+
+
+def _carried(loop: Op) -> tuple[str, ...]:
+    """The names inside a loop of what it carries."""
+    names = tuple(name for name, _ in loop.regions[0].arguments)
+    return names[1:] if loop.name == "for" else names

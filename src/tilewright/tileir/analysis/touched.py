@@ -1,0 +1,115 @@
+"""Which arrays a kernel reads and which it writes, from its Tile IR: every access, back to the parameters.
+
+The answer errs on one side only: an array that is named may be left alone by this launch (a branch not taken),
+one that is not named is never touched. What cannot be followed is taken to read and write everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.languages.base import Table
+from tilewright.task.task import ArraySpec
+from tilewright.tileir.analysis.accesses import direction
+from tilewright.tileir.read.tree import Entry, Op
+from tilewright.tileir.run.slicing import flows
+
+PLACES = ("view", "source", "destination", "pointers")
+"""Operands that say where an access goes."""
+ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
+"""Of an operation that makes an address of another one, the operand that is it; the others only count or index."""
+TABLE, ARRAY = 0, 1
+"""Loads between a parameter and an address made of it: a table holds addresses, which are loaded first."""
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Names of arrays. What an atomic operation does counts as both."""
+
+    read: frozenset[str]
+    written: frozenset[str]
+
+
+def touched(entry: Entry, arguments: Sequence[Any]) -> Touched:
+    """``arguments``: as `Language.arguments` gives them, one for each parameter of ``entry``."""
+    every = frozenset(name for one in arguments for name in _names(one))
+    if len(arguments) != len(entry.parameters):
+        return Touched(every, every)
+    origins = _Origins(entry, arguments)
+    read: set[str] = set()
+    written: set[str] = set()
+    for op in entry.walk():
+        place = _place(op)
+        if place is None:
+            continue
+        names = origins.arrays(place)
+        kind = direction(op)
+        if kind != "store":
+            read |= every if names is None else names
+        if kind != "load":
+            written |= every if names is None else names
+    return Touched(frozenset(read), frozenset(written))
+
+
+class _Origins:
+    def __init__(self, entry: Entry, arguments: Sequence[Any]) -> None:
+        self._arguments = {name: one for (name, _), one in zip(entry.parameters, arguments, strict=True)}
+        self._made = {name: op for op in entry.walk() for name in op.results if not op.regions}
+        self._carried: dict[str, set[str]] = {}
+        for op in entry.walk():
+            for targets, sources in flows(op):
+                for target in targets:
+                    self._carried.setdefault(target, set()).update(sources)
+
+    def arrays(self, place: str) -> frozenset[str] | None:
+        """The arrays that an address may lie in; none for a table's own memory; None where nobody knows."""
+        found: set[str] = set()
+        waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
+        while waiting:
+            value, loads = here = waiting.pop()
+            if here in seen:
+                continue
+            seen.add(here)
+            if value in self._arguments:
+                argument = self._arguments[value]
+                if isinstance(argument, (ArraySpec, Table)):
+                    expected = ARRAY if isinstance(argument, Table) else 0
+                    if loads == expected:
+                        found.update(_names(argument))
+                    elif (expected, loads) != (ARRAY, TABLE):
+                        return None
+            else:
+                waiting += [(before, loads + step) for before, step in self._before(value)]
+        return frozenset(found)
+
+    def _before(self, value: str) -> Iterator[tuple[str, int]]:
+        """The values that an address was made of, and whether a load lies between."""
+        for source in self._carried.get(value, ()):
+            yield source, 0
+        made = self._made.get(value)
+        if made is None:
+            return
+        place = _place(made)
+        if place is not None:
+            yield place, 1
+        elif made.name in ORIGIN:
+            yield made.operands[ORIGIN[made.name]][0], 0
+        else:
+            for names in made.operands.values():
+                for name in names:
+                    yield name, 0
+
+
+def _place(op: Op) -> str | None:
+    if not op.name.endswith("_tko"):
+        return None
+    return next((op.operands[name][0] for name in PLACES if op.operands.get(name)), None)
+
+
+def _names(argument: Any) -> Iterator[str]:
+    entries = [argument] if isinstance(argument, ArraySpec) else []
+    if isinstance(argument, Table):
+        entries = [entry for row in argument.rows for entry in row if isinstance(entry, ArraySpec)]
+    return (entry.name for entry in entries)

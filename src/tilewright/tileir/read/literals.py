@@ -1,0 +1,265 @@
+"""Constants, assumptions and hints in the text of Tile IR.
+
+Floating-point numbers stand in decimal, which names the nearest element, or as the bits of the element type
+(at its own width: 19 for tf32); more than 100 elements stand as one string of bytes in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.tree import Assumption, Constant, TileType
+from tilewright.tileir.read.type_reader import read_element
+
+FLOATS = {
+    "f16": (5, 10, 31 << 10), "bf16": (8, 7, 255 << 7), "f32": (8, 23, 255 << 23), "tf32": (8, 10, 255 << 10),
+    "f64": (11, 52, 2047 << 52), "f8E4M3FN": (4, 3, 0x7F), "f8E5M2": (5, 2, 31 << 2), "f8E8M0FNU": (8, 0, 0xFF),
+    "f4E2M1FN": (2, 1, 8), "fnv8E5M3FNU": (5, 3, 0xFF),
+}  # fmt: skip
+"""Bits of exponent and of fraction; the first code that is no finite number. A U at the end: no sign."""
+
+_NUMBER = re.compile(r"-?\d{1,400}(?:\.\d{1,400}(?:[eE][-+]?\d{1,3})?)?(?![\w.])")
+_BITS = re.compile(r"0x[0-9A-Fa-f]{1,16}(?!\w)")
+_BYTES = re.compile(r'"0x((?:[0-9A-Fa-f]{2})*)"')
+_EITHER = re.compile(f"{_BITS.pattern}|{_NUMBER.pattern}")
+
+Number = int | float
+
+
+def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Constant, TileType]:
+    """``<f32: …> : tile<4xf32>``; ``type_`` reads what follows the colon."""
+    start = scanner.at
+    scanner.expect("<")
+    element = read_element(scanner)
+    scanner.expect(":")
+    dense = scanner.match(_BYTES)
+    numbers = [] if dense else _elements(scanner, element)
+    scanner.expect(">")
+    scanner.expect(":")
+    tile = type_()
+    if tile.element != element:
+        raise scanner.error(f"a constant of {element} has the type {tile}", start)
+    if dense:
+        return _from_bytes(scanner, start, tile, bytes.fromhex(dense[1])), tile
+    if len(numbers) not in (1, tile.size):
+        raise scanner.error(f"{len(numbers)} numbers for the {tile.size} of {tile}", start)
+    return _constant(element, numbers), tile
+
+
+def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
+    """``[0xFF800000 : f32, -1 : i32, true]``."""
+    found: list[Constant] = []
+    scanner.expect("[")
+    while not scanner.accept("]"):
+        if found:
+            scanner.expect(",")
+        if scanner.sees("true") or scanner.sees("false"):
+            found.append(Constant("i1", (scanner.word() == "true",)))
+            continue
+        start = scanner.at
+        text = scanner.need(_EITHER, "a number")[0]
+        if scanner.accept(":"):
+            element = read_element(scanner)
+        else:  # the two types that MLIR does not write
+            element = "f64" if "." in text else "i64"
+        after, scanner.at = scanner.at, start
+        found.append(_constant(element, [_element(scanner, element)]))
+        scanner.at = after
+    return tuple(found)
+
+
+def read_assumption(scanner: Scanner) -> Assumption:
+    """The predicate of ``assume``: ``div_by<…>``, ``same_elements<…>`` or ``bounded<…>``."""
+    scanner.accept("#cuda_tile.")
+    start, kind = scanner.at, scanner.word()
+    reading = {"div_by": _div_by, "same_elements": _same_elements, "bounded": _bounded}.get(kind)
+    if reading is None:
+        raise scanner.error(f"unknown assumption '{kind}'", start)
+    scanner.expect("<")
+    found = reading(scanner)
+    scanner.expect(">")
+    return found
+
+
+def read_hints(scanner: Scanner) -> dict[str, dict[str, Any]]:
+    """``= <sm_100 = {latency = 3}>``: architecture (or ``default``) → hint → number or bool."""
+    hints: dict[str, dict[str, Any]] = {}
+    scanner.expect("=")
+    scanner.expect("<")
+    while not scanner.accept(">"):
+        if hints:
+            scanner.expect(",")
+        architecture = scanner.word()
+        scanner.expect("=")
+        scanner.expect("{")
+        of = hints.setdefault(architecture, {})
+        while not scanner.accept("}"):
+            if of:
+                scanner.expect(",")
+            name = scanner.word()
+            scanner.expect("=")
+            of[name] = (
+                read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
+            )
+    return hints
+
+
+def read_flag(scanner: Scanner) -> bool:
+    if scanner.accept("true"):
+        return True
+    scanner.expect("false")
+    return False
+
+
+def read_list(scanner: Scanner, one: Callable[[Scanner], Any]) -> tuple[Any, ...]:
+    """``[…, …]`` of what ``one`` reads."""
+    found: list[Any] = []
+    scanner.expect("[")
+    while not scanner.accept("]"):
+        if found:
+            scanner.expect(",")
+        found.append(one(scanner))
+    return tuple(found)
+
+
+# Numbers ----------------------------------------------------------------------------------------------
+
+
+class _Bits(int):
+    """The bits of a floating-point element."""
+
+
+def _elements(scanner: Scanner, element: str) -> list[Number]:
+    """The numbers of a list, of lists inside it, or the only one."""
+    if not scanner.accept("["):
+        return [_element(scanner, element)]
+    found: list[Number] = []
+    while True:
+        found.extend(_elements(scanner, element))
+        if scanner.accept("]"):
+            return found
+        scanner.expect(",")
+
+
+def _element(scanner: Scanner, element: str) -> Number:
+    start = scanner.at
+    if element == "i1":
+        return read_flag(scanner)
+    if element in FLOATS and (written := scanner.match(_BITS)):
+        return _Bits(_fitting(scanner, start, int(written[0], 16), 0, 1 << _width(element)))
+    text = scanner.need(_NUMBER, "a number")[0]
+    if element in FLOATS:
+        bits = bits_of(Fraction(text), element)
+        if bits is None:
+            raise scanner.error(f"{text} does not fit its type", start)
+        return math.copysign(value_of(bits, element), -1 if text.startswith("-") else 1)
+    if not text.lstrip("-").isdigit():
+        raise scanner.error(f"{text} is no {element}", start)
+    return _fitting(scanner, start, int(text), -1 << (_width(element) - 1), 1 << _width(element))
+
+
+def _fitting(scanner: Scanner, start: int, number: int, low: int, end: int) -> int:
+    if not low <= number < end:
+        raise scanner.error(f"{number} does not fit its type", start)
+    return number
+
+
+def _constant(element: str, numbers: list[Number]) -> Constant:
+    """All as bits where the text gives the bits of any."""
+    if any(isinstance(number, _Bits) for number in numbers):
+        return Constant(element, tuple(_as_bits(number, element) for number in numbers), is_bits=True)
+    return Constant(element, tuple(numbers))
+
+
+def _as_bits(number: Number, element: str) -> int:
+    if isinstance(number, _Bits):
+        return int(number)
+    bits = bits_of(Fraction(number), element)
+    assert bits is not None, f"{number} was read as {element}"
+    return bits + (math.copysign(1, number) < 0 and number == 0 and 1 << sum(FLOATS[element][:2]))
+
+
+def _from_bytes(scanner: Scanner, start: int, tile: TileType, data: bytes) -> Constant:
+    """Elements in row-major order, each little-endian in whole bytes; booleans may be packed into bits."""
+    element = str(tile.element)
+    width = (_width(element) + 7) // 8
+    if element == "i1" and len(data) == (tile.size + 7) // 8 != tile.size:
+        return Constant(element, tuple(bool(data[n // 8] >> n % 8 & 1) for n in range(tile.size)))
+    if len(data) not in (width, width * tile.size):
+        raise scanner.error(f"{len(data)} bytes for {tile}", start)
+    parts = [data[n : n + width] for n in range(0, len(data), width)]
+    if element == "i1":
+        return Constant(element, tuple(any(part) for part in parts))
+    if element in FLOATS:
+        return Constant(element, tuple(int.from_bytes(part, "little") for part in parts), is_bits=True)
+    return Constant(element, tuple(int.from_bytes(part, "little", signed=True) for part in parts))
+
+
+def _width(element: str) -> int:
+    if element in FLOATS:
+        return sum(FLOATS[element][:2]) + (not element.endswith("U"))
+    return int(element[1:])
+
+
+def bits_of(number: Fraction, element: str) -> int | None:
+    """The bits of the element nearest to the number (ties to even); None beyond the largest. Decimals in
+    the text have only as many digits as it takes to find the element again."""
+    exponent_bits, fraction_bits, end = FLOATS[element]
+    bias = (1 << (exponent_bits - 1)) - 1
+    implicit = 1 if fraction_bits else 0  # without a fraction there are no subnormals, and no zero
+    if number == 0:
+        return 0 if implicit else None
+    exponent = max(_exponent(abs(number)), implicit - bias)
+    steps = round(abs(number) * Fraction(2) ** (fraction_bits - exponent))
+    bits = steps + ((exponent + bias - 1) << fraction_bits)
+    sign = number < 0 and 1 << (exponent_bits + fraction_bits)
+    if not 0 <= bits < end or (sign and element.endswith("U")):
+        return None
+    return bits + sign
+
+
+def value_of(bits: int, element: str) -> float:
+    """The finite number of these bits, exactly."""
+    exponent_bits, fraction_bits, _ = FLOATS[element]
+    exponent, fraction = divmod(bits & ((1 << (exponent_bits + fraction_bits)) - 1), 1 << fraction_bits)
+    if exponent or not fraction_bits:
+        fraction += 1 << fraction_bits
+    else:
+        exponent = 1
+    size = math.ldexp(fraction, exponent - ((1 << (exponent_bits - 1)) - 1) - fraction_bits)
+    return -size if bits >> (exponent_bits + fraction_bits) else size
+
+
+def _exponent(number: Fraction) -> int:
+    """Of the largest power of two that is not above the number."""
+    found = number.numerator.bit_length() - number.denominator.bit_length()
+    return found - (number < Fraction(2) ** found)
+
+
+# Assumptions ------------------------------------------------------------------------------------------
+
+
+def _div_by(scanner: Scanner) -> Assumption:
+    divisor = scanner.integer()
+    if not scanner.accept(","):
+        return Assumption("div_by", divisor=divisor)
+    scanner.expect("every")
+    every = scanner.integer()
+    scanner.expect("along")
+    return Assumption("div_by", divisor=divisor, every=every, along=scanner.integer())
+
+
+def _same_elements(scanner: Scanner) -> Assumption:
+    return Assumption("same_elements", values=read_list(scanner, Scanner.integer))
+
+
+def _bounded(scanner: Scanner) -> Assumption:
+    low = None if scanner.accept("?") else scanner.integer()
+    scanner.expect(",")
+    high = None if scanner.accept("?") else scanner.integer()
+    return Assumption("bounded", low=low, high=high)

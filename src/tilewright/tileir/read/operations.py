@@ -1,0 +1,341 @@
+"""Operations without regions: the parts of a line of `syntax.TABLE`, one after the other, make an `Op`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias
+
+from tilewright.tileir.read import literals
+from tilewright.tileir.read.places import Places
+from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Item, items
+from tilewright.tileir.read.tree import Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
+from tilewright.tileir.read.type_reader import read_type
+
+Value: TypeAlias = tuple[str, Type]
+"""A value's name, unique in its entry, and its type."""
+
+
+class Names:
+    """The values that can be used at this point of an entry.
+
+    Two regions side by side may give one name to two values; the second one here gets a number
+    (``%arg3@2``), so that a name stands for one value in the whole entry.
+    """
+
+    def __init__(self) -> None:
+        self._scopes: list[dict[str, Value]] = [{}]
+        self._times: dict[str, int] = {}
+
+    def enter(self) -> None:
+        self._scopes.append({})
+
+    def leave(self) -> None:
+        self._scopes.pop()
+
+    def find(self, name: str) -> Value | None:
+        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
+
+    def define(self, name: str, type_: Type) -> str:
+        self._times[name] = times = self._times.get(name, 0) + 1
+        unique = name if times == 1 else f"{name}@{times}"
+        self._scopes[-1][name] = (unique, type_)
+        return unique
+
+
+@dataclass
+class Reading:
+    """Where the reader stands in an entry."""
+
+    scanner: Scanner
+    places: Places
+    names: Names
+
+    def value(self) -> Value:
+        start = self.scanner.at
+        name = self.scanner.value()
+        if not (found := self.names.find(name)):
+            raise self.scanner.error(f"{name} is not defined here", start)
+        return found
+
+    def values(self) -> list[Value]:
+        """Values with commas between them, or none."""
+        if not self.scanner.sees("%"):
+            return []
+        found = [self.value()]
+        while self.scanner.accept(","):
+            found.append(self.value())
+        return found
+
+    def types(self) -> list[Type]:
+        found = [read_type(self.scanner)]
+        while self.scanner.accept(","):
+            found.append(read_type(self.scanner))
+        return found
+
+    def define(self, name: str, type_: Type, start: int) -> str:
+        if self.names.find(name):
+            raise self.scanner.error(f"{name} is defined twice", start)
+        return self.names.define(name, type_)
+
+    def check(self, value: Value, type_: Type, start: int) -> None:
+        """Raises ReadError where the type that is written is not that of the value."""
+        if value[1] != type_:
+            raise self.scanner.error(f"{value[0]} is {value[1]}, not {type_}", start)
+
+
+@dataclass
+class Draft:
+    """An operation while it is being read; ``names`` are those of its results."""
+
+    name: str
+    names: list[str]
+    start: int
+    line: int
+    operands: dict[str, list[Value]] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    results: dict[int, Type] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+
+    def finish(self, reading: Reading) -> Op:
+        """With its place, and with its results defined. Raises ReadError where names and types differ in number."""
+        if len(self.results) != len(self.names):
+            message = f"'{self.name}' has {len(self.results)} results, {len(self.names)} are named"
+            raise reading.scanner.error(message, self.start)
+        types = tuple(self.results[place] for place in sorted(self.results))
+        location = reading.places.read(reading.scanner)
+        return Op(
+            self.name,
+            tuple(
+                reading.define(name, type_, self.start) for name, type_ in zip(self.names, types, strict=True)
+            ),
+            types,
+            {name: tuple(value for value, _ in values) for name, values in self.operands.items()},
+            {name: tuple(type_ for _, type_ in values) for name, values in self.operands.items()},
+            self.attributes,
+            tuple(self.regions),
+            location,
+            self.line,
+        )
+
+
+def read_plain(reading: Reading, draft: Draft) -> Op:
+    """The rest of an operation that has no regions, after its name. Raises ReadError for an unknown one."""
+    special = {"constant": _constant, "make_tensor_view": _make_tensor_view}.get(draft.name)
+    if special:
+        special(reading, draft)
+    elif draft.name not in TABLE:
+        raise reading.scanner.error(f"unknown operation '{draft.name}'", draft.start)
+    else:
+        parts, types = _line(draft.name)
+        for part in parts:
+            _PARTS[part.sign](reading, draft, part)
+        if draft.name == "load_ptr_tko":
+            _tell_padding_from_mask(reading, draft)
+        _read_types(reading, draft, types)
+    return draft.finish(reading)
+
+
+def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
+    """The text has the mask and the padding value in the same place; where there is one value, its type tells.
+    Raises ReadError for a load of truth values, where it cannot."""
+    mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
+    if not mask or padding:
+        return
+    kind, source = mask[0][1], draft.operands["source"][0][1]
+    element = source.element if isinstance(source, TileType) else None
+    pointee = element.pointee if isinstance(element, PointerType) else None
+    if pointee == "i1":
+        raise reading.scanner.error("a mask or a padding value? the text does not say", draft.start)
+    if isinstance(kind, TileType) and kind.element == pointee:
+        draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
+
+
+@cache
+def _line(name: str) -> tuple[tuple[Item, ...], str]:
+    return items(TABLE[name])
+
+
+# Before the types -------------------------------------------------------------------------------------
+
+
+def _literal(reading: Reading, draft: Draft, part: Item) -> None:
+    reading.scanner.expect(part.name)
+
+
+def _operand(reading: Reading, draft: Draft, part: Item) -> None:
+    draft.operands[part.name] = reading.values() if part.many else [reading.value()]
+
+
+def _further_operand(reading: Reading, draft: Draft, part: Item) -> None:
+    found = draft.operands[part.name] = []
+    while (part.many or not found) and reading.scanner.accept(","):
+        found.append(reading.value())
+
+
+def _token(reading: Reading, draft: Draft, part: Item) -> None:
+    found = draft.operands["token"] = []
+    if reading.scanner.accept("token"):
+        reading.scanner.expect("=")
+        found.append(reading.value())
+
+
+def _choice(reading: Reading, draft: Draft, part: Item) -> None:
+    scanner, choices = reading.scanner, CHOICES[part.name]
+    found = next((choice for choice in choices if scanner.accept(choice)), None)
+    if found is None and not part.optional:
+        raise scanner.error(f"expected one of {', '.join(choices)}")
+    draft.attributes[part.name] = found
+
+
+def _bracketed(reading: Reading, draft: Draft, part: Item) -> None:
+    scanner = reading.scanner
+    if not scanner.accept(WORD[part.name]):
+        draft.attributes[part.name] = part.default or DEFAULT[part.name]
+        return
+    scanner.expect("<")
+    _choice(reading, draft, part)
+    scanner.expect(">")
+
+
+def _flag(reading: Reading, draft: Draft, part: Item) -> None:
+    draft.attributes[part.name] = reading.scanner.accept(part.default or part.name)
+
+
+def _whole(reading: Reading, draft: Draft, part: Item) -> None:
+    draft.attributes[part.name] = reading.scanner.integer()
+
+
+def _own(reading: Reading, draft: Draft, part: Item) -> None:
+    draft.attributes[part.name] = _ATTRIBUTES[part.name](reading.scanner)
+
+
+_PARTS: Mapping[str, Callable[[Reading, Draft, Item], None]] = {
+    "": _literal,
+    "%": _operand,
+    ",%": _further_operand,
+    "token": _token,
+    "$": _choice,
+    "~": _bracketed,
+    "!": _flag,
+    "#": _whole,
+    "@": _own,
+}
+
+
+def _inbounds(scanner: Scanner) -> tuple[bool, ...]:
+    if not scanner.accept("inbounds"):
+        return ()
+    scanner.expect("=")
+    return literals.read_list(scanner, literals.read_flag)
+
+
+def _hints(scanner: Scanner) -> dict[str, dict[str, Any]]:
+    return literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
+
+
+_ATTRIBUTES: Mapping[str, Callable[[Scanner], Any]] = {
+    "inbounds": _inbounds,
+    "optimization_hints": _hints,
+    "permutation": lambda scanner: literals.read_list(scanner, Scanner.integer),
+    "predicate": literals.read_assumption,
+    "message": Scanner.string,
+    "str": Scanner.string,
+    "name": Scanner.symbol,
+}
+
+
+# Types ------------------------------------------------------------------------------------------------
+
+
+def _read_types(reading: Reading, draft: Draft, line: str) -> None:
+    """The types of an operation, by its line: operands' are checked, results' are kept."""
+    if not line:  # an operation on tokens that writes none
+        draft.results = dict.fromkeys(range(len(draft.names)), TokenType())
+        return
+    left, _, right = line.removeprefix("?").partition("->")
+    before = _expanded(draft, left)
+    if before or not (line.startswith("?") or line.startswith("->")):
+        reading.scanner.expect(":")
+    _read_slots(reading, draft, before)
+    if right:
+        reading.scanner.expect("->")
+        _read_slots(reading, draft, _expanded(draft, right))
+
+
+def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
+    """For each type that is written, of what it is: results by their number, values by name and type."""
+    found: list[list[int | Value]] = []
+    for slot in filter(None, (slot.strip() for slot in slots.split(","))):
+        if slot == "all":
+            found.extend([list(range(len(draft.names)))] if draft.names else [])
+        elif slot[-1] in "?*":
+            found.extend([value] for value in draft.operands[slot[:-1]])
+        elif slot[-1] == "+":
+            values = draft.operands[slot[:-1]]
+            agreeing = len({type_ for _, type_ in values}) == 1
+            found.extend([list(values)] if agreeing else [[value] for value in values])
+        else:
+            found.append([])
+            for name in slot.split("/"):
+                found[-1].extend([int(name)] if name.isdigit() else draft.operands[name])
+    return found
+
+
+def _read_slots(reading: Reading, draft: Draft, slots: list[list[int | Value]]) -> None:
+    for place, slot in enumerate(slots):
+        if place:
+            reading.scanner.expect(",")
+        start, type_ = reading.scanner.at, read_type(reading.scanner)
+        for one in slot:
+            if isinstance(one, int):
+                draft.results[one] = type_
+            else:
+                reading.check(one, type_, start)
+
+
+# Two of their own kind --------------------------------------------------------------------------------
+
+
+def _constant(reading: Reading, draft: Draft) -> None:
+    draft.attributes["value"], draft.results[0] = literals.read_constant(
+        reading.scanner, lambda: read_tile(reading.scanner)
+    )
+
+
+def read_tile(scanner: Scanner) -> TileType:
+    start, found = scanner.at, read_type(scanner)
+    if not isinstance(found, TileType):
+        raise scanner.error("expected a tile", start)
+    return found
+
+
+def _make_tensor_view(reading: Reading, draft: Draft) -> None:
+    """``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``; the numbers repeat the type's."""
+    scanner = reading.scanner
+    draft.operands["base"] = [reading.value()]
+    written = {}
+    for operand, word in (("dynamicShape", "shape"), ("dynamicStrides", "strides")):
+        scanner.expect(",")
+        scanner.expect(word)
+        scanner.expect("=")
+        found = literals.read_list(
+            scanner, lambda _: reading.value() if scanner.sees("%") else scanner.integer()
+        )
+        draft.operands[operand] = [one for one in found if not isinstance(one, int)]
+        written[operand] = tuple(one if isinstance(one, int) else None for one in found)
+    scanner.expect(":")
+    start, type_ = scanner.at, read_type(scanner)
+    dynamic = draft.operands["dynamicShape"] + draft.operands["dynamicStrides"]
+    if dynamic:
+        for value in dynamic:
+            reading.check(value, type_, start)
+        scanner.expect("->")
+        start, type_ = scanner.at, read_type(scanner)
+    if not isinstance(type_, TensorViewType):
+        raise scanner.error("expected a tensor_view", start)
+    if (written["dynamicShape"], written["dynamicStrides"]) != (type_.shape, type_.strides):
+        raise scanner.error("the shape and strides are not those of the type", start)
+    draft.results[0] = type_

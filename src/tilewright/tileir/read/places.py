@@ -1,0 +1,135 @@
+"""Source places in the text of Tile IR: ``loc(#loc7)`` after an operation, and what the aliases stand for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.tree import Location
+
+_DEFINITION = re.compile(r"^#([\w$.\-]+) = (.*)\n?", re.MULTILINE)
+_ALIAS = re.compile(r"#([\w$.\-]+)")
+_NUMBER = re.compile(r"\d{1,18}")
+_SKIPPED = re.compile(r'[^<>"]+|"(?:[^"\\\n]|\\.)*"')
+
+
+class Places:
+    """The aliases of a text; `body` is the text without them (same lines, for the same line numbers)."""
+
+    def __init__(self, text: str) -> None:
+        self._aliases = {found[1]: found.span(2) for found in _DEFINITION.finditer(text)}
+        self._known: dict[str, Location | None] = {}
+        self._open: set[str] = set()
+        self._text = Scanner(text)
+        self.body = _DEFINITION.sub("\n", text)
+
+    def check(self) -> None:
+        """Reads every alias that names a place, used or not. Raises ReadError for one that is no place."""
+        for name, (start, _) in self._aliases.items():
+            if self._text.text.startswith(("loc(", "#cuda_tile.di_loc<"), start):
+                self._aliased(name, self._text)
+            elif not self._text.text.startswith("#cuda_tile.di_", start):
+                raise self._text.error(f"unknown alias '#{name}'", start)
+
+    def read(self, scanner: Scanner) -> Location | None:
+        """The ``loc(…)`` that may follow an operation; None without one, or for ``loc(unknown)``."""
+        if not scanner.accept("loc"):
+            return None
+        scanner.expect("(")
+        found = self._place(scanner)
+        scanner.expect(")")
+        return found
+
+    def _place(self, scanner: Scanner) -> Location | None:
+        if scanner.accept("unknown"):
+            return None
+        if scanner.sees('"'):
+            return self._in_file(scanner)
+        if scanner.accept("callsite"):
+            scanner.expect("(")
+            callee = self._place(scanner)
+            scanner.expect("at")
+            caller = self._place(scanner)
+            scanner.expect(")")
+            return _called(callee, caller)
+        if scanner.accept("fused"):
+            return self._fused(scanner)
+        if scanner.accept("#cuda_tile.di_loc"):
+            return self._of_scope(scanner)
+        if scanner.sees("loc"):
+            return self.read(scanner)
+        start, found = scanner.at, scanner.need(_ALIAS, "a place in the source")
+        if found[1] not in self._aliases:
+            raise scanner.error(f"#{found[1]} is not defined", start)
+        return self._aliased(found[1], scanner)
+
+    def _aliased(self, name: str, scanner: Scanner) -> Location | None:
+        if name not in self._known:
+            if name in self._open:
+                raise scanner.error(f"#{name} stands for itself")
+            self._open.add(name)
+            start, end = self._aliases[name]
+            before, self._text.at = self._text.at, start
+            self._known[name] = self._place(self._text)
+            if self._text.at < end:
+                raise self._text.error(f"'#{name}' is more than a place")
+            self._text.at = before
+            self._open.discard(name)
+        return self._known[name]
+
+    def _in_file(self, scanner: Scanner) -> Location | None:
+        """``"file":line:column``, or ``"name"`` and perhaps the place it names."""
+        file = scanner.string()
+        if not scanner.accept(":"):
+            if not scanner.accept("("):
+                return None
+            named = self._place(scanner)
+            scanner.expect(")")
+            return named
+        line = int(scanner.need(_NUMBER, "a line number")[0])
+        scanner.expect(":")
+        return Location(file, line, int(scanner.need(_NUMBER, "a column")[0]))
+
+    def _of_scope(self, scanner: Scanner) -> Location | None:
+        scanner.expect("<")
+        found = self._place(scanner)
+        scanner.expect("in")
+        self._skip_scope(scanner)
+        scanner.expect(">")
+        return found
+
+    def _fused(self, scanner: Scanner) -> Location | None:
+        """The first of the places that were fused of which anything is known."""
+        if scanner.accept("<"):
+            self._skip_to_close(scanner)
+        places: list[Location | None] = []
+        scanner.expect("[")
+        while not scanner.accept("]"):
+            if places:
+                scanner.expect(",")
+            places.append(self._place(scanner))
+        return next((place for place in places if place), None)
+
+    def _skip_scope(self, scanner: Scanner) -> None:
+        """A function's description: an alias, or ``#cuda_tile.di_subprogram<…>`` with others inside."""
+        scanner.need(_ALIAS, "a scope")
+        if scanner.accept("<"):
+            self._skip_to_close(scanner)
+
+    def _skip_to_close(self, scanner: Scanner) -> None:
+        depth = 1
+        while depth:
+            if scanner.accept("<"):
+                depth += 1
+            elif scanner.accept(">"):
+                depth -= 1
+            else:
+                scanner.need(_SKIPPED, "the end of a scope")
+
+
+def _called(callee: Location | None, caller: Location | None) -> Location | None:
+    """The callee's place, at the outer end of whose chain of callers stands ``caller``."""
+    if callee is None:
+        return caller
+    return replace(callee, caller=_called(callee.caller, caller) if callee.caller else caller)

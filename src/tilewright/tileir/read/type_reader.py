@@ -1,0 +1,169 @@
+"""Types in the text of Tile IR: tiles, pointers, tokens and the four kinds of view."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.tree import (
+    GatherScatterViewType,
+    PartitionViewType,
+    PointerType,
+    StridedViewType,
+    TensorViewType,
+    TileType,
+    TokenType,
+    Type,
+)
+
+ELEMENTS = frozenset(
+    (
+        "i1", "i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "tf32", "f64", "f8E4M3FN", "f8E5M2",
+        "f8E8M0FNU", "f4E2M1FN", "fnv8E5M3FNU",
+    )
+)  # fmt: skip
+PADDINGS = frozenset(("zero", "neg_zero", "nan", "pos_inf", "neg_inf"))
+
+_EXTENT = re.compile(r"(\d{1,19}|\?)x")
+_ELEMENT = re.compile(f"(?:{'|'.join(ELEMENTS)})(?!\\w)")
+_TILE_SHAPE = re.compile(r"\(((?:\d{1,19}(?:x\d{1,19})*)?)\)")
+_NUMBER = re.compile(r"\d{1,19}|\?")
+
+
+def read_type(scanner: Scanner) -> Type:
+    """The type that is next. Raises ReadError for one that this version does not know."""
+    start = scanner.at
+    scanner.accept("!cuda_tile.")
+    kind = scanner.word()
+    if kind == "token":
+        return TokenType()
+    readings: dict[str, Callable[[Scanner], Type]] = {
+        "tile": _tile,
+        "tensor_view": _tensor_view,
+        "partition_view": _partition_view,
+        "strided_view": _strided_view,
+        "gather_scatter_view": _gather_scatter_view,
+    }
+    if kind not in readings:
+        raise scanner.error(f"unknown type '{kind}'", start)
+    scanner.expect("<")
+    found = readings[kind](scanner)
+    scanner.expect(">")
+    return found
+
+
+def read_element(scanner: Scanner) -> str:
+    return scanner.need(_ELEMENT, "an element type")[0]
+
+
+def _tile(scanner: Scanner) -> TileType:
+    start = scanner.at
+    shape = _shape(scanner)
+    if None in shape:
+        raise scanner.error("the extents of a tile are known numbers", start)
+    extents = tuple(extent for extent in shape if extent is not None)
+    scanner.accept("!cuda_tile.")
+    if not scanner.accept("ptr"):
+        return TileType(extents, read_element(scanner))
+    scanner.expect("<")
+    pointee = read_element(scanner)
+    scanner.expect(">")
+    return TileType(extents, PointerType(pointee))
+
+
+def _tensor_view(scanner: Scanner) -> TensorViewType:
+    start = scanner.at
+    shape = _shape(scanner)
+    element = read_element(scanner)
+    strides: tuple[int | None, ...] = ()
+    if scanner.accept(","):
+        scanner.expect("strides")
+        scanner.expect("=")
+        strides = _numbers(scanner)
+    if len(strides) != len(shape):
+        raise scanner.error(f"{len(shape)} extents, but {len(strides)} strides", start)
+    return TensorViewType(shape, element, strides)
+
+
+def _partition_view(scanner: Scanner) -> PartitionViewType:
+    tile, padding, tensor = _tile_shape(scanner), _padding(scanner), _viewed(scanner)
+    return PartitionViewType(tile, _dim_map(scanner, tile), padding, tensor)
+
+
+def _strided_view(scanner: Scanner) -> StridedViewType:
+    tile = _tile_shape(scanner)
+    scanner.expect("traversal_strides")
+    scanner.expect("=")
+    steps = _known(scanner)
+    scanner.expect(",")
+    padding, tensor = _padding(scanner), _viewed(scanner)
+    return StridedViewType(tile, steps, _dim_map(scanner, tile), padding, tensor)
+
+
+def _gather_scatter_view(scanner: Scanner) -> GatherScatterViewType:
+    tile, padding, tensor = _tile_shape(scanner), _padding(scanner), _viewed(scanner)
+    scanner.expect(",")
+    scanner.expect("sparse_dim")
+    scanner.expect("=")
+    return GatherScatterViewType(tile, scanner.integer(), padding, tensor)
+
+
+def _shape(scanner: Scanner) -> tuple[int | None, ...]:
+    shape = []
+    while found := scanner.match(_EXTENT):
+        shape.append(None if found[1] == "?" else int(found[1]))
+    return tuple(shape)
+
+
+def _tile_shape(scanner: Scanner) -> tuple[int, ...]:
+    scanner.expect("tile")
+    scanner.expect("=")
+    found = scanner.need(_TILE_SHAPE, "a tile's shape")[1]
+    scanner.expect(",")
+    return tuple(int(extent) for extent in found.split("x") if extent)
+
+
+def _padding(scanner: Scanner) -> str | None:
+    if not scanner.accept("padding_value"):
+        return None
+    scanner.expect("=")
+    start, padding = scanner.at, scanner.word()
+    if padding not in PADDINGS:
+        raise scanner.error(f"unknown padding value '{padding}'", start)
+    scanner.expect(",")
+    return padding
+
+
+def _viewed(scanner: Scanner) -> TensorViewType:
+    start, found = scanner.at, read_type(scanner)
+    if not isinstance(found, TensorViewType):
+        raise scanner.error("a view is of a tensor_view", start)
+    return found
+
+
+def _dim_map(scanner: Scanner, tile: tuple[int, ...]) -> tuple[int, ...]:
+    """Which of the tensor's axes each of the tile's lies along; not written where they are in order."""
+    if not scanner.accept(","):
+        return tuple(range(len(tile)))
+    scanner.expect("dim_map")
+    scanner.expect("=")
+    return _known(scanner)
+
+
+def _known(scanner: Scanner) -> tuple[int, ...]:
+    start, numbers = scanner.at, _numbers(scanner)
+    if None in numbers:
+        raise scanner.error("numbers that are known", start)
+    return tuple(number for number in numbers if number is not None)
+
+
+def _numbers(scanner: Scanner) -> tuple[int | None, ...]:
+    numbers: list[int | None] = []
+    scanner.expect("[")
+    while not scanner.accept("]"):
+        if numbers:
+            scanner.expect(",")
+        found = scanner.need(_NUMBER, "a number or '?'")[0]
+        numbers.append(None if found == "?" else int(found))
+    return tuple(numbers)

@@ -1,0 +1,147 @@
+"""Atomic updates of many elements at once, as if one after the other.
+
+Where all elements are different, an update is one pass over arrays. Where several meet in an element they
+are made in rounds: the first of every element, then the second of every element, and so on; with many for
+few elements, as in a histogram, by running totals instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.tileir.run.registry import Array, Unsupported
+
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+
+_INTEGER: dict[str, np.ufunc] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "umax": np.maximum,
+    "umin": np.minimum,
+}
+_EXCHANGED = ("int32", "int64", "float32", "float64")
+SUPPORTED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_INTEGER, ("int32", "int64")),
+    "addf": ("float16", "bfloat16", "float32", "float64"),
+    "xchg": _EXCHANGED,
+    "cas": _EXCHANGED,
+}
+"""What Tile IR has, and ``addf`` of bf16."""
+
+_UNSIGNED = ("umax", "umin")
+
+
+def check(operation: str, mode: str, dtype: np.dtype[Any]) -> None:
+    """Raises Unsupported where Tile IR has no such update."""
+    if dtype.name not in SUPPORTED.get(mode, ()):
+        raise Unsupported(f"{operation}: {mode} on elements of type {dtype.name}")
+
+
+def update(
+    elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Updates ``elements[at]`` in the order of ``at``. Returns what each update found, and whether it wrote
+    (a compare-and-swap may not). ``elements`` are of the type of ``values``. Where what was found is not
+    ``wanted``, it may be anything."""
+    bits = np.dtype(f"u{elements.itemsize}")
+    if mode == "cas":
+        assert compare is not None
+        found, wrote = _in_rounds(elements.view(bits), at, values.view(bits), compare.view(bits), _swapped)
+        return found.view(values.dtype), wrote
+    wrote = np.ones(len(at), np.bool_)
+    if mode == "xchg":
+        found, _ = _in_rounds(elements.view(bits), at, values.view(bits), None, _exchanged)
+        return found.view(values.dtype), wrote
+    dtype = values.dtype
+    if mode in _UNSIGNED:
+        elements, values = elements.view(bits), values.view(bits)
+    with np.errstate(all="ignore"):
+        found = _combined(elements, at, values, np.add if mode == "addf" else _INTEGER[mode], wanted)
+    return found.view(dtype), wrote
+
+
+Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, npt.NDArray[np.bool_] | None]]"
+
+
+def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, npt.NDArray[np.bool_] | None]:
+    equal = old == compare
+    return np.where(equal, new, old), equal
+
+
+def _exchanged(old: Array, new: Array, compare: Array | None) -> tuple[Array, npt.NDArray[np.bool_] | None]:
+    return new, None
+
+
+def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wanted: bool) -> Array:
+    """``combine`` with what is there; what was there before each."""
+    if not _repeats(len(elements), at):
+        found = elements[at]
+        elements[at] = combine(found, values)
+        return found
+    if not wanted and values.dtype.isbuiltin == 1:
+        combine.at(elements, at, values)
+        return np.zeros_like(values)
+    order = np.argsort(at, kind="stable")
+    firsts = _firsts(at[order])
+    most = int(np.diff(np.append(firsts, len(at))).max())
+    if most <= 4 * len(firsts):
+        return _in_rounds(elements, at, values, None, lambda old, new, _: (combine(old, new), None))[0]
+    found = np.empty_like(values)
+    for some in np.split(order, firsts[1:]):
+        running = np.concatenate([elements[at[some[:1]]], values[some]])
+        combine.accumulate(running, dtype=values.dtype, out=running)
+        found[some] = running[:-1]
+        elements[at[some[0]]] = running[-1]
+    return found
+
+
+def _in_rounds(
+    elements: Array, at: Indices, values: Array, compare: Array | None, step: Step
+) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """``step`` for the first update of every element, then for the second, …"""
+    found = np.empty_like(values)
+    wrote = np.ones(len(at), np.bool_)
+    for some in _rounds(len(elements), at):
+        old = elements[at[some]]
+        new, done = step(old, values[some], None if compare is None else compare[some])
+        elements[at[some]] = new
+        found[some] = old
+        if done is not None:
+            wrote[some] = done
+    return found, wrote
+
+
+def _rounds(size: int, at: Indices) -> list[Any]:
+    """Places in ``at``, so that no two of a round are equal and equal ones keep their order."""
+    if not _repeats(size, at):
+        return [slice(None)]
+    order = np.argsort(at, kind="stable")
+    firsts = _firsts(at[order])
+    lengths = np.diff(np.append(firsts, len(at)))
+    turn = np.arange(len(at)) - np.repeat(firsts, lengths)
+    by_turn = np.argsort(turn, kind="stable")
+    return np.split(order[by_turn], np.cumsum(np.bincount(turn))[:-1])
+
+
+def _firsts(ordered: Indices) -> Indices:
+    """Where each value begins in an ordered array."""
+    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+
+
+def _repeats(size: int, at: Indices) -> bool:
+    """Whether two are equal: each writes its place where it points to, and looks whether it stayed. No
+    sorting; only the entries that are pointed to are ever touched."""
+    if len(at) < 2:
+        return False
+    places = np.arange(len(at), dtype=np.int32)
+    board = np.empty(size, np.int32)
+    board[at] = places
+    return bool((board[at] != places).any())

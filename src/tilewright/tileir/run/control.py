@@ -1,0 +1,272 @@
+"""Runs bodies of operations: dispatch, branches and loops over lanes that may part.
+
+Every way out of a body is an `Exit` with the lanes that took it, so that a ``break`` inside an ``if``
+inside a loop needs no case of its own: it leaves the ``if`` with its lanes and reaches the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.tileir.read.tree import Op, PointerType, Region, TileType
+from tilewright.tileir.run.context import Context, World
+from tilewright.tileir.run.frames import Exit, Frame, Value, known, merged, taken
+from tilewright.tileir.run.numbers import dtype_of
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unknown, Unsupported
+
+TERMINATORS = frozenset({"yield", "continue", "break", "return"})
+ENDLESS = 1 << 18
+"""Iterations of one ``loop`` after which it is taken to run for ever."""
+
+VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "tokens", "args", "indices"})
+OPTIONAL = frozenset({"token", "mask", "paddingValue"})
+"""Operands that a handler gets as a tuple, empty where they are absent."""
+
+
+class Endless(Exception):
+    """A loop that does not end."""
+
+    def __init__(self, op: Op, why: str) -> None:
+        super().__init__(why)
+        self.op = op
+
+
+class Executor:
+    """Runs the lanes of one batch of blocks."""
+
+    def __init__(self, world: World, blocks: Array, needed: frozenset[str] = frozenset()) -> None:
+        """``blocks``: linear numbers, in the order in which they run; ``needed``: the values that a dry run must
+        have (`slicing.needed`)."""
+        self.world, self.blocks, self.needed = world, blocks, needed
+        self._latest: _FrameContext | None = None
+
+    def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
+        """Runs ``body`` for all lanes of ``frame``; one exit for each way that some of them left it."""
+        left: list[Exit] = []
+        for op in body:
+            self.world.counter.executed(op, len(frame.lanes))
+            if op.name in TERMINATORS:
+                values = tuple(frame[name] for name in op.operands.get("operands", ()))
+                return [*left, Exit(op.name, frame.lanes, values)]
+            if op.name not in CONTROL:
+                self._simple(op, frame)
+                continue
+            ended, away = CONTROL[op.name](self, op, frame)
+            left += away
+            if not ended:
+                return left
+            lanes, values = merged(ended)
+            frame = frame.narrowed(lanes)
+            for name, value in zip(op.results, values, strict=True):
+                frame[name] = value
+        # A region may end without a terminator where it yields nothing.
+        return [*left, Exit("yield", frame.lanes, ())]
+
+    # Simple operations ------------------------------------------------------------------------------------
+
+    def _simple(self, op: Op, frame: Frame) -> None:
+        results = self._evaluated(op, frame, lambda: self._context(frame))
+        for name, value in zip(op.results, results, strict=True):
+            frame[name] = value
+
+    def _evaluated(self, op: Op, frame: Any, context: Any) -> tuple[Value, ...]:
+        values = {
+            name: tuple(frame[one] for one in names)
+            if name in VARIADIC or name in OPTIONAL or len(names) != 1
+            else frame[names[0]]
+            for name, names in op.operands.items()
+        }
+        if (pure := PURE.get(op.name)) is not None:
+            if self.world.dry and (unknown := self._unknown(op, values)):
+                return unknown
+            result = pure(op, **values)
+        elif (handler := IN_CONTEXT.get(op.name)) is not None:
+            if self.world.dry and op.name not in HANDLE_UNKNOWN and (unknown := self._unknown(op, values)):
+                return unknown
+            result = handler(context(), op, **values)
+        else:
+            raise Unsupported(f"operation '{op.name}' is not implemented")
+        if isinstance(result, tuple):
+            return result
+        return () if not op.results else (result,)
+
+    def _unknown(self, op: Op, values: dict[str, Any]) -> tuple[Value, ...] | None:
+        """In a dry run: what no address and no branch needs, or has an unknown operand, is unknown."""
+        flat = [one for value in values.values() for one in (value if isinstance(value, tuple) else (value,))]
+        if not any(isinstance(one, Unknown) for one in flat) and (
+            not op.results or not self.needed.isdisjoint(op.results)
+        ):
+            return None
+        return tuple(
+            Unknown((1, *kind.shape), _storage(kind)) if isinstance(kind, TileType) else None
+            for kind in op.result_types
+        )
+
+    def _context(self, frame: Frame) -> Context:
+        if self._latest is None or self._latest.frame is not frame:
+            self._latest = _FrameContext(self, frame)
+        return self._latest
+
+    def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
+        """Runs a region of a reduction or a scan over arrays with any leading axis."""
+        values: dict[str, Value] = {
+            name: argument for (name, _), argument in zip(region.arguments, arguments, strict=True)
+        }
+        scope = _RegionScope(values, outer)
+        for op in region.body:
+            if op.name in TERMINATORS:
+                return tuple(scope[name] for name in op.operands["operands"])
+            results = self._evaluated(op, scope, lambda: _Anywhere(self, outer))
+            values.update(zip(op.results, results, strict=True))
+        raise Unsupported("a region of a reduction without a terminator")
+
+    # Control flow -----------------------------------------------------------------------------------------
+
+    def _if(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
+        condition = known(frame[op.operands["condition"][0]], "if")
+        branches = (op.regions[0].body, op.regions[1].body if len(op.regions) > 1 else ())
+        if condition.shape[0] == 1 or condition.all() or not condition.any():
+            exits = self.run(branches[0 if condition[0] else 1], frame)
+        else:
+            exits = [
+                one
+                for body, chosen in ((branches[0], condition), (branches[1], ~condition))
+                for one in self.run(body, Frame(frame.lanes[chosen], frame))
+            ]
+        return _parted(exits, "yield")
+
+    def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
+        region = op.regions[0]
+        name, kind = region.arguments[0]
+        bounds = [known(frame[op.operands[what][0]], "for") for what in ("lowerBound", "upperBound", "step")]
+        if op.attributes.get("unsignedCmp"):
+            bounds = [bound.view(f"u{bound.dtype.itemsize}") for bound in bounds]
+        storage, active = _storage(kind), frame
+        at, end, step = (bound.astype(object if bound.dtype.itemsize == 8 else np.int64) for bound in bounds)
+        carried = tuple(frame[one] for one in op.operands["initValues"])
+        ended: list[Exit] = []
+        away: list[Exit] = []
+        if np.any(step <= 0):
+            raise Unsupported("a 'for' whose step is not positive")
+        while True:
+            goes_on = np.asarray(at < end, bool)
+            if not goes_on.all():
+                chosen = np.broadcast_to(goes_on, len(active.lanes))
+                ended.append(Exit("yield", active.lanes[~chosen], _some(carried, ~chosen, active)))
+                if not chosen.any():
+                    return ended, away
+                index = np.flatnonzero(chosen)
+                at, end, step = (taken(value, index) for value in (at, end, step))
+                carried = tuple(taken(value, index) for value in carried)
+                active = Frame(active.lanes[chosen], frame)
+            active[name] = _stored(at, storage)
+            active, carried, kept = self._iteration(op, frame, active, carried, ended, away)
+            if kept is not None:
+                at, end, step = (taken(value, kept) for value in (at, end, step))
+            if not len(active.lanes):
+                return ended, away
+            at = at + step
+
+    def _loop(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
+        carried = tuple(frame[one] for one in op.operands["initValues"])
+        ended: list[Exit] = []
+        away: list[Exit] = []
+        active = frame
+        for _ in range(ENDLESS):
+            active, carried, _kept = self._iteration(op, frame, active, carried, ended, away)
+            if not len(active.lanes):
+                return ended, away
+            self.world.wait(op)
+        raise Endless(op, f"a loop did not end within {ENDLESS} iterations")
+
+    def _iteration(
+        self,
+        op: Op,
+        frame: Frame,
+        active: Frame,
+        carried: tuple[Value, ...],
+        ended: list[Exit],
+        away: list[Exit],
+    ) -> tuple[Frame, tuple[Value, ...], Array | None]:
+        """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which
+        of the lanes before these are."""
+        region = op.regions[0]
+        names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
+        for name, value in zip(names, carried, strict=True):
+            active[name] = value
+        self.world.counter.iterated(op, len(active.lanes))
+        exits = self.run(region.body, active)
+        if len(exits) == 1 and exits[0].kind in ("continue", "yield"):
+            return active, exits[0].values, None
+        going = [one for one in exits if one.kind in ("continue", "yield")]
+        ended += [Exit("yield", one.lanes, one.values) for one in exits if one.kind == "break"]
+        away += [one for one in exits if one.kind == "return"]
+        if not going:
+            return Frame(active.lanes[:0], frame), (), None
+        lanes, values = merged(going)
+        kept = np.searchsorted(active.lanes, lanes)
+        return (active if len(lanes) == len(active.lanes) else Frame(lanes, frame)), values, kept
+
+
+CONTROL = {"if": Executor._if, "for": Executor._for, "loop": Executor._loop}
+
+HANDLE_UNKNOWN = frozenset(
+    {
+        "load_view_tko", "store_view_tko", "atomic_red_view_tko", "load_ptr_tko", "store_ptr_tko",
+        "atomic_rmw_tko", "atomic_cas_tko",
+    }
+)  # fmt: skip
+"""Operations that count their traffic in a dry run although a value is unknown."""
+
+
+class _FrameContext(Context):
+    def __init__(self, executor: Executor, frame: Frame) -> None:
+        self.frame = frame
+        super().__init__(
+            executor.world,
+            executor.blocks[frame.lanes],
+            lambda region, arguments: executor.region(region, arguments, frame),
+        )
+
+
+class _Anywhere(_FrameContext):
+    """Inside a region: the leading axis is no longer the lanes, so a finding names no block."""
+
+    def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Any = None) -> None:
+        super().finding(op, kind, message, None, element)
+
+
+class _RegionScope:
+    def __init__(self, values: dict[str, Value], outer: Frame) -> None:
+        self.values, self.outer = values, outer
+
+    def __getitem__(self, name: str) -> Value:
+        if name in self.values:
+            return self.values[name]
+        value = self.outer[name]
+        if isinstance(value, np.ndarray) and value.shape[0] != 1:
+            raise Unsupported(f"a region that uses '{name}', which differs from block to block")
+        return value
+
+
+def _parted(exits: Sequence[Exit], kind: str) -> tuple[list[Exit], list[Exit]]:
+    return [one for one in exits if one.kind == kind], [one for one in exits if one.kind != kind]
+
+
+def _some(values: Sequence[Value], chosen: Array, frame: Frame) -> tuple[Value, ...]:
+    if chosen.all():
+        return tuple(values)
+    index = np.flatnonzero(chosen)
+    return tuple(taken(value, index) for value in values)
+
+
+def _stored(at: Array, storage: np.dtype[Any]) -> Array:
+    """A loop's counter (int64, or Python's integers where it has 64 bits) in the storage of its type."""
+    return at.astype(storage) if at.dtype != object else (at & (2**64 - 1)).astype(np.uint64).view(storage)
+
+
+def _storage(kind: Any) -> np.dtype[Any]:
+    return np.dtype(np.int64) if isinstance(kind.element, PointerType) else np.dtype(dtype_of(kind.element))

@@ -1,0 +1,276 @@
+"""Element-wise integer operations, modulo two to the width of the element type.
+
+What the dialect leaves undefined gets a defined result here and a finding of the kind "assumption":
+
+- an overflow that the operation declares not to happen (``overflow``): the result wraps around;
+- division by zero: the quotient has all bits set, the remainder is the dividend;
+- the least signed number divided by -1: the quotient wraps around to itself, the remainder is 0;
+- a shift by the width or more: what a number of unlimited width would leave, so 0, or the sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.tileir.read.tree import Element, Op, TileType
+from tilewright.tileir.run.numbers import signed, unsigned, width_of, wrapped
+from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
+from tilewright.tileir.watch.findings import ASSUMPTION
+
+NO_SIGNED_WRAP = ("no_signed_wrap", "no_wrap")
+NO_UNSIGNED_WRAP = ("no_unsigned_wrap", "no_wrap")
+
+
+def element_of(op: Op, operand: str | None = None) -> Element:
+    """The integer element type of the result, or of an operand."""
+    type_ = op.operand_types[operand][0] if operand else op.result_types[0]
+    assert isinstance(type_, TileType)
+    if not isinstance(type_.element, str) or not type_.element.startswith("i"):
+        raise Unsupported(f"{op.name} of {type_.element}; it takes integers")
+    return type_.element
+
+
+def _is_signed(op: Op) -> bool:
+    return bool(op.attributes.get("signedness", "signed") == "signed")
+
+
+def _read(op: Op, *operands: Array) -> tuple[Array, ...]:
+    """The operands as numbers of the operation's signedness."""
+    element = element_of(op)
+    return tuple(signed(one) if _is_signed(op) else unsigned(one, element) for one in operands)
+
+
+def report(context: Any, op: Op, violated: Array, message: str) -> None:
+    """A finding for the first lane where ``violated`` (leading axis of lanes) holds anywhere."""
+    if violated.any():
+        by_lane = violated.reshape(violated.shape[0], -1).any(axis=1)
+        context.finding(op, ASSUMPTION, message, lane=int(by_lane.argmax()))
+
+
+def check_wrap(
+    context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]
+) -> None:
+    """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only
+    what addresses and branches are made of, every signed one. The checks are only worked out where they
+    are asked for."""
+    overflow = op.attributes.get("overflow", "none")
+    if context.dry and overflow not in NO_SIGNED_WRAP:
+        where = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
+        report(context, op, signed_wrap(), where)
+    if overflow in NO_SIGNED_WRAP:
+        report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
+    if overflow in NO_UNSIGNED_WRAP:
+        report(context, op, unsigned_wrap(), f"{op.name} declared to have no unsigned overflow overflows")
+
+
+# Sums and products ------------------------------------------------------------------------------------
+
+
+@implements_in_context("addi", "subi")
+def sum_or_difference(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """Wraps around."""
+    element = element_of(op)
+    a, b = signed(lhs), signed(rhs)
+    with np.errstate(over="ignore"):
+        result = wrapped(a + b if op.name == "addi" else a - b, element)
+
+    def signed_wrap() -> Array:
+        number = signed(result)
+        other = ~b if op.name == "subi" else b
+        return np.asarray(((a ^ number) & (other ^ number)) < 0)
+
+    def unsigned_wrap() -> Array:
+        if op.name == "subi":
+            return np.asarray(unsigned(lhs, element) < unsigned(rhs, element))
+        return np.asarray(unsigned(result, element) < unsigned(lhs, element))
+
+    check_wrap(context, op, signed_wrap, unsigned_wrap)
+    return result
+
+
+@implements_in_context("muli")
+def product(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """The low half of the product."""
+    element = element_of(op)
+    a, b = signed(lhs), signed(rhs)
+    with np.errstate(over="ignore"):
+        result = wrapped(a * b, element)
+
+    def signed_wrap() -> Array:
+        if width_of(element) < 64:
+            return np.asarray(a.astype(np.int64) * b.astype(np.int64) != signed(result))
+        high = _high_product(unsigned(a, element), unsigned(b, element)).view(np.int64)
+        high = high - np.where(a < 0, b, 0) - np.where(b < 0, a, 0)
+        return np.asarray(high != result >> 63)
+
+    check_wrap(context, op, signed_wrap, lambda: _high(lhs, rhs, element) != 0)
+    return result
+
+
+@implements("mulhii")
+def high_product(op: Op, x: Array, y: Array) -> Array:
+    """The high half of the product of unsigned numbers."""
+    element = element_of(op)
+    return wrapped(_high(x, y, element), element)
+
+
+def _high(x: Array, y: Array, element: Element) -> Array:
+    a, b = unsigned(x, element), unsigned(y, element)
+    width = width_of(element)
+    if width == 64:
+        return _high_product(a, b)
+    return np.asarray(a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(width)
+
+
+def _high_product(a: Array, b: Array) -> Array:
+    """The upper 64 bits of a product of uint64, from halves of 32 bits."""
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    with np.errstate(over="ignore"):
+        cross = (a >> shift) * (b & low) + ((a & low) * (b & low) >> shift)
+        other = (a & low) * (b >> shift) + (cross & low)
+        return np.asarray((a >> shift) * (b >> shift) + (cross >> shift) + (other >> shift))
+
+
+@implements("absi")
+def absi(op: Op, source: Array) -> Array:
+    """The magnitude; the least number's is 2**(width-1), which as a signed number is itself again."""
+    with np.errstate(over="ignore"):
+        return wrapped(np.abs(signed(source)), element_of(op))
+
+
+@implements_in_context("negi")
+def negi(context: Any, op: Op, source: Array) -> Array:
+    """Wraps around: the least number stays."""
+    element = element_of(op)
+    number = signed(source)
+    with np.errstate(over="ignore"):
+        result = wrapped(-number, element)
+    least = -(1 << (width_of(element) - 1))
+    check_wrap(context, op, lambda: number == least, lambda: number != 0)
+    return result
+
+
+# Division ---------------------------------------------------------------------------------------------
+
+
+def _check_division(context: Any, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
+    """Reports what is undefined: (where the divisor is zero, where the quotient overflows)."""
+    zero = b == 0
+    report(context, op, zero, f"{op.name} by zero")
+    overflows = np.zeros((1,) * max(a.ndim, 1), np.bool_)
+    if _is_signed(op):
+        overflows = (b == -1) & (a == -(1 << (width_of(element_of(op)) - 1)))
+        report(context, op, overflows, f"{op.name} of the least signed number by -1")
+    return zero, overflows
+
+
+@implements_in_context("divi")
+def divi(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """The quotient, rounded to zero, down (``negative_inf``) or up (``positive_inf``)."""
+    rounding = op.attributes.get("rounding", "zero")
+    if rounding not in ("zero", "negative_inf", "positive_inf"):
+        raise Unsupported(f"divi: rounding '{rounding}'; known: zero, negative_inf, positive_inf")
+    a, b = _read(op, lhs, rhs)
+    zero, overflows = _check_division(context, op, a, b)
+    divisor = np.where(zero | overflows, b.dtype.type(1), b)
+    quotient, rest = np.divmod(a, divisor)  # rounded down, the rest of the divisor's sign
+    if rounding == "positive_inf":
+        quotient = quotient + (rest != 0).astype(quotient.dtype)
+    elif rounding == "zero" and _is_signed(op):
+        quotient = quotient + ((rest != 0) & ((a < 0) != (divisor < 0))).astype(quotient.dtype)
+    quotient = np.where(zero, ~b.dtype.type(0), quotient)
+    return wrapped(quotient, element_of(op))  # an overflow is the dividend itself, divided by 1
+
+
+@implements_in_context("remi")
+def remi(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """What division rounded to zero leaves, with the sign of ``lhs``."""
+    a, b = _read(op, lhs, rhs)
+    zero, overflows = _check_division(context, op, a, b)
+    rest = np.fmod(a, np.where(zero | overflows, b.dtype.type(1), b))
+    return wrapped(np.where(zero, a, rest), element_of(op))
+
+
+# Extremes, bits, shifts, comparison -------------------------------------------------------------------
+
+
+@implements("maxi", "mini")
+def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
+    """The larger or the smaller number, as signed or unsigned ones."""
+    a, b = _read(op, lhs, rhs)
+    return wrapped(np.maximum(a, b) if op.name == "maxi" else np.minimum(a, b), element_of(op))
+
+
+BITWISE: dict[str, Callable[..., Array]] = {
+    "andi": np.bitwise_and,
+    "ori": np.bitwise_or,
+    "xori": np.bitwise_xor,
+}
+
+
+@implements("andi", "ori", "xori")
+def bitwise(op: Op, lhs: Array, rhs: Array) -> Array:
+    """Bit by bit; i1 is one bit."""
+    element_of(op)
+    return np.asarray(BITWISE[op.name](lhs, rhs))
+
+
+def _amount(context: Any, op: Op, rhs: Array) -> tuple[Array, Array]:
+    """How far to shift, at most ``width - 1``, and where it was to be further."""
+    element = element_of(op)
+    amount, width = unsigned(rhs, element), width_of(element)
+    beyond = amount >= width
+    report(context, op, beyond, f"{op.name} by the width of {element} or more")
+    return np.minimum(amount, amount.dtype.type(width - 1)), beyond
+
+
+@implements_in_context("shli")
+def shli(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """Shifts left, filling with zeros; the amount is unsigned."""
+    element = element_of(op)
+    amount, beyond = _amount(context, op, rhs)
+    bits = unsigned(lhs, element)
+    result = wrapped(np.where(beyond, bits.dtype.type(0), bits << amount), element)
+
+    def signed_wrap() -> Array:
+        number = signed(result)
+        return np.asarray((number >> amount.astype(number.dtype)) != signed(lhs))
+
+    check_wrap(context, op, signed_wrap, lambda: (unsigned(result, element) >> amount) != bits)
+    return result
+
+
+@implements_in_context("shri")
+def shri(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+    """Shifts right, filling with zeros or (``signed``) with the sign; the amount is unsigned."""
+    element = element_of(op)
+    amount, beyond = _amount(context, op, rhs)
+    if _is_signed(op):
+        number = signed(lhs)
+        return wrapped(number >> amount.astype(number.dtype), element)  # width - 1 leaves the sign only
+    bits = unsigned(lhs, element)
+    return wrapped(np.where(beyond, bits.dtype.type(0), bits >> amount), element)
+
+
+PREDICATES: dict[str, Callable[..., Array]] = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less_than": np.less,
+    "less_than_or_equal": np.less_equal,
+    "greater_than": np.greater,
+    "greater_than_or_equal": np.greater_equal,
+}
+
+
+@implements("cmpi")
+def cmpi(op: Op, lhs: Array, rhs: Array) -> Array:
+    """Compares as signed or unsigned numbers: ``true`` of an i1 is -1 or 1."""
+    element = element_of(op, "lhs")
+    if _is_signed(op):
+        a, b = signed(lhs), signed(rhs)
+    else:
+        a, b = unsigned(lhs, element), unsigned(rhs, element)
+    return np.asarray(PREDICATES[op.attributes["comparison_predicate"]](a, b))

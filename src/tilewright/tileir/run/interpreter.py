@@ -1,0 +1,190 @@
+"""Runs a kernel's blocks on NumPy, many at a time.
+
+The blocks of a grid are put into an order (random by seed) and run in batches; within a batch every
+operation is one NumPy operation over all its blocks ("lanes"), as long as control flow keeps them
+together (`frames`). Blocks that may wait for one another take turns instead (`waiting`).
+
+A dry run follows addresses and control flow without data: what no address and no branch needs, and
+whatever is loaded, is `Unknown`. It counts the work of a whole grid quickly, and stops with `NeedsData`
+where an address or a branch depends on data.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.tileir.read.tree import Entry, Global, Location, Module, PointerType, TileType, Type
+from tilewright.tileir.run.assumptions import irrelevant
+from tilewright.tileir.run.context import Printed, World
+from tilewright.tileir.run.control import Endless, Executor
+from tilewright.tileir.run.counting import Counter, Counts
+from tilewright.tileir.run.frames import Frame
+from tilewright.tileir.run.implemented import IMPLEMENTED
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.numbers import dtype_of, width_of
+from tilewright.tileir.run.registry import Array, Unsupported
+from tilewright.tileir.run.slicing import needed
+from tilewright.tileir.run.waiting import AT_MOST, Deadlock, Turns, may_wait
+from tilewright.tileir.watch import findings as kinds
+from tilewright.tileir.watch.findings import Finding
+
+BATCH_ELEMENTS = 1 << 21
+"""Elements of the kernel's largest tile over all lanes of a batch: bounds the memory of one run."""
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a run showed; what it computed stands in the memory that it was given."""
+
+    findings: tuple[Finding, ...]
+    counts: Counts
+    prints: tuple[Printed, ...]
+    blocks: int
+    """How many blocks ran."""
+    undefined: tuple[Location, ...] = ()
+    """Where elements outside a view without padding were loaded."""
+
+
+def run(
+    module: Module,
+    arguments: Sequence[Any],
+    grid: tuple[int, ...],
+    memory: Memory,
+    *,
+    entry: str | None = None,
+    seed: int | None = 0,
+    sample: int | None = None,
+    dry: bool = False,
+    poison: int = 0xFF,
+) -> Executed:
+    """Runs a grid of blocks of one entry.
+
+    arguments: numbers, and addresses for pointers, in the order of the entry's parameters.
+    grid: blocks along x, y and z.
+    memory: what the addresses point into; results appear there.
+    seed: of the order of the blocks; None runs them in ascending order.
+    sample: run only so many blocks, drawn with the seed; the counts say so.
+    poison: the byte that undefined values are made of.
+    Raises Unsupported (naming the operation) for what the interpreter does not run, NeedsData in a dry run
+    whose addresses depend on data, TypeError for arguments that do not fit.
+    """
+    kernel = module.entry(entry)
+    refuse_unknown(kernel)
+    x, y, z = (*grid, 1, 1)[:3]
+    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=irrelevant(kernel))
+    memory.globals = {one.name: _placed(memory, one) for one in module.globals}
+    blocks, total = _order(x * y * z, seed, sample), x * y * z
+    bound = bind(kernel, arguments)
+    try:
+        if not dry and may_wait(kernel):
+            _run_in_turns(world, kernel, bound, blocks)
+        else:
+            _run_in_batches(world, kernel, bound, blocks)
+    except Endless as endless:
+        world.findings.add(Finding(kinds.DEADLOCK, str(endless), endless.op.location, None, None, None, 1))
+    except Deadlock as deadlock:
+        place = deadlock.op.location if deadlock.op else kernel.location
+        world.findings.add(Finding(kinds.DEADLOCK, str(deadlock), place, None, None, None, 1))
+    return Executed(
+        (*world.findings, *memory.findings),
+        world.counter.counts(len(blocks), total),
+        tuple(world.prints),
+        len(blocks),
+        tuple(place for place in world.undefined if place is not None),
+    )
+
+
+def bind(kernel: Entry, arguments: Sequence[Any]) -> dict[str, Array]:
+    """The entry's parameters as values that all blocks share. Raises TypeError where they do not fit."""
+    if len(arguments) != len(kernel.parameters):
+        raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
+    return {
+        name: _argument(value, kind, name)
+        for (name, kind), value in zip(kernel.parameters, arguments, strict=True)
+    }
+
+
+def refuse_unknown(kernel: Entry) -> None:
+    """Raises Unsupported for an operation that is not implemented, before anything runs."""
+    for op in kernel.walk():
+        if op.name not in IMPLEMENTED:
+            place = f" ({op.location})" if op.location else ""
+            raise Unsupported(f"operation '{op.name}' is not implemented{place}")
+
+
+def _argument(value: Any, kind: Type, name: str) -> Array:
+    if not isinstance(kind, TileType) or kind.shape:
+        raise Unsupported(f"parameter {name} of type {kind}")
+    if isinstance(kind.element, PointerType):
+        return np.asarray([_integer(value, 64, name)], np.int64)
+    dtype = dtype_of(kind.element)
+    if dtype.kind == "i":
+        return np.asarray([_integer(value, width_of(kind.element), name)], dtype)
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise TypeError(f"argument {name} is {value!r}, not a number")
+    return np.asarray([value]).astype(dtype)
+
+
+def _integer(value: Any, bits: int, name: str) -> int:
+    """``value`` as a signed number. Unsigned ones arrive above the signed range."""
+    number = operator.index(value)
+    if not -(1 << (bits - 1)) <= number < 1 << bits:
+        raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
+    return number - (1 << bits) if number >= 1 << (bits - 1) else number
+
+
+def _order(total: int, seed: int | None, sample: int | None) -> Array:
+    if seed is None:
+        return np.arange(total if sample is None else min(sample, total), dtype=np.int64)
+    order = np.random.default_rng(seed).permutation(total)
+    return order if sample is None else order[:sample]
+
+
+def _run_in_batches(world: World, kernel: Entry, bound: dict[str, Array], blocks: Array) -> None:
+    wanted = needed(kernel) if world.dry else frozenset()
+    lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, wanted if world.dry else None))
+    for start in range(0, len(blocks), lanes):
+        _run_batch(world, kernel, bound, blocks[start : start + lanes], wanted)
+
+
+def _run_batch(
+    world: World, kernel: Entry, bound: dict[str, Array], blocks: Array, wanted: frozenset[str] = frozenset()
+) -> None:
+    frame = Frame(np.arange(len(blocks)))
+    for name, value in bound.items():
+        frame[name] = value
+    with np.errstate(all="ignore"):
+        Executor(world, blocks, wanted).run(kernel.body, frame)
+
+
+def _run_in_turns(world: World, kernel: Entry, bound: dict[str, Array], blocks: Array) -> None:
+    if len(blocks) > AT_MOST:
+        raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
+    turns = Turns(lambda: world.memory.version)
+    world.wait = turns.wait
+    turns.run([lambda one=block: _run_batch(world, kernel, bound, np.array([one])) for block in blocks])  # type: ignore[misc]
+
+
+def largest_tile(kernel: Entry, names: frozenset[str] | None = None) -> int:
+    """Elements of the largest tile among the results of the name, by default among all."""
+    return max(
+        (
+            kind.size
+            for op in kernel.walk()
+            for result, kind in zip(op.results, op.result_types, strict=True)
+            if isinstance(kind, TileType) and (names is None or result in names)
+        ),
+        default=1,
+    )
+
+
+def _placed(memory: Memory, one: Global) -> Any:
+    from tilewright.tileir.run.numbers import constant_values
+
+    values = np.broadcast_to(constant_values(one.value), one.type.shape)
+    return memory.allocate(one.name, np.ascontiguousarray(values), written=True)

@@ -1,0 +1,99 @@
+"""From a launch of any front end to Tile IR that can run: lower it, read it, and bind its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.compile.compile import hints_of
+from tilewright.errors import TaskError, in_one_line
+from tilewright.hardware.architectures import Board
+from tilewright.languages import language_of
+from tilewright.languages.base import Table
+from tilewright.records import Configuration, Failed
+from tilewright.task.task import ArraySpec, Dims, Launch, Task
+from tilewright.tileir.read.disassemble import ReadError
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run.interpreter import Executed, run
+from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.watch.allocations import Allocation
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A launch whose kernel is Tile IR."""
+
+    launch: Launch
+    module: Module
+    arguments: tuple[Any, ...]
+    """In the order of the entry's parameters; an `ArraySpec` stands for the address of the array of its name,
+    a `Table` for that of memory with its rows."""
+    code: bytes
+
+    def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
+        """The arguments with an address for each array; see the function of this name."""
+        return bound(self.arguments, addresses, memory)
+
+    def dry_run(
+        self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
+    ) -> tuple[Executed, tuple[Allocation, ...]]:
+        """Follows addresses and control flow without data, and says where the tensors lay. Their memory is never
+        touched, so the system never provides it. Raises as `interpreter.run` does."""
+        memory = Memory(watch=False)
+        placed = {
+            name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True)
+            for name, array in arrays.items()
+        }
+        arguments = self.bound({name: one.address for name, one in placed.items()}, memory)
+        grid = self.launch.grid
+        done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
+        return done, (*placed.values(), *memory.tables)
+
+
+def bound(arguments: Sequence[Any], addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
+    """``arguments`` of a `Runnable` with an address for each array; tables are put into ``memory``."""
+
+    def value(one: Any) -> Any:
+        return addresses[one.name] if isinstance(one, ArraySpec) else one
+
+    return tuple(
+        memory.allocate_table([[value(entry) for entry in row] for row in one.rows]).address
+        if isinstance(one, Table)
+        else value(one)
+        for one in arguments
+    )
+
+
+class Launcher:
+    """Makes the launches of one task runnable; equal bytecode is read once."""
+
+    def __init__(self, task: Task, board: Board) -> None:
+        self.task, self.board = task, board
+        self._read: dict[bytes, Module] = {}
+
+    def runnable(
+        self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]
+    ) -> Runnable | Failed:
+        """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""
+        try:
+            launch = self.task.launched(configuration, dims, arrays, self.board)
+        except TaskError as error:
+            return Failed("launch", str(error))
+        except Exception as error:
+            return Failed("launch", in_one_line(error))
+        language = language_of(launch.kernel)
+        lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
+        if isinstance(lowered, Failed):
+            return lowered
+        module = self._read.get(lowered.code)
+        if module is None:
+            try:
+                module = read_bytecode(lowered.code)
+            except ReadError as error:
+                return Failed("front end", str(error))
+            self._read[lowered.code] = module
+        return Runnable(launch, module, language.arguments(launch), lowered.code)

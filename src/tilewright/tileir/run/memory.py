@@ -1,0 +1,420 @@
+"""The memory that an interpreted kernel sees, and every access to it.
+
+Each tensor lies at a synthetic address, far from its neighbours, so that an access outside one reaches
+nothing. A tensor may be a strided or misaligned part of a larger array; the bytes round it exist, but are
+nobody's. Accesses are made for all lanes and elements at once: `load`, `store` and `atomic` take the
+addresses of whole tiles. Where the memory is watched, each access is shown to the tensor's shadow
+(`watch`), which knows who touched what.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.tileir.read.tree import Op, TileType
+from tilewright.tileir.run import atomics
+from tilewright.tileir.run.registry import Array, Unsupported
+from tilewright.tileir.watch.allocations import (
+    WORDS,
+    Allocation,
+    Indices,
+    Words,
+    bytes_of,
+    extent_of,
+    granules_of,
+    place_in,
+)
+from tilewright.tileir.watch.clocks import Blocks
+from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
+from tilewright.tileir.watch.shadow import Shadow
+from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, Watch
+
+__all__ = ["Access", "Allocation", "Memory"]
+
+BASE = 1 << 40
+GAP = 1 << 20
+"""Bytes of addresses without memory between two allocations, at least."""
+ALIGNMENT = 256
+"""Of every allocation's first byte, as of cudaMalloc."""
+_SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+
+
+class _Picked(NamedTuple):
+    """The elements of a tile that are not masked out. ``shape`` is (rows, *tile); 1 row where all lanes do
+    the same. ``where``: the places in it, None for all. ``blocks``: of each, or of all; None where all lanes
+    do all."""
+
+    shape: tuple[int, ...]
+    addresses: Indices
+    where: Indices | None
+    blocks: Blocks | None
+
+    def of(self, values: Array) -> Array:
+        """The picked elements of what broadcasts to ``shape``, as one axis."""
+        flat = np.broadcast_to(values, self.shape).reshape(-1)
+        return flat if self.where is None else flat[self.where]
+
+
+class _Part(NamedTuple):
+    """Elements in one allocation: ``offsets`` into its memory; ``of``: which of those picked, None for all."""
+
+    allocation: Allocation
+    offsets: Indices
+    of: Indices | None
+    aligned: bool
+
+    def of_these(self, values: Any) -> Any:
+        """What belongs to this part of values for all picked elements."""
+        return values[self.of] if self.of is not None and isinstance(values, np.ndarray) else values
+
+
+class Memory:
+    """``watch``: look for races and for reads of what nobody wrote. ``poison``: the byte that values are made
+    of which have no defined value."""
+
+    def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
+        self.watch, self.poison = watch, poison
+        self.findings = Findings()
+        self.globals: dict[str, Allocation] = {}
+        self.version = 0
+        """Grows with each store, and with each atomic update that changes something."""
+        self.allocations: list[Allocation] = []
+        self.tables: list[Allocation] = []  # what launches filled: known also where there is no data
+        self._starts: list[int] = []
+        self._watch = Watch(self.findings)
+        self._next = BASE
+
+    # Allocating ---------------------------------------------------------------------------------------
+
+    def allocate(
+        self,
+        name: str,
+        array: npt.NDArray[Any],
+        *,
+        written: bool | npt.NDArray[np.bool_] = True,
+        within: npt.NDArray[Any] | None = None,
+        same_memory_as: Allocation | None = None,
+        may_alias: bool = False,
+    ) -> Allocation:
+        """Gives ``array`` an address; the kernel reads and writes the array itself.
+
+        written: whether the elements have values before the kernel runs; an array says it of each element.
+        within: the contiguous array that ``array`` is a view of, where it is strided, misaligned, or has guard
+            zones. Its first byte gets an aligned address, so that a misaligned view stays misaligned. Bytes
+            that are not elements of ``array`` are out of bounds.
+        same_memory_as: another tensor over the same memory (``within`` is then that one's). This tensor gets
+            addresses of its own for it, by which the sanitizer knows through which tensor a kernel goes.
+        may_alias: the kernel allows for this tensor to overlap the others over the same memory.
+        """
+        if same_memory_as is not None:
+            raw = same_memory_as.raw
+        else:
+            raw = bytes_of(array if within is None else within)
+        offset = place_in(raw, array)
+        low, high = extent_of(array.shape, array.strides, array.itemsize)
+        shadow = same_memory_as.shadow if same_memory_as else Shadow(len(raw), array.itemsize, offset)
+        new = Allocation(
+            name, raw, self._place(len(raw)), offset + low, offset + high, offset, array.shape, array.strides,
+            array.itemsize, shadow,
+        )  # fmt: skip
+        if shadow.fit(array.itemsize, offset):
+            for other in self._sharing(shadow):
+                other.gaps = self._gaps(other)
+        new.bit = shadow.join(name, may_alias)
+        new.gaps = self._gaps(new)
+        if self.watch and new.nbytes and not np.all(written):
+            granules, per_element = granules_of(new)
+            shadow.unwrite(granules[~np.repeat(np.broadcast_to(written, array.shape), per_element)])
+        self._enter(new)
+        return new
+
+    def declare_distinct(self, allocations: Iterable[Allocation]) -> None:
+        """The kernel's signature says that these do not overlap, whatever `allocate` was told."""
+        declared = list(allocations)
+        for one in declared:
+            for other in declared:
+                if one is not other and one.shadow is other.shadow:
+                    one.shadow.forbid(one.bit, other.bit)
+
+    def next_launch(self) -> None:
+        """The next kernel begins: it comes after all accesses of the one before, and inherits what was written."""
+        self._watch.restart()
+        for one in self.allocations:
+            one.shadow.restart()
+
+    def allocate_table(self, rows: Sequence[Sequence[int]]) -> Allocation:
+        """Numbers of 64 bits that a launch hands to its kernel in memory."""
+        self.tables.append(self.allocate(f"table {len(self.tables)}", np.array(rows, np.int64)))
+        return self.tables[-1]
+
+    def is_table(self, addresses: Array) -> bool:
+        """Whether all of ``addresses``, where arrays begin, are those of tables."""
+        return bool(self.tables) and bool(np.isin(addresses, [one.address for one in self.tables]).all())
+
+    def allocate_local(
+        self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
+    ) -> Allocation:
+        """Uninitialised memory with a part for each of ``blocks``, (number, bytes) of ``elements`` each; where
+        it is ``private`` no other block may touch it. Parts lie ``strides[0]`` of the allocation apart, with
+        bytes that are nobody's between them."""
+        count, width = elements
+        alignment = max(alignment, ALIGNMENT)
+        step = -(-(count * width + ALIGNMENT) // alignment) * alignment
+        raw = np.full(step * len(blocks), self.poison, np.uint8)
+        new = Allocation(
+            name, raw, self._place(len(raw), alignment), 0, step * (len(blocks) - 1) + count * width, 0,
+            (len(blocks), count), (step, width), width, Shadow(len(raw), width, 0),
+        )  # fmt: skip
+        new.bit = new.shadow.join(name, may_alias=False)
+        new.gaps = self._gaps(new)
+        if private:
+            new.owners = np.repeat(np.asarray(blocks, np.int32) + np.int32(1), step // width)
+        if self.watch:
+            new.shadow.unwrite(granules_of(new)[0])
+        self._enter(new)
+        return new
+
+    def _sharing(self, shadow: Shadow) -> list[Allocation]:
+        return [one for one in self.allocations if one.shadow is shadow]
+
+    def _place(self, size: int, alignment: int = ALIGNMENT) -> int:
+        alignment = max(alignment, ALIGNMENT)
+        start = -(-self._next // alignment) * alignment
+        self._next = start + size + GAP
+        return start
+
+    def _enter(self, new: Allocation) -> None:
+        self.allocations.append(new)
+        self._starts.append(new.start)
+
+    def _gaps(self, allocation: Allocation) -> npt.NDArray[np.bool_] | None:
+        if allocation.high - allocation.low == allocation.nbytes:
+            return None
+        gaps = np.ones(allocation.shadow.size, np.bool_)
+        gaps[granules_of(allocation)[0]] = False
+        return gaps
+
+    # Access -------------------------------------------------------------------------------------------
+
+    def load(
+        self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Any = None
+    ) -> Array:
+        """The elements at ``addresses`` (rows, *tile), one row where all lanes read the same. Where ``mask`` is
+        False, ``fill``; poison where that is None, as where nothing is."""
+        dtype = _storable(access.op, np.dtype(dtype))
+        shape = np.broadcast_shapes(addresses.shape, _shape(mask), () if fill is None else np.shape(fill))
+        picked = _picked(access, shape, addresses, mask)
+        bits = self._read(access, picked, dtype.itemsize)
+        if dtype == np.bool_:
+            bits = (bits != 0).view(np.uint8)
+        if picked.where is None:
+            return bits.view(dtype).reshape(shape)
+        if fill is None:
+            result = self._poisoned(int(np.prod(shape)), dtype)
+        else:
+            result = np.array(np.broadcast_to(np.asarray(fill, dtype), shape)).reshape(-1)
+        result[picked.where] = bits.view(dtype)
+        return result.reshape(shape)
+
+    def _read(self, access: Access, picked: _Picked, width: int) -> Words:
+        found = None
+        for part in self._parts(access, picked, width, READ):
+            if self.watch:
+                self._watch.show(_touched(access, picked, part, width, READ))
+            bits = part.allocation.gather(part.offsets, width, part.aligned)
+            if part.of is None:
+                return bits
+            if found is None:
+                found = self._poisoned(len(picked.addresses), WORDS[width])
+            found[part.of] = bits
+        return self._poisoned(len(picked.addresses), WORDS[width]) if found is None else found
+
+    def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
+        """Writes ``values`` where ``mask`` is not False; what is outside is dropped. Where lanes meet in an
+        element, the last one's value stays."""
+        dtype = _storable(access.op, values.dtype)
+        width = dtype.itemsize
+        shape = np.broadcast_shapes(addresses.shape, _shape(mask), values.shape)
+        picked = _picked(access, shape, addresses, mask)
+        bits = picked.of(values).view(WORDS[width])
+        for part in self._parts(access, picked, width, WRITE):
+            new = part.of_these(bits)
+            part.allocation.scatter(part.offsets, new, part.aligned)
+            self.version += 1
+            if self.watch:
+                touched = _touched(access, picked, part, width, WRITE)
+                self._watch.show(touched)
+                lost = part.allocation.gather(part.offsets, width, part.aligned) != new
+                if lost.any():
+                    self._watch.written_twice(touched, np.flatnonzero(lost))
+
+    def atomic(
+        self,
+        access: Access,
+        addresses: Array,
+        mask: Array | None,
+        values: Array,
+        mode: str,
+        compare: Array | None = None,
+    ) -> Array:
+        """Updates each element by ``mode`` (``cas`` with ``compare``), lane after lane and within a tile in
+        row-major order, also where several meet in one element. Returns what each update found, (L, *tile), or
+        anything where the operation has no such result; where masked out ``compare``, or poison without one."""
+        dtype = _storable(access.op, values.dtype)
+        atomics.check(access.op.name, mode, dtype)
+        lanes = (len(access.blocks), *(1,) * (addresses.ndim - 1))
+        shape = np.broadcast_shapes(addresses.shape, _shape(mask), values.shape, lanes)
+        picked = _picked(access, shape, addresses, mask)
+        found = self._poisoned(len(picked.addresses), dtype)
+        operand, expected = picked.of(values), None if compare is None else picked.of(compare)
+        for part in self._parts(access, picked, dtype.itemsize, UPDATE):
+            old, wrote = self._update(access, part, part.of_these(operand), mode, part.of_these(expected))
+            found[slice(None) if part.of is None else part.of] = old
+            if self.watch:
+                self._watch.show(_touched(access, picked, part, dtype.itemsize, UPDATE, wrote))
+        if picked.where is None:
+            return found.reshape(shape)
+        result = self._poisoned(int(np.prod(shape)), dtype)
+        if compare is not None:
+            result = np.array(np.broadcast_to(compare, shape)).reshape(-1)
+        result[picked.where] = found
+        return result.reshape(shape)
+
+    def _update(
+        self, access: Access, part: _Part, values: Array, mode: str, compare: Array | None
+    ) -> tuple[Array, Array]:
+        """What the updates found, and which of them wrote."""
+        needed = any(isinstance(one, TileType) for one in access.op.result_types)
+        width = values.itemsize
+        if part.aligned:
+            elements, at = part.allocation.words(width).view(values.dtype), part.offsets // width
+            before = elements[at]
+            old, wrote = atomics.update(elements, at, values, mode, compare, needed)
+            after = elements[at]
+        else:
+            distinct, at = np.unique(part.offsets, return_inverse=True)
+            before = part.allocation.gather(distinct, width, False)
+            elements = before.copy().view(values.dtype)
+            old, wrote = atomics.update(elements, at.reshape(-1), values, mode, compare, needed)
+            after = elements
+            part.allocation.scatter(distinct, elements.view(WORDS[width]), False)
+        self.version += before.tobytes() != after.tobytes()
+        return old, wrote
+
+    def _poisoned(self, count: int, dtype: np.dtype[Any]) -> Array:
+        return np.full(count * dtype.itemsize, self.poison, np.uint8).view(dtype)
+
+    # Where addresses lead -----------------------------------------------------------------------------
+
+    def _parts(self, access: Access, picked: _Picked, width: int, how: str) -> Iterator[_Part]:
+        """The picked elements that exist, by allocation; reports the others, and those that are misaligned."""
+        addresses = picked.addresses
+        if not len(addresses):
+            return
+        home = self._nearest(int(addresses[0]))
+        if home is not None:
+            offsets = addresses - home.start
+            if (
+                int(offsets.min()) >= home.low
+                and int(offsets.max()) <= home.high - width
+                and (width == 1 or not int(np.bitwise_or.reduce(offsets)) & (width - 1))
+            ):
+                part = _Part(home, offsets, None, True)
+                strange = _strange(_touched(access, picked, part, width, how))
+                if strange is None or not strange.any():
+                    yield part
+                    return
+        yield from self._scattered(access, picked, width, how)
+
+    def _scattered(self, access: Access, picked: _Picked, width: int, how: str) -> Iterator[_Part]:
+        """The same where not all is in one dense tensor."""
+        starts = np.array([one.start - GAP // 2 for one in self.allocations], np.int64)
+        place = np.maximum(np.searchsorted(starts, picked.addresses, side="right") - 1, 0)
+        for number in np.unique(place):
+            of = np.flatnonzero(place == number)
+            if number >= len(self.allocations):
+                continue
+            allocation = self.allocations[number]
+            part = _Part(allocation, picked.addresses[of] - allocation.start, of, True)
+            touched = _touched(access, picked, part, width, how)
+            outside = _outside(touched)
+            if outside.any():
+                beyond = f", outside its shape {allocation.shape}" if allocation.owners is None else ""
+                self._watch.report(OUT_OF_BOUNDS, touched, np.flatnonzero(outside), beyond)
+            misaligned = ~outside & (part.offsets & (width - 1) != 0)
+            if misaligned.any():
+                because = f", at an address that is no multiple of {width}"
+                self._watch.report(MISALIGNED, touched, np.flatnonzero(misaligned), because)
+            for some, aligned in ((~outside & ~misaligned, True), (misaligned, False)):
+                if some.any():
+                    yield _Part(allocation, part.offsets[some], of[some], aligned)
+
+    def _nearest(self, address: int) -> Allocation | None:
+        place = bisect.bisect_right(self._starts, address) - 1
+        return self.allocations[place] if place >= 0 else None
+
+
+def _outside(touched: Touched) -> npt.NDArray[np.bool_]:
+    """Which elements are not wholly the tensor's, or are another block's."""
+    allocation, offsets = touched.allocation, touched.offsets
+    outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
+    inside = np.flatnonzero(~outside)
+    strange = _strange(touched.some(inside))
+    if strange is not None:
+        outside[inside] = strange
+    return np.asarray(outside)
+
+
+def _strange(touched: Touched) -> npt.NDArray[np.bool_] | None:
+    """Which elements, all between the tensor's first and last byte, are not the tensor's or are another block's;
+    None where there are none such."""
+    allocation = touched.allocation
+    if allocation.gaps is None and allocation.owners is None:
+        return None
+    granules, per_element = allocation.shadow.granules(touched.offsets, touched.width)
+    wrong = np.zeros(len(granules), np.bool_)
+    if allocation.gaps is not None:
+        wrong |= allocation.gaps[granules]
+    if allocation.owners is not None:
+        wrong |= allocation.owners[granules] != np.repeat(touched.blocks_of_all(), per_element)
+    return np.asarray(wrong.reshape(-1, per_element).any(axis=1))
+
+
+def _shape(values: Array | None) -> tuple[int, ...]:
+    return () if values is None else values.shape
+
+
+def _touched(
+    access: Access, picked: _Picked, part: _Part, width: int, how: str, wrote: Array | None = None
+) -> Touched:
+    return Touched(access, part.allocation, part.offsets, width, how, part.of_these(picked.blocks), wrote)
+
+
+def _picked(access: Access, shape: tuple[int, ...], addresses: Array, mask: Array | None) -> _Picked:
+    """What a tile of ``addresses`` and a mask leave to do."""
+    lanes, rows = len(access.blocks), shape[0]
+    assert rows in (1, lanes), f"{access.op.name}: {rows} rows for {lanes} lanes"
+    where = None
+    if mask is not None and not mask.all():
+        where = np.flatnonzero(np.broadcast_to(mask, shape).reshape(-1))
+    flat = np.broadcast_to(addresses, shape).reshape(-1)
+    blocks: Blocks | None
+    if lanes == 1:
+        blocks = int(access.blocks[0]) + 1
+    elif rows == 1:
+        blocks = None
+    else:
+        blocks = np.repeat(np.asarray(access.blocks, np.int32) + np.int32(1), flat.size // rows)
+        blocks = blocks if where is None else blocks[where]
+    return _Picked(shape, flat if where is None else flat[where], where, blocks)
+
+
+def _storable(op: Op, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
+        raise Unsupported(f"{op.name}: elements of type {dtype.name} in memory")
+    return dtype

@@ -1,0 +1,299 @@
+"""Element types of Tile IR as NumPy stores them, and the rounding of numbers to them.
+
+Every rounding here happens once: what is computed more precisely than its destination is handed over
+either exactly or "rounded to odd" (towards zero, with the last bit set where something was lost), which
+a later rounding to a number of at least two bits fewer cannot tell from the exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.tileir.read.tree import Constant, Element, PointerType
+from tilewright.tileir.run.registry import Array, Unsupported
+
+STORAGE: Mapping[str, np.dtype[Any]] = {
+    "i1": np.dtype(np.bool_),
+    "i4": np.dtype(np.int8),
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "tf32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
+    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
+}
+"""One array element for each tile element: an i4 is a sign-extended int8, an f4E2M1FN a byte of which the
+low four bits count, a tf32 a float32 whose low 13 bits are zero."""
+
+MEMORY_BITS: Mapping[str, int] = {
+    **{element: 8 * dtype.itemsize for element, dtype in STORAGE.items()},
+    "i4": 4,
+    "f4E2M1FN": 4,
+}
+"""Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low
+half (`packed`). An i1 takes a byte, 0 or 1."""
+
+MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format: ``precision`` bits with the leading one, numbers from
+    ``2**smallest`` (the smallest normal exponent) up to ``largest``."""
+
+    precision: int
+    smallest: int
+    largest: float
+    overflow: float
+    """What numbers beyond the range become under a rounding that carries them there: infinity, or
+    ``largest`` where a conversion saturates."""
+
+
+FORMATS: Mapping[str, Format] = {
+    "f16": Format(11, -14, 65504.0, np.inf),
+    "bf16": Format(8, -126, (2 - 2.0**-7) * 2.0**127, np.inf),
+    "f32": Format(24, -126, (2 - 2.0**-23) * 2.0**127, np.inf),
+    "tf32": Format(11, -126, (2 - 2.0**-10) * 2.0**127, np.inf),
+    "f8E4M3FN": Format(4, -6, 448.0, 448.0),
+    "f8E5M2": Format(3, -14, 57344.0, 57344.0),
+    "f4E2M1FN": Format(2, 0, 6.0, 6.0),
+}
+"""Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only
+conversions to them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
+
+SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def dtype_of(element: Element) -> np.dtype[Any]:
+    """The NumPy type that stores elements; a pointer is an int64. Raises `Unsupported` for those without one."""
+    if isinstance(element, PointerType):
+        return np.dtype(np.int64)
+    if element not in STORAGE:
+        raise Unsupported(f"element type '{element}' is not supported; known: {', '.join(STORAGE)}")
+    return STORAGE[element]
+
+
+def bits_of(element: Element) -> int:
+    """Bits of an element in memory; see `MEMORY_BITS`."""
+    if isinstance(element, PointerType):
+        return 64
+    dtype_of(element)
+    return MEMORY_BITS[element]
+
+
+def bytes_of(element: Element, count: int = 1) -> int:
+    """Bytes that ``count`` neighbouring elements take in memory, the last one filled up."""
+    return (bits_of(element) * count + 7) // 8
+
+
+def is_float(element: Element) -> bool:
+    return isinstance(element, str) and not element.startswith("i")
+
+
+# Rounding ---------------------------------------------------------------------------------------------
+
+
+def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
+    """Floating-point ``values`` (of any element type) as ``element``, rounded once.
+
+    Modes: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf``,
+    ``positive_inf``. Beyond the range: infinity or the largest number as IEEE 754 has it; the 8-bit and
+    4-bit formats saturate (`FORMATS`). NaN stays NaN; f4E2M1FN has none and gets 6 (PTX ``cvt``).
+    """
+    if mode not in MODES:
+        raise Unsupported(f"rounding '{mode}' in a conversion to {element}; known: {', '.join(MODES)}")
+    dtype_of(element)
+    with np.errstate(all="ignore"):
+        if values.dtype not in (np.float32, np.float64):
+            values = values.astype(np.float32)  # exact: all others are narrower
+        if element == "f64" or (element == "f32" and values.dtype == np.float32):
+            return values.astype(STORAGE[element], copy=False)
+        if element == "f8E8M0FNU":
+            return _round_to_powers_of_two(values, mode)
+        if element == "tf32" and mode in ("nearest_even", "nearest_away", "zero"):
+            return _tf32(values if values.dtype == np.float32 else odd_float32(values), mode)
+        if mode != "nearest_even":
+            return _stored(_round_by_scaling(values, FORMATS[element], mode), element)
+        if element in ("f32", "f16"):
+            return values.astype(STORAGE[element])
+        return _nearest_even(values if values.dtype == np.float32 else odd_float32(values), element)
+
+
+def _nearest_even(values: Array, element: str) -> Array:
+    """float32 to a narrower format."""
+    if element == "bf16":
+        return values.astype(STORAGE[element])
+    largest = np.float32(FORMATS[element].largest)
+    return _stored(np.clip(values, -largest, largest), element)
+
+
+def _tf32(values: Array, mode: str) -> Array:
+    """float32 to tf32, by adding to the bits what carries into the part that is kept."""
+    bits = values.view(np.uint32)
+    if mode == "nearest_even":
+        bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
+    elif mode == "nearest_away":
+        bits = bits + np.uint32(0x1000)
+    return np.where(np.isfinite(values), (bits & np.uint32(0xFFFFE000)).view(np.float32), values)
+
+
+def _stored(values: Array, element: str) -> Array:
+    """Numbers that ``element`` has (or rounds to nearest), in its storage."""
+    if element == "f4E2M1FN":
+        values = np.where(np.isnan(values), values.dtype.type(FORMATS[element].largest), values)
+    return values.astype(STORAGE[element])
+
+
+def _round_by_scaling(values: Array, form: Format, mode: str) -> Array:
+    """The number of ``form`` next to each of ``values``, as float64."""
+    exact = values.astype(np.float64)
+    exponents = np.frexp(exact)[1].astype(np.int64)
+    unit = np.maximum(exponents - form.precision, form.smallest - form.precision + 1)
+    # In two steps, as 2**-unit itself may be beyond float64 where the number is subnormal there.
+    scaled = np.ldexp(np.ldexp(exact, -(unit // 2)), -(unit - unit // 2))
+    rounded = np.ldexp(rounded_to_integer(scaled, mode), unit)
+    rounded = np.where(np.isfinite(exact), rounded, exact)
+    return _limited(rounded, form, mode)
+
+
+def _limited(values: Array, form: Format, mode: str) -> Array:
+    """Replaces what is beyond the range."""
+    finite = np.isfinite(values)
+    outward = np.full(values.shape, form.overflow)
+    if mode == "zero":
+        outward[finite] = form.largest
+    elif mode in ("negative_inf", "positive_inf"):
+        inward = finite & (np.signbit(values) == (mode == "positive_inf"))
+        outward[inward] = form.largest
+    return np.where(np.abs(values) > form.largest, np.copysign(outward, values), values)
+
+
+def rounded_to_integer(values: Array, mode: str) -> Array:
+    """The integer next to each of ``values``, with the sign kept where it is zero."""
+    if mode == "nearest_even":
+        return np.rint(values)
+    if mode == "nearest_away":
+        whole = np.trunc(values)
+        return np.where(np.abs(values - whole) >= 0.5, whole + np.copysign(1.0, values), whole)
+    directed = {"zero": np.trunc, "negative_inf": np.floor, "positive_inf": np.ceil}
+    return np.asarray(directed[mode](values))
+
+
+def _round_to_powers_of_two(values: Array, mode: str) -> Array:
+    """f8E8M0FNU: the powers of two from 2**-127 to 2**127 and NaN; no zero, no sign, no infinity. What is
+    out of the range becomes its nearer end (PTX ``cvt.satfinite``), zero the least number.
+
+    Modes are ``zero`` and ``positive_inf``, and ``nearest_even`` for constants, where what is halfway goes
+    up. Raises `Unsupported` for negative numbers: no document says what they become.
+    """
+    exact = values.astype(np.float64)
+    if np.any(exact < 0) or mode not in ("nearest_even", "zero", "positive_inf"):
+        raise Unsupported(f"f8E8M0FNU of negative numbers, or rounded by '{mode}'")
+    mantissa, exponents = np.frexp(exact)  # the mantissa of a power of two is 1/2
+    up = {"zero": mantissa >= 2, "positive_inf": mantissa > 0.5}.get(mode, mantissa >= 0.75)
+    exponents = exponents - 1 + up
+    exponents = np.where(exact == 0, -127, np.where(np.isinf(exact), 127, np.clip(exponents, -127, 127)))
+    codes = np.where(np.isnan(exact), 255, exponents + 127).astype(np.uint8)
+    return codes.view(STORAGE["f8E8M0FNU"])
+
+
+def odd_float32(values: Array) -> Array:
+    """float64 as float32, rounded to odd. Infinity and NaN stay; what is too large becomes the largest
+    number, what is too small the smallest."""
+    near = np.asarray(values.astype(np.float32))
+    back = near.astype(np.float64)
+    bits = near.view(np.int32)
+    wrong = (back != values) & (bits & 1 == 0) & np.isfinite(values)
+    if not wrong.any():
+        return near
+    towards = np.where(np.abs(back) > np.abs(values), np.int32(-1), np.int32(1))
+    return np.where(wrong, bits + towards, bits).view(np.float32)
+
+
+def flushed(values: Array) -> Array:
+    """f32 with subnormal numbers replaced by zeros of their sign."""
+    small = np.abs(values) < SMALLEST_NORMAL
+    return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
+
+
+# Integers ---------------------------------------------------------------------------------------------
+
+
+def width_of(element: Element) -> int:
+    """Bits of an integer or a pointer."""
+    return 64 if isinstance(element, PointerType) else int(element[1:])
+
+
+def unsigned(values: Array, element: Element) -> Array:
+    """The same bits read as unsigned numbers, in the unsigned type of the storage's size."""
+    if values.dtype == np.bool_:
+        return values.view(np.uint8)
+    bits = values.view(f"u{values.dtype.itemsize}")
+    return bits & np.uint8(0xF) if element == "i4" else bits
+
+
+def signed(values: Array) -> Array:
+    """The same bits read as signed numbers: ``true`` of an i1 is -1."""
+    return -values.astype(np.int8) if values.dtype == np.bool_ else values
+
+
+def wrapped(values: Array, element: Element) -> Array:
+    """Integers of any NumPy type modulo 2**bits, in the storage of ``element``."""
+    if element == "i1":
+        return (values & values.dtype.type(1)).astype(np.bool_) if values.dtype != np.bool_ else values
+    narrow = values.astype(dtype_of(element))
+    return (narrow << np.int8(4)) >> np.int8(4) if element == "i4" else narrow
+
+
+# Constants and bits -----------------------------------------------------------------------------------
+
+
+def constant_values(constant: Constant) -> Array:
+    """The numbers of a ``constant`` in the storage of its element type, shape (number of values,)."""
+    return numbers_as(constant.values, constant.element, constant.is_bits)
+
+
+def numbers_as(values: Sequence[Any], element: Element, is_bits: bool = False) -> Array:
+    """Python numbers as an array of ``element``: floats are rounded to nearest even, integers wrap
+    around. ``is_bits``: integers that hold the bits of floating-point numbers."""
+    if is_bits and is_float(element):
+        return from_bits(np.array([int(value) for value in values], np.uint64), element)
+    if is_float(element):
+        return round_to(np.array([float(value) for value in values], np.float64), str(element))
+    if element == "i1":
+        return np.array([bool(value) for value in values], np.bool_)
+    low = (1 << 64) - 1
+    return wrapped(np.array([int(value) & low for value in values], np.uint64).view(np.int64), element)
+
+
+def from_bits(bits: Array, element: Element) -> Array:
+    """Unsigned integers as the floating-point numbers with these bits; a tf32 has 19."""
+    if element == "tf32":
+        return (bits.astype(np.uint32) << np.uint32(13)).view(np.float32)
+    dtype = dtype_of(element)
+    return bits.astype(f"u{dtype.itemsize}").view(dtype)
+
+
+def packed(values: Array) -> Array:
+    """i4 or f4E2M1FN (last axis of even length) as bytes of two, the first in the low four bits."""
+    halves = values.view(np.uint8) & np.uint8(0xF)
+    return halves[..., 0::2] | (halves[..., 1::2] << np.uint8(4))
+
+
+def unpacked(data: Array, element: str) -> Array:
+    """Bytes as i4 or f4E2M1FN, two of each; the inverse of `packed`."""
+    halves = np.stack([data.view(np.uint8) & np.uint8(0xF), data.view(np.uint8) >> np.uint8(4)], -1)
+    halves = halves.reshape(*data.shape[:-1], -1)
+    return wrapped(halves.view(np.int8), element) if element == "i4" else halves.view(dtype_of(element))

@@ -1,0 +1,203 @@
+"""Operations on pointers: moving them, and reading, writing and updating what they point to.
+
+Masked-out elements are never accessed. A masked load gives the padding where there is one; without one, as
+for a masked read-modify-write, the value is undefined here and so made of poison. Order and scope go to the
+memory with the access. Elements of four bits have no address of their own and are refused, as is tf32, for
+which Tile IR does not say how it lies in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.tileir.read.tree import Op, PointerType, TileType
+from tilewright.tileir.run.memory import Access
+from tilewright.tileir.run.numbers import dtype_of
+from tilewright.tileir.run.registry import (
+    Array,
+    NeedsData,
+    Unknown,
+    Unsupported,
+    implements,
+    implements_in_context,
+)
+
+if TYPE_CHECKING:
+    from tilewright.tileir.run.context import Context
+
+REFUSED = ("i4", "f4E2M1FN", "tf32")
+WORTH_SORTING = 4
+"""Addresses whose runs are shorter than this on average are sorted, which makes fewer of them."""
+LENGTHS = 8
+"""Contiguous runs of more different lengths than this are reported element by element."""
+
+
+def pointee_of(op: Op, type_: Any) -> np.dtype[Any]:
+    """The storage type of what a tile of pointers points to. Raises Unsupported for what has no address."""
+    assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
+    if type_.element.pointee in REFUSED:
+        raise Unsupported(f"{op.name}: elements of type {type_.element.pointee} in memory")
+    return dtype_of(type_.element.pointee)
+
+
+@implements("offset")
+def offset(op: Op, ptr: Array, offset: Array) -> Array:
+    """Each pointer moved by so many elements (signed)."""
+    width = pointee_of(op, op.result_types[0]).itemsize
+    return np.asarray(ptr + offset.astype(np.int64) * np.int64(width))
+
+
+@implements_in_context("get_global")
+def get_global(context: Context, op: Op) -> Array:
+    """The address of a module's global."""
+    name = op.attributes["name"].lstrip("@")
+    return np.array([context.memory.globals[name].address], np.int64)
+
+
+@implements_in_context("alloca")
+def alloca(context: Context, op: Op) -> Array:
+    """Fresh memory for each block, (L,) addresses; every execution gets memory of its own. Only with the flag
+    ``global`` may other blocks touch it."""
+    width = pointee_of(op, op.result_types[0]).itemsize
+    count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
+    shared = bool(op.attributes.get("global_") or op.attributes.get("global"))
+    name = f"alloca {op.results[0]}" if op.results else "alloca"
+    local = context.memory.allocate_local(name, (count, width), alignment, context.blocks, private=not shared)
+    return local.address + np.arange(context.lanes, dtype=np.int64) * local.strides[0]
+
+
+@implements_in_context("load_ptr_tko")
+def load_ptr_tko(
+    context: Context,
+    op: Op,
+    source: Array,
+    mask: Sequence[Array] = (),
+    paddingValue: Sequence[Array | Unknown] = (),
+    token: Sequence[None] = (),
+) -> tuple[Array | Unknown, None]:
+    """What each pointer of ``source``, (L, *tile), points to, and a token."""
+    dtype = pointee_of(op, op.operand_types["source"][0])
+    chosen = _chosen(op, source, mask)
+    _report_traffic(context, op, "load", source, chosen, dtype.itemsize)
+    if context.dry:
+        return Unknown((1, *source.shape[1:]), dtype), None
+    fill = paddingValue[0] if paddingValue else None
+    return context.memory.load(_access(context, op), source, chosen, dtype, fill), None
+
+
+@implements_in_context("store_ptr_tko")
+def store_ptr_tko(
+    context: Context,
+    op: Op,
+    destination: Array,
+    value: Array | Unknown,
+    mask: Sequence[Array] = (),
+    token: Sequence[None] = (),
+) -> None:
+    """Writes ``value``, (L, *tile), to where each pointer points. Gives a token."""
+    dtype = pointee_of(op, op.operand_types["destination"][0])
+    chosen = _chosen(op, destination, mask)
+    _report_traffic(context, op, "store", destination, chosen, dtype.itemsize)
+    if not context.dry:
+        assert not isinstance(value, Unknown)
+        context.memory.store(_access(context, op), destination, chosen, value)
+
+
+@implements_in_context("atomic_rmw_tko")
+def atomic_rmw_tko(
+    context: Context,
+    op: Op,
+    pointers: Array,
+    arg: Array | Unknown,
+    mask: Sequence[Array] = (),
+    token: Sequence[None] = (),
+) -> tuple[Array | Unknown, None]:
+    """Combines each element with ``arg``; what was there, and a token."""
+    return _atomic(context, op, pointers, arg, None, mask, op.attributes["mode"])
+
+
+@implements_in_context("atomic_cas_tko")
+def atomic_cas_tko(
+    context: Context,
+    op: Op,
+    pointers: Array,
+    cmp: Array | Unknown,
+    val: Array | Unknown,
+    mask: Sequence[Array] = (),
+    token: Sequence[None] = (),
+) -> tuple[Array | Unknown, None]:
+    """Replaces each element by ``val`` where its bits are those of ``cmp``; what was there (``cmp`` where masked
+    out), and a token."""
+    return _atomic(context, op, pointers, val, cmp, mask, "cas")
+
+
+def _atomic(
+    context: Context,
+    op: Op,
+    pointers: Array,
+    values: Array | Unknown,
+    compare: Array | Unknown | None,
+    mask: Sequence[Array],
+    mode: str,
+) -> tuple[Array | Unknown, None]:
+    dtype = pointee_of(op, op.operand_types["pointers"][0])
+    chosen = _chosen(op, pointers, mask)
+    _report_traffic(context, op, "atomic", pointers, chosen, dtype.itemsize)
+    if context.dry:
+        return Unknown((1, *pointers.shape[1:]), dtype), None
+    assert not isinstance(values, Unknown) and not isinstance(compare, Unknown)
+    found = context.memory.atomic(_access(context, op), pointers, chosen, values, mode, compare)
+    return found, None
+
+
+def _access(context: Context, op: Op) -> Access:
+    order, scope = op.attributes["memory_ordering_semantics"], op.attributes.get("memory_scope")
+    return Access(op, context.blocks, order, scope, context)
+
+
+def _chosen(op: Op, addresses: Array, mask: Sequence[Array]) -> Array | None:
+    """The mask, if any. Raises NeedsData where a dry run does not know what is accessed."""
+    if any(isinstance(one, Unknown) for one in (addresses, *mask)):
+        raise NeedsData(op.name)
+    return mask[0] if mask else None
+
+
+def _report_traffic(
+    context: Context, op: Op, direction: str, addresses: Array, mask: Array | None, width: int
+) -> None:
+    """Counts the bytes of the elements that are not masked out."""
+    chosen = addresses.reshape(-1)
+    rows = addresses.shape[0]
+    if mask is not None:
+        shape = np.broadcast_shapes(addresses.shape, mask.shape)
+        chosen, rows = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)], shape[0]
+    total = chosen.size * width * (context.lanes if rows == 1 else 1)
+    for starts, run in _runs(chosen, width):
+        context.traffic(op, direction, total, starts, run)
+        total = 0  # the runs are one access: its bytes count once
+
+
+def _first_of_runs(addresses: Array, width: int) -> Array:
+    """Where an address does not follow on the one before it."""
+    return np.flatnonzero(np.concatenate([[True], np.diff(addresses) != width]))
+
+
+def _runs(addresses: Array, width: int) -> Iterator[tuple[Array, int]]:
+    """The contiguous runs that the elements make: their starts, and their length in bytes."""
+    if not addresses.size:
+        return
+    first = _first_of_runs(addresses, width)
+    if len(first) * WORTH_SORTING > addresses.size:
+        addresses = np.sort(addresses)  # np.unique hashes, which takes ten times as long
+        addresses = addresses[np.concatenate([[True], np.diff(addresses) > 0])]
+        first = _first_of_runs(addresses, width)
+    lengths = np.diff(np.append(first, addresses.size)) * width
+    distinct = np.unique(lengths)
+    if len(distinct) > LENGTHS:
+        yield addresses, width
+        return
+    for length in distinct:
+        yield addresses[first[lengths == length]], int(length)

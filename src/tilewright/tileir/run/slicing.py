@@ -1,0 +1,78 @@
+"""Which values decide where a kernel goes and what it touches; a dry run computes no others.
+
+Backwards from the operands that branch, bound a loop, or address memory, through every operation that
+defines one of them, and through what loops and branches carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.tileir.read.tree import Entry, Op
+
+DECIDING = {
+    "if": ("condition",),
+    "for": ("lowerBound", "upperBound", "step"),
+    "load_view_tko": ("view", "index"),
+    "store_view_tko": ("view", "index"),
+    "atomic_red_view_tko": ("view", "index"),
+    "load_ptr_tko": ("source", "mask"),
+    "store_ptr_tko": ("destination", "mask"),
+    "atomic_rmw_tko": ("pointers", "mask"),
+    "atomic_cas_tko": ("pointers", "mask"),
+}
+"""Operands that are needed whatever becomes of the results."""
+
+LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
+LEAVES = ("continue", "break", "yield")
+
+
+def needed(entry: Entry) -> frozenset[str]:
+    """Names of the values that addresses and control flow are made of."""
+    ops = list(entry.walk())
+    carried = [flow for op in ops for flow in flows(op)]
+    found = {name for op in ops for what in DECIDING.get(op.name, ()) for name in op.operands.get(what, ())}
+    size = -1
+    while size != len(found):
+        size = len(found)
+        for op in reversed(ops):
+            if op.name not in LOADS and not op.regions and not found.isdisjoint(op.results):
+                found.update(name for names in op.operands.values() for name in names)
+        for targets, sources in carried:
+            if not found.isdisjoint(targets):
+                found.update(sources)
+    return frozenset(found)
+
+
+def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
+    """What an operation with regions carries: names that share a value, and where it comes from."""
+    if op.name in ("reduce", "scan"):
+        ends = op.regions[0].body[-1].operands.get("operands", ())
+        inside = {name for name, _ in op.regions[0].arguments}
+        yield set(op.results) | inside, {*op.operands["operands"], *ends}
+    elif op.name in ("if", "for", "loop"):
+        leaving = [names for names in _leaving(op) if names]
+        initial = op.operands.get("initValues", ())
+        for place, result in enumerate(op.results):
+            targets, sources = {result}, {names[place] for names in leaving if place < len(names)}
+            if op.name != "if":
+                arguments = op.regions[0].arguments[-len(initial) :]
+                targets.add(arguments[place][0])
+                sources.add(initial[place])
+            yield targets, sources
+
+
+def _leaving(op: Op) -> Iterator[tuple[str, ...]]:
+    """The operands of the terminators that hand values to ``op``, not to an operation inside it."""
+    for region in op.regions:
+        yield from _from_body(region.body, op.name)
+
+
+def _from_body(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
+    for inner in body:
+        if inner.name in LEAVES:
+            if (inner.name == "yield") == (owner == "if"):
+                yield inner.operands.get("operands", ())
+        elif inner.name == "if" and owner != "if":
+            for region in inner.regions:  # a break or a continue may stand inside an if
+                yield from _from_body(region.body, owner)

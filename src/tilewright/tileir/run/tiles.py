@@ -1,0 +1,219 @@
+"""Making and rearranging tiles, the block's place in the grid, tokens, and what is checked or printed.
+
+Rearranging operations return views of their operand where NumPy can. Tokens order memory accesses; this
+interpreter runs all accesses of a block in the order of the text, which satisfies every order that tokens
+ask for, so a token is None and the operations on tokens do nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.tileir.read.tree import Op, PointerType, TileType
+from tilewright.tileir.run.numbers import bits_of, constant_values, dtype_of, packed, unpacked, wrapped
+from tilewright.tileir.run.printing import formatted
+from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context, lanes_of
+from tilewright.tileir.watch.findings import ASSERTION, OUT_OF_BOUNDS
+
+if TYPE_CHECKING:
+    from tilewright.tileir.run.context import Context
+
+
+def _result(op: Op) -> TileType:
+    kind = op.result_types[0]
+    assert isinstance(kind, TileType)
+    return kind
+
+
+# Making -----------------------------------------------------------------------------------------------
+
+
+@implements("constant")
+def constant(op: Op) -> Array:
+    values, shape = constant_values(op.attributes["value"]), (1, *_result(op).shape)
+    return np.broadcast_to(values, shape) if len(values) == 1 else values.reshape(shape)
+
+
+@implements("iota")
+def iota(op: Op) -> Array:
+    kind = _result(op)
+    return wrapped(np.arange(kind.size, dtype=np.int64), kind.element)[None]
+
+
+# Rearranging ------------------------------------------------------------------------------------------
+
+
+@implements("reshape")
+def reshape(op: Op, source: Array) -> Array:
+    return source.reshape(len(source), *_result(op).shape)
+
+
+@implements("broadcast")
+def broadcast(op: Op, source: Array) -> Array:
+    return np.broadcast_to(source, (len(source), *_result(op).shape))
+
+
+@implements("permute")
+def permute(op: Op, source: Array) -> Array:
+    """Axis a of the result is axis ``permutation[a]`` of the source."""
+    return source.transpose(0, *(1 + axis for axis in op.attributes["permutation"]))
+
+
+@implements("cat")
+def cat(op: Op, lhs: Array, rhs: Array) -> Array:
+    lanes = lanes_of(lhs, rhs)
+    both = [np.broadcast_to(side, (lanes, *side.shape[1:])) for side in (lhs, rhs)]
+    return np.concatenate(both, 1 + int(op.attributes["dim"]))
+
+
+@implements_in_context("extract")
+def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -> Array:
+    """The slice of the source with the numbers ``indices``, counted in slices of the result's size.
+
+    A slice that does not exist is a finding, and undefined: bytes of `Context.poison`.
+    """
+    slices = _slices(source, _result(op).shape)
+    numbers, wrong = _checked(context, op, indices, slices.shape[1 : 1 + len(indices)])
+    lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
+    cut: Array = slices[(lane, *numbers)]
+    if wrong.any():
+        cut = np.where(wrong.reshape(-1, *(1,) * (cut.ndim - 1)), _poison(context, cut.dtype), cut)
+    return cut
+
+
+@implements_in_context("insert")
+def insert(context: Context, op: Op, source: Array, destination: Array, indices: Sequence[Array]) -> Array:
+    """The destination with one slice of the source's size replaced by the source; `extract` reads it back.
+
+    A slice that does not exist is a finding, and nothing is replaced.
+    """
+    lanes = lanes_of(source, destination, *indices)
+    changed = np.broadcast_to(destination, (lanes, *destination.shape[1:])).copy()
+    slices = _slices(changed, source.shape[1:])
+    numbers, wrong = _checked(context, op, indices, slices.shape[1 : 1 + len(indices)])
+    right = np.flatnonzero(~np.broadcast_to(wrong, lanes))
+    at = tuple(np.broadcast_to(number, lanes)[right] for number in numbers)
+    slices[(right, *at)] = np.broadcast_to(source, (lanes, *source.shape[1:]))[right]
+    return changed
+
+
+def _slices(values: Array, size: Sequence[int]) -> Array:
+    """A view of shape (L, slices along each axis…, size of a slice…)."""
+    whole = values.shape[1:]
+    pairs = [extent for n, part in zip(whole, size, strict=True) for extent in (n // part, part)]
+    rank = len(whole)
+    split = values.reshape(len(values), *pairs)  # splitting an axis never copies
+    return split.transpose(0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2))
+
+
+def _checked(
+    context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
+) -> tuple[tuple[Array, ...], Array]:
+    """The numbers of slices brought into range, and the lanes in which they were not."""
+    wrong = np.zeros(lanes_of(*indices), np.bool_)
+    for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
+        bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)
+        for lane in np.flatnonzero(bad & ~wrong):
+            number = int(np.broadcast_to(index, wrong.shape)[lane])
+            message = f"{op.name}: slice {number} along axis {axis}, which has {count}"
+            context.finding(op, OUT_OF_BOUNDS, message, int(lane))
+        wrong = wrong | bad
+    return tuple(np.clip(index, 0, n - 1) for index, n in zip(indices, counts, strict=True)), wrong
+
+
+def _poison(context: Context, dtype: np.dtype[Any]) -> Any:
+    if dtype == np.bool_:
+        return np.array(bool(context.poison))
+    return np.full(dtype.itemsize, context.poison, np.uint8).view(dtype)[0]
+
+
+@implements("pack")
+def pack(op: Op, source: Array) -> Array:
+    """The bytes of a 1-D tile, little-endian; of two 4-bit elements the first is the low half."""
+    kind = op.operand_types["source"][0]
+    assert isinstance(kind, TileType)
+    _check_bytes(op, kind)
+    if bits_of(kind.element) == 4:
+        return packed(np.ascontiguousarray(source)).view(np.int8)
+    return np.ascontiguousarray(source).view(np.int8)
+
+
+@implements("unpack")
+def unpack(op: Op, source: Array) -> Array:
+    """The inverse of `pack`."""
+    kind = _result(op)
+    _check_bytes(op, kind)
+    whole = np.ascontiguousarray(source)
+    return (
+        unpacked(whole, str(kind.element))
+        if bits_of(kind.element) == 4
+        else whole.view(dtype_of(kind.element))
+    )
+
+
+def _check_bytes(op: Op, kind: TileType) -> None:
+    """Whether the storage holds the bits that are packed."""
+    if len(kind.shape) != 1 or isinstance(kind.element, PointerType) or kind.element in ("i1", "tf32"):
+        raise Unsupported(f"{op.name} of {kind}")
+
+
+# The grid ---------------------------------------------------------------------------------------------
+
+
+@implements_in_context("get_tile_block_id")
+def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
+    """The block's place along x, y and z; a value that all blocks share where the grid has extent 1."""
+    x, y, _ = context.grid
+    places = (context.blocks % x, context.blocks // x % y, context.blocks // (x * y))
+    alone = np.zeros(1, np.int32)
+    return tuple(
+        alone if extent == 1 else place.astype(np.int32)
+        for place, extent in zip(places, context.grid, strict=True)
+    )
+
+
+@implements_in_context("get_num_tile_blocks")
+def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
+    return tuple(np.array([extent], np.int32) for extent in context.grid)
+
+
+# Tokens -----------------------------------------------------------------------------------------------
+
+
+@implements("make_token", "join_tokens", "memory_fence_alias_tko")
+def token(op: Op, **tokens: Any) -> None:
+    """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here
+    happen in the order of the text anyway."""
+
+
+@implements("gdc_wait_tko", "gdc_launch_dependents_tko")
+def dependent_launch(op: Op, **tokens: Any) -> None:
+    """Nothing: one grid runs at a time, so what it waits for has ended and what it launches has not begun."""
+
+
+# Checks and prints ------------------------------------------------------------------------------------
+
+
+@implements_in_context("assert")
+def check(context: Context, op: Op, condition: Array) -> None:
+    """A finding for each lane with a false element, which names the first of them; the block goes on."""
+    for lane in np.flatnonzero(~condition.reshape(len(condition), -1).all(1)):
+        index = np.unravel_index(int(np.argmin(condition[lane])), condition.shape[1:])
+        at = f" at element {tuple(map(int, index))}" if math.prod(condition.shape[1:]) > 1 else ""
+        context.finding(op, ASSERTION, f"{op.attributes['message']}{at}", int(lane))
+
+
+@implements_in_context("print_tko")
+def print_tko(context: Context, op: Op, args: Sequence[Array] = (), token: Sequence[None] = ()) -> None:
+    """Prints once for each block, in the order of the lanes. A dry run, which lacks the data, prints nothing."""
+    if context.dry:
+        return
+    kinds = op.operand_types.get("args", ())
+    elements = [kind.element for kind in kinds if isinstance(kind, TileType)]
+    for lane in range(context.lanes):
+        tiles = [value[lane if len(value) > 1 else 0] for value in args]
+        context.print(op, formatted(op.attributes["str"], tiles, elements), lane)

@@ -1,0 +1,128 @@
+"""Tensors at synthetic addresses: where each lies, which bytes are its own, how its elements are called."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.tileir.watch.shadow import Shadow
+
+Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+Words: TypeAlias = "npt.NDArray[Any]"
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+
+WORDS: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+    8: np.dtype(np.uint64),
+}
+"""Integers that carry an element's bits, by its bytes."""
+
+
+@dataclass(eq=False)
+class Allocation:
+    """A tensor, at ``address``. ``raw`` is the memory that it lies in, at the address ``start``; of that, the
+    tensor's elements lie in the bytes ``low`` to ``high``. ``strides`` are in bytes."""
+
+    name: str
+    raw: Bytes
+    start: int
+    low: int
+    high: int
+    offset: int
+    """Where in ``raw`` element (0, …) lies: beyond ``low`` where a stride is negative."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    element_bytes: int
+    shadow: Shadow
+    gaps: npt.NDArray[np.bool_] | None = None
+    """By granule of the shadow: which are no element's. None where the elements fill ``low`` to ``high``."""
+    owners: npt.NDArray[np.int32] | None = None
+    """By granule: the only block, plus one, that may touch it. None where all may."""
+    bit: int = 1
+    """What stands for this tensor in the shadow that it shares with others over the same memory."""
+    _words: dict[int, Words] = field(default_factory=dict)
+
+    @property
+    def address(self) -> int:
+        return self.start + self.offset
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor's elements."""
+        return math.prod(self.shape) * self.element_bytes
+
+    def words(self, width: int) -> Words:
+        """The memory as integers of ``width`` bytes; bytes that fill no integer are left off."""
+        if width not in self._words:
+            whole = len(self.raw) // width * width
+            self._words[width] = self.raw[:whole].view(WORDS[width])
+        return self._words[width]
+
+    def index_of(self, offset: int) -> tuple[int, ...]:
+        """The index of the element at a byte of ``raw``. For a byte of no element, the axis with the longest
+        stride counts on below 0 or beyond its extent, and the others are what is nearest."""
+        rest = (offset - self.offset) // self.element_bytes * self.element_bytes
+        index = [0] * len(self.shape)
+        order = sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]))
+        for place, axis in enumerate(order):
+            stride = self.strides[axis]
+            if stride:
+                index[axis] = rest // stride
+                if place:
+                    index[axis] = min(max(index[axis], 0), self.shape[axis] - 1)
+                rest -= index[axis] * stride
+        return tuple(index)
+
+    def gather(self, offsets: Indices, width: int, aligned: bool) -> Words:
+        """The bits of the elements that begin at ``offsets``."""
+        if aligned:
+            return np.asarray(np.take(self.words(width), offsets >> (width.bit_length() - 1)))
+        found = self.raw[offsets[:, None] + np.arange(width)]
+        return np.asarray(found.reshape(-1).view(WORDS[width]))
+
+    def scatter(self, offsets: Indices, values: Words, aligned: bool) -> None:
+        """Writes the bits ``values``; of several for one element the last stays."""
+        width = values.itemsize
+        if aligned:
+            self.words(width)[offsets >> (width.bit_length() - 1)] = values
+        else:
+            self.raw[offsets[:, None] + np.arange(width)] = values.view(np.uint8).reshape(-1, width)
+
+
+def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The bytes, from the first element's, that the elements lie within: lowest and one beyond the highest."""
+    if math.prod(shape) == 0:
+        return 0, 0
+    reach = [(extent - 1) * stride for extent, stride in zip(shape, strides, strict=True)]
+    return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
+
+
+def bytes_of(array: npt.NDArray[Any]) -> Bytes:
+    """The memory of a contiguous array."""
+    assert array.flags.c_contiguous, "a strided tensor needs the array that it is a view of (`within`)"
+    return array.reshape(-1).view(np.uint8)
+
+
+def place_in(raw: Bytes, array: npt.NDArray[Any]) -> int:
+    """At which byte of ``raw`` the first element of ``array``, a view of it, lies."""
+    offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
+    low, high = extent_of(array.shape, array.strides, array.itemsize)
+    assert offset + low >= 0 and offset + high <= len(raw), "the tensor does not lie in the memory given"
+    return offset
+
+
+def granules_of(allocation: Allocation) -> tuple[Indices, int]:
+    """The granules of the shadow that the elements cover, element by element in row-major order, and how
+    many an element has."""
+    offsets = np.full(allocation.shape, allocation.offset, np.int64)
+    for axis, (extent, stride) in enumerate(zip(allocation.shape, allocation.strides, strict=True)):
+        along = [1] * len(allocation.shape)
+        along[axis] = extent
+        offsets += (np.arange(extent, dtype=np.int64) * stride).reshape(along)
+    return allocation.shadow.granules(offsets.reshape(-1), allocation.element_bytes)

@@ -1,0 +1,69 @@
+"""What the sanitizer reports: one record for each kind of mistake, place in the source and tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.tileir.read.tree import Location
+
+OUT_OF_BOUNDS = "out of bounds"
+UNINITIALISED = "uninitialised"
+RACE = "race"
+ALIAS = "alias"
+MISALIGNED = "misaligned"
+ASSUMPTION = "assumption"
+ASSERTION = "assertion"
+DEADLOCK = "deadlock"
+
+KINDS = (OUT_OF_BOUNDS, UNINITIALISED, RACE, ALIAS, MISALIGNED, ASSUMPTION, ASSERTION, DEADLOCK)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``index`` is the element of ``tensor``, or of the operation's tile where no tensor is concerned."""
+
+    kind: str
+    message: str
+    location: Location | None = None
+    block: tuple[int, int, int] | None = None
+    tensor: str | None = None
+    index: tuple[int, ...] | None = None
+    count: int = 1
+    """How many elements it befell, over all blocks."""
+
+    def __str__(self) -> str:
+        where = [str(self.location)] if self.location else []
+        if self.block is not None:
+            where.append(f"block {self.block}")
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        place = f" [{', '.join(where)}]" if where else ""
+        return f"{self.kind}: {self.message}{place}{times}"
+
+
+class Findings:
+    """Findings in the order of their first occurrence; equal kind, location and tensor make one."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, Location | None, str | None], Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        assert finding.kind in KINDS, f"'{finding.kind}' is no kind of finding"
+        key = (finding.kind, finding.location, finding.tensor)
+        first = self._all.get(key)
+        self._all[key] = replace(first, count=first.count + finding.count) if first else finding
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._all.values())
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def of_kind(self, kind: str) -> tuple[Finding, ...]:
+        return tuple(one for one in self if one.kind == kind)
+
+
+def block_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The coordinates (x, y, z) of the block with a linear number x + X·(y + Y·z)."""
+    x, y, _ = grid
+    return number % x, number // x % y, number // (x * y)

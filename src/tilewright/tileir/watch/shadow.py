@@ -1,0 +1,297 @@
+"""What the sanitizer remembers of a piece of memory: what was written, who touched it, and through what.
+
+It does so by granules, of the size of the tensor's elements. Accesses are of four kinds, weak and strong
+(atomic, or of a stated order) reads and writes; of each kind a `Trace` keeps who made it last. That is
+enough: an access that is ordered after an earlier one of its kind stands for both, and blocks that are not
+ordered make a granule's entry ``MANY``. Two accesses of different blocks conflict when one of them writes
+and one of them is weak.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.tileir.watch.clocks import Blocks, Clocks, Int32s
+
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
+MANY = -1
+"""Several blocks, of whom none is known: they came before the kernel synchronised."""
+LISTED = -2
+"""Several blocks, which the trace's list tells."""
+
+WEAK_READ, WEAK_WRITE, STRONG_READ, STRONG_WRITE = range(4)
+CONFLICTS = {
+    WEAK_READ: (WEAK_WRITE, STRONG_WRITE),
+    WEAK_WRITE: (WEAK_WRITE, WEAK_READ, STRONG_WRITE, STRONG_READ),
+    STRONG_READ: (WEAK_WRITE,),
+    STRONG_WRITE: (WEAK_WRITE, WEAK_READ),
+}
+TENSORS = 8
+"""How many tensors may lie over the same memory: bits of a byte."""
+
+
+class Trace:
+    """Who made one kind of access, by granule: 0 for nobody, a block's number from 1, MANY or LISTED."""
+
+    def __init__(self, size: int) -> None:
+        self.who = np.zeros(size, np.int32)
+        self._epochs: Int32s | None = None
+        self.early: set[int] = set()
+        """Who entered anything before there were clocks."""
+        self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
+
+    def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
+        """For each element who else was there before, unordered; 0 for nobody. None: nobody anywhere."""
+        who = np.take(self.who, granules)
+        if not who.any():
+            return None
+        strange = (who != blocks) & (who != 0)
+        if not strange.any():
+            return None
+        if clocks.active:
+            at = np.flatnonzero(strange)
+            strange[at] = ~self._before(_at(blocks, at), who[at], granules[at], clocks)
+            if not strange.any():
+                return None
+        return np.where(strange, who, np.int32(0))
+
+    def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
+        """Enters an access. Returns the elements that another lane of the same access entered too, if any."""
+        old = np.take(self.who, granules)
+        now: Blocks = blocks
+        if old.any():
+            mine = (old == 0) | (old == blocks)
+            if clocks.active:
+                at = np.flatnonzero(~mine & (old > 0))
+                if len(at):
+                    mine[at] = self._before(_at(blocks, at), old[at], granules[at], clocks)
+            if not mine.all():
+                several = np.where(old == MANY, MANY, LISTED if clocks.active else MANY).astype(np.int32)
+                now = np.where(mine, blocks, several).astype(np.int32)
+        self.who[granules] = now
+        again = None
+        if not isinstance(blocks, int):
+            again = np.take(self.who, granules) != now
+            if again.any():
+                self.who[granules[again]] = LISTED if clocks.active else MANY
+            else:
+                again = None
+        self._date(blocks, granules, old, clocks)
+        return again
+
+    def _date(self, blocks: Blocks, granules: Indices, old: Int32s, clocks: Clocks) -> None:
+        """When the access was made, as far as that can matter."""
+        if not clocks.active:
+            self.early.update([blocks] if isinstance(blocks, int) else _runs(blocks).tolist())
+            return
+        if self._epochs is None:
+            self._epochs = np.zeros(len(self.who), np.int32)
+        now = np.take(self.who, granules)
+        shared = np.flatnonzero(now < 0)
+        if len(shared):
+            before = shared[old[shared] > 0]
+            self._list(old[before], self._epochs[granules[before]], granules[before])
+            epochs = np.broadcast_to(np.asarray(clocks.epoch(blocks), np.int32), granules.shape)
+            self._list(
+                np.broadcast_to(np.int32(blocks), granules.shape)[shared], epochs[shared], granules[shared]
+            )
+        self._epochs[granules] = clocks.epoch(blocks)
+
+    def _list(self, blocks: Int32s, epochs: Int32s, granules: Indices) -> None:
+        for block in np.unique(blocks):
+            of_block = blocks == block
+            for epoch in np.unique(epochs[of_block]):
+                some = granules[of_block & (epochs == epoch)]
+                key = (int(block), int(epoch), int(some.min()), int(some.max()))
+                known = self._listed.setdefault(key, [])
+                if not any(np.array_equal(one, some) for one in known):
+                    known.append(some)
+
+    def _before(self, blocks: Blocks, who: Int32s, granules: Indices, clocks: Clocks) -> Mask:
+        """Whether all that was entered at each element is ordered before what its block does now."""
+        done = np.zeros(len(who), np.bool_)
+        mine = np.broadcast_to(np.asarray(blocks, np.int32), who.shape)
+        for block in np.unique(mine):
+            at = np.flatnonzero(mine == block)
+            one = at[who[at] > 0]
+            epochs = np.zeros(len(one), np.int32) if self._epochs is None else self._epochs[granules[one]]
+            done[one] = clocks.before(int(block), who[one], epochs)
+            several = at[who[at] < 0]
+            if len(several):
+                done[several] = self._all_before(int(block), who[several], granules[several], clocks)
+        return done
+
+    def _all_before(self, block: int, who: Int32s, granules: Indices, clocks: Clocks) -> Mask:
+        done = np.ones(len(granules), np.bool_)
+        early = np.array(sorted(self.early - {block}), np.int32)
+        if not clocks.before(block, early, np.zeros_like(early)).all():
+            done[who == MANY] = False
+        low, high = granules.min(), granules.max()
+        for (other, epoch, first, last), entries in self._listed.items():
+            if other == block or last < low or first > high:
+                continue
+            if not clocks.before(block, np.array([other], np.int32), np.array([epoch], np.int32))[0]:
+                for some in entries:
+                    done &= ~np.isin(granules, some)
+        return done
+
+
+def _at(blocks: Blocks, places: Indices) -> Blocks:
+    return blocks if isinstance(blocks, int) else blocks[places]
+
+
+def _runs(blocks: Int32s) -> Int32s:
+    """The blocks of lanes that lie side by side, each once."""
+    return np.asarray(blocks[np.concatenate([[True], blocks[1:] != blocks[:-1]])])
+
+
+class Shadow:
+    """The state of one piece of memory, which several tensors may share."""
+
+    def __init__(self, nbytes: int, grain: int, offset: int) -> None:
+        self._nbytes = nbytes
+        self._traces: list[Trace | None] = [None] * 4
+        self._unwritten: Mask | None = None
+        self._snapshots: Int32s | None = None
+        self.names: list[str] = []
+        """Of the tensors; the place of one is the place of its bit."""
+        self._apart = [0] * TENSORS
+        self._through: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]] | None = None
+        self._set_grain(grain, offset)
+
+    def _set_grain(self, grain: int, offset: int) -> None:
+        self.grain = grain
+        self._shift = grain.bit_length() - 1
+        assert grain == 1 << self._shift, f"elements of {grain} bytes"
+        self._pad = -offset % grain
+        self.size = (self._nbytes + self._pad + grain - 1) // grain
+
+    # Building -----------------------------------------------------------------------------------------
+
+    def fit(self, element_bytes: int, offset: int) -> bool:
+        """Makes granules fine enough for a further tensor; whether they changed. Before the kernel runs."""
+        grain = min(self.grain, element_bytes)
+        if (offset + self._pad) % grain:
+            grain = 1
+        if grain == self.grain:
+            return False
+        old, pad, unwritten = self.grain, self._pad, self._unwritten
+        self._set_grain(grain, -pad % grain)
+        if unwritten is not None:
+            bytes_ = np.repeat(unwritten, old)[pad:]
+            self._unwritten = np.resize(bytes_[::grain], self.size)
+        return True
+
+    def join(self, name: str, may_alias: bool) -> int:
+        """A further tensor over this memory: the bit that stands for it. Only ``may_alias`` lets a kernel go
+        through it to what it touches through another."""
+        assert len(self.names) < TENSORS, f"more than {TENSORS} tensors over the same memory"
+        bit = 1 << len(self.names)
+        for other in range(len(self.names)):
+            if not may_alias:
+                self.forbid(bit, 1 << other)
+        self.names.append(name)
+        return bit
+
+    def forbid(self, bit: int, other: int) -> None:
+        self._apart[bit.bit_length() - 1] |= other
+        self._apart[other.bit_length() - 1] |= bit
+
+    def unwrite(self, granules: Indices) -> None:
+        """These hold nothing until the kernel writes them."""
+        if self._unwritten is None:
+            self._unwritten = np.zeros(self.size, np.bool_)
+        self._unwritten[granules] = True
+
+    def restart(self) -> None:
+        """Forgets who touched what; what was written stays so."""
+        self._traces = [None] * 4
+        self._snapshots = self._through = None
+
+    # Access -------------------------------------------------------------------------------------------
+
+    def granules(self, offsets: Indices, width: int) -> tuple[Indices, int]:
+        """The granules of the elements of ``width`` bytes at ``offsets``, and how many each element has."""
+        begin = offsets + self._pad if self._pad else offsets
+        count = max(width // self.grain, 1)
+        inside = min(width, self.grain) - 1
+        if inside and len(begin) and int(np.bitwise_or.reduce(begin)) & inside:
+            count += 1
+        first = begin >> self._shift
+        if count == 1:
+            return first, 1
+        last = (begin + (width - 1)) >> self._shift
+        return np.minimum(first[:, None] + np.arange(count), last[:, None]).reshape(-1), count
+
+    def unwritten(self, granules: Indices) -> Mask | None:
+        """Which were never written; None for none."""
+        if self._unwritten is None:
+            return None
+        found = np.take(self._unwritten, granules)
+        return found if found.any() else None
+
+    def enter(
+        self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
+    ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
+        """Enters an access of one kind. Returns the kinds of access that it conflicts with, each with who made
+        them at each granule (0 for nobody); and the granules that other lanes of this very access write too,
+        None for none."""
+        found = []
+        for other in CONFLICTS[kind]:
+            trace = self._traces[other]
+            strangers = trace.others(blocks, granules, clocks) if trace else None
+            if strangers is not None:
+                found.append((other, strangers))
+        mine = self._traces[kind]
+        if mine is None:
+            mine = self._traces[kind] = Trace(self.size)
+        again = mine.record(blocks, granules, clocks)
+        if kind in (WEAK_WRITE, STRONG_WRITE) and self._unwritten is not None:
+            self._unwritten[granules] = False
+        return found, again if kind == WEAK_WRITE else None
+
+    def shared_by(self, blocks: list[int]) -> None:
+        """More blocks than were entered made what was entered, before there were clocks."""
+        for trace in self._traces:
+            if trace:
+                trace.early.update(blocks)
+
+    def other_tensors(self, bit: int, writes: bool, granules: Indices) -> npt.NDArray[np.uint8] | None:
+        """Enters through which tensor an access goes. Returns for each element the bits of the tensors through
+        which the kernel touched it although they are apart, one of both writing; None for none."""
+        apart = self._apart[bit.bit_length() - 1]
+        if not apart:
+            return None
+        if self._through is None:
+            self._through = np.zeros(self.size, np.uint8), np.zeros(self.size, np.uint8)
+        reads, wrote = self._through
+        found = np.take(wrote, granules) & apart
+        if writes:
+            found |= np.take(reads, granules) & apart
+        (wrote if writes else reads)[granules] |= bit
+        return np.asarray(found, np.uint8) if found.any() else None
+
+    # Synchronisation ----------------------------------------------------------------------------------
+
+    def released(self, granules: Indices) -> Int32s | None:
+        """The snapshots that releases left there."""
+        return None if self._snapshots is None else np.take(self._snapshots, granules)
+
+    def leave(self, block: int, granules: Indices, clocks: Clocks, hand_on: bool) -> None:
+        """A release by ``block``; ``hand_on``: by a read-modify-write, which continues earlier releases."""
+        if self._snapshots is None:
+            self._snapshots = clocks.places(self.size)
+        held = self._snapshots[granules]
+        for earlier in np.unique(held) if hand_on else (0,):
+            new = clocks.release(block, int(earlier))
+            self._snapshots[granules[held == earlier] if hand_on else granules] = new
+
+    def overwrite(self, granules: Indices) -> None:
+        """A write that neither releases nor continues a release."""
+        if self._snapshots is not None:
+            self._snapshots[granules] = 0

@@ -1,0 +1,250 @@
+"""The sanitizer: shows accesses to the shadows of what they touch, and words what is found.
+
+An access without synchronisation is shown for all its lanes at once. One with acquire or release
+semantics is shown lane by lane, in the order in which the lanes' accesses take effect.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.tileir.read.tree import Op
+from tilewright.tileir.run.registry import Array
+from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.clocks import Blocks, Clocks
+from tilewright.tileir.watch.findings import ALIAS, RACE, UNINITIALISED, Finding, Findings, block_of
+from tilewright.tileir.watch.shadow import STRONG_READ, STRONG_WRITE, WEAK_READ, WEAK_WRITE
+
+Indices: TypeAlias = "npt.NDArray[np.int64]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
+
+READ, WRITE, UPDATE = "reads", "writes", "updates"
+_WORDS = {
+    WEAK_READ: "reads",
+    WEAK_WRITE: "writes",
+    STRONG_READ: "reads atomically",
+    STRONG_WRITE: "writes atomically",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """Who touches memory, and how: ``blocks`` are the linear numbers of all lanes, also of an access that
+    they share. ``context`` is asked for its ``grid`` only, to name the blocks in findings."""
+
+    op: Op
+    blocks: Array
+    order: str = "weak"
+    scope: str | None = None
+    context: Any = None
+
+    @property
+    def strong(self) -> bool:
+        """Whether other blocks may make such accesses to the element at the same time."""
+        return self.order != "weak" and self.scope != "tl_blk"
+
+    @property
+    def acquires(self) -> bool:
+        return self.strong and self.order in ("acquire", "acq_rel")
+
+    @property
+    def releases(self) -> bool:
+        return self.strong and self.order in ("release", "acq_rel")
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE. ``blocks``: of each,
+    or of all; None: all blocks of the access touch all of them. ``wrote``: which elements an update wrote."""
+
+    access: Access
+    allocation: Allocation
+    offsets: Indices
+    width: int
+    how: str
+    blocks: Blocks | None
+    wrote: Mask | None = None
+
+    def block_of(self, element: int) -> int:
+        """The (first) block that touches an element, numbered from 1."""
+        if self.blocks is None:
+            return int(self.access.blocks[0]) + 1
+        return self.blocks if isinstance(self.blocks, int) else int(self.blocks[element])
+
+    def blocks_of_all(self) -> npt.NDArray[np.int32]:
+        """The (first) block that touches each element."""
+        first = self.access.blocks[0] + 1 if self.blocks is None else self.blocks
+        return np.broadcast_to(np.asarray(first, np.int32), self.offsets.shape)
+
+    def some(self, at: Indices | slice) -> Touched:
+        """Of the elements, those at these places."""
+        blocks = self.blocks[at] if isinstance(self.blocks, np.ndarray) else self.blocks
+        wrote = None if self.wrote is None else self.wrote[at]
+        return replace(self, offsets=self.offsets[at], blocks=blocks, wrote=wrote)
+
+    def by_block(self) -> Iterator[Touched]:
+        """What each block touches, in the order of the lanes."""
+        if isinstance(self.blocks, np.ndarray):
+            ends = [*(np.flatnonzero(self.blocks[1:] != self.blocks[:-1]) + 1).tolist(), len(self.blocks)]
+            for begin, end in zip([0, *ends], ends, strict=False):
+                yield replace(self.some(slice(begin, end)), blocks=int(self.blocks[begin]))
+        else:
+            for block in (self.access.blocks + 1).tolist():
+                yield replace(self, blocks=block)
+
+
+class Watch:
+    """Keeps the clocks, and enters findings."""
+
+    def __init__(self, findings: Findings) -> None:
+        self.findings = findings
+        self._clocks = Clocks()
+
+    def restart(self) -> None:
+        """Whatever was done so far is ordered before all that comes."""
+        self._clocks = Clocks()
+
+    def show(self, touched: Touched) -> None:
+        """Enters an access in the shadow; what is wrong with it becomes findings."""
+        access = touched.access
+        if access.acquires or access.releases:
+            for one in touched.by_block():
+                self._show_ordered(one)
+        elif touched.blocks is not None:
+            self._show(touched)
+        elif self._clocks.active:
+            for one in touched.by_block():
+                self._show(one)
+        else:
+            # All blocks do the same to the same. Without clocks the shadow only tells one from several; which
+            # they were matters if the kernel synchronises later.
+            for one in itertools.islice(touched.by_block(), 2):
+                self._show(one)
+            touched.allocation.shadow.shared_by((access.blocks + 1).tolist())
+
+    def _show_ordered(self, touched: Touched) -> None:
+        assert isinstance(touched.blocks, int)
+        if not len(touched.offsets):
+            return
+        access, shadow = touched.access, touched.allocation.shadow
+        granules, per_element = shadow.granules(touched.offsets, touched.width)
+        if access.acquires:
+            released = shadow.released(granules)
+            if released is not None:
+                self._clocks.acquire(touched.blocks, released)
+        self._show(touched)
+        if access.releases and touched.how != READ:
+            if touched.wrote is not None:
+                granules = granules[np.repeat(touched.wrote, per_element)]
+            if len(granules):
+                shadow.leave(touched.blocks, granules, self._clocks, touched.how == UPDATE)
+
+    def _show(self, touched: Touched) -> None:
+        shadow, access = touched.allocation.shadow, touched.access
+        granules, per_element = shadow.granules(touched.offsets, touched.width)
+        if not len(granules):
+            return
+        blocks = touched.blocks
+        assert blocks is not None
+        if per_element > 1 and not isinstance(blocks, int):
+            blocks = np.repeat(blocks, per_element)
+        if touched.how != WRITE:
+            self._uninitialised(touched, granules, per_element)
+        for kind, some in self._kinds(touched, per_element):
+            here = granules if some is None else granules[some]
+            theirs = blocks if some is None or isinstance(blocks, int) else blocks[some]
+            others, again = shadow.enter(kind, theirs, here, self._clocks)
+            element = None if some is None else np.flatnonzero(some) // per_element
+            for other_kind, who in others:
+                self._race(touched, other_kind, who, element, per_element)
+            if again is not None:
+                self._race_within(touched, np.flatnonzero(again), per_element)
+            self._aliased(touched, kind in (WEAK_WRITE, STRONG_WRITE), here, element, per_element)
+        if touched.how == WRITE and not access.releases:
+            shadow.overwrite(granules)
+
+    def _kinds(self, touched: Touched, per_element: int) -> Iterator[tuple[int, Mask | None]]:
+        """As which kinds of access to enter which granules. An update that did not write has read."""
+        strong = touched.access.strong
+        if touched.how == READ:
+            yield STRONG_READ if strong else WEAK_READ, None
+        elif touched.wrote is None or touched.wrote.all():
+            yield STRONG_WRITE if strong else WEAK_WRITE, None
+        else:
+            wrote = np.repeat(touched.wrote, per_element)
+            yield STRONG_READ if strong else WEAK_READ, ~wrote
+            if wrote.any():
+                yield STRONG_WRITE if strong else WEAK_WRITE, wrote
+
+    # Findings -----------------------------------------------------------------------------------------
+
+    def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
+        """A finding about ``elements``, of those touched; the first of them is named."""
+        first = int(elements[0])
+        allocation, access = touched.allocation, touched.access
+        index = allocation.index_of(int(touched.offsets[first]))
+        block = touched.block_of(first)
+        text = f"{access.op.name} {touched.how} {allocation.name}[{', '.join(map(str, index))}]{because}"
+        where = self.block(access, block)
+        self.findings.add(
+            Finding(kind, text, access.op.location, where, allocation.name, index, len(np.unique(elements)))
+        )
+
+    def block(self, access: Access, number: int) -> tuple[int, int, int]:
+        """The coordinates of a block that is numbered from 1."""
+        grid = access.context.grid if access.context is not None else (1 << 31, 1, 1)
+        return block_of(number - 1, grid)
+
+    def _uninitialised(self, touched: Touched, granules: Indices, per_element: int) -> None:
+        unwritten = touched.allocation.shadow.unwritten(granules)
+        if unwritten is not None:
+            elements = np.flatnonzero(unwritten) // per_element
+            self.report(UNINITIALISED, touched, elements, ", which nothing has written")
+
+    def _race(
+        self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int
+    ) -> None:
+        """The access conflicts with others of ``kind``, made by ``who`` at each granule."""
+        at = np.flatnonzero(who)
+        elements = at // per_element if element is None else element[at]
+        first = int(who[at[0]])
+        name = f"block {self.block(touched.access, first)}" if first > 0 else "another block"
+        did = _WORDS[kind]
+        self.report(RACE, touched, elements, f", which {name} {did} without synchronisation between them")
+
+    def _race_within(self, touched: Touched, at: Indices, per_element: int) -> None:
+        because = ", which another block writes too, without synchronisation between them"
+        self.report(RACE, touched, at // per_element, because)
+
+    def written_twice(self, touched: Touched, lost: Indices) -> None:
+        """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to
+        are known as a race already."""
+        who = np.int32(0) if touched.blocks is None else np.asarray(touched.blocks, np.int32)
+        of = np.isin(touched.offsets, touched.offsets[lost])
+        blocks = np.broadcast_to(who, touched.offsets.shape)[of]
+        places, which = np.unique(touched.offsets[of], return_inverse=True)
+        low, high = np.full(len(places), blocks.max()), np.full(len(places), blocks.min())
+        np.minimum.at(low, which.reshape(-1), blocks)
+        np.maximum.at(high, which.reshape(-1), blocks)
+        own = lost[np.isin(touched.offsets[lost], places[low == high])]
+        if len(own):
+            self.report(RACE, touched, own, ": one store writes it twice, with different values")
+
+    def _aliased(
+        self, touched: Touched, writes: bool, granules: Indices, element: Indices | None, per_element: int
+    ) -> None:
+        through = touched.allocation.shadow.other_tensors(touched.allocation.bit, writes, granules)
+        if through is None:
+            return
+        at = np.flatnonzero(through)
+        elements = at // per_element if element is None else element[at]
+        bits = int(through[at[0]])
+        names = [n for place, n in enumerate(touched.allocation.shadow.names) if bits >> place & 1]
+        because = f", which the kernel also touches as {' and '.join(names)}, one of them writing, undeclared"
+        self.report(ALIAS, touched, elements, because)
