@@ -32,8 +32,8 @@ import cuda.tile as ct
 import torch
 from common import EXAMPLES, made_here, write
 
-from tilewright.bench.stats import median_interval
 from tilewright.hardware.gpu import detect
+from tilewright.race.stats import median_interval
 from tilewright.runtime.capturing import capture
 from tilewright.runtime.capturing.counting import BLOCK, EXACT, GROWTH
 from tilewright.runtime.capturing.stand_in import SIGNATURE

@@ -14,11 +14,11 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
+from tilewright.race.protocol import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.tuning import machine_of, target_of

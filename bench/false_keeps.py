@@ -19,12 +19,12 @@ from pathlib import Path
 
 from common import made_here, need_gpu, write
 
-from tilewright.bench.rounds import Budget
-from tilewright.bench.rules import Policy
-from tilewright.bench.stats import ratio_interval
 from tilewright.optimizing.confirming import Confirmed, confirm
 from tilewright.optimizing.version_racing import Arena, Confirmation
 from tilewright.optimizing.versions import Version, materialise
+from tilewright.race.rounds import Budget
+from tilewright.race.rules import Policy
+from tilewright.race.stats import ratio_interval
 from tilewright.task.loading import load_task, where_is
 
 FILE = Path(__file__).parent / "work_loop.py"

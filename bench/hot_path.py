@@ -28,8 +28,8 @@ import cuda.tile as ct
 import torch
 from common import made_here, write
 
-from tilewright.bench.stats import median_interval
 from tilewright.hardware.gpu import detect
+from tilewright.race.stats import median_interval
 from tilewright.runtime.live.searching import Found, Outcome
 from tilewright.runtime.surroundings import Surroundings
 from tilewright.runtime.wrapping import tensor_guards

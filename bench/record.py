@@ -21,12 +21,12 @@ from statistics import median
 
 from common import EXAMPLES, answer, need_gpu
 
-from tilewright.bench.protocol import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.monitor import driver_version
+from tilewright.race.protocol import Policy
 from tilewright.records import Failed
 from tilewright.task.loading import load_task, where_is
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tilewright.bench.stats import median_interval, ratio_interval
 from tilewright.ledger.records import Attempt, Iteration, RunRecord, Standing, WorkloadOutcome
+from tilewright.race.stats import median_interval, ratio_interval
 from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
 
 MACHINE = Machine("sm_90", "NVIDIA H200", "580.95", "node7", {"cuda-tile": "1.7.0", "tilewright": "0.1"})

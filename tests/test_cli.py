@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from tilewright import cli, cli_shared, doctor, terminal
-from tilewright.bench.rules import Policy
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
+from tilewright.race.rules import Policy
 from tilewright.task import loading
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from tests.runtime.made_winners import winner
 from tests.runtime.stored.test_artefact import parts, stored
 
 from tilewright import cli, cli_tuned
-from tilewright.bench.stats import Interval
+from tilewright.race.stats import Interval
 from tilewright.runtime.key import digest
 from tilewright.runtime.stored import verifying as tuned_verify
 from tilewright.runtime.stored.exporting import as_json, table_of

@@ -17,10 +17,10 @@ from tests.optimizing.kit import SCALE, git, repository
 from tests.optimizing.test_run import ARGUMENTS, PROMISED, PROMISED_OF_ITERATIONS, ROOT, STEEP
 
 from tilewright import cli, cli_optimize, cli_shared
-from tilewright.bench.rules import Policy
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimizing import decide
 from tilewright.optimizing import run as optimizing
+from tilewright.race.rules import Policy
 
 
 class Ran:

@@ -27,7 +27,7 @@ from as_launched import RECORD
 from common import made_here
 from operations import EAGER, HERE, OPERATIONS, workloads_of
 
-from tilewright.bench.stats import geometric_mean
+from tilewright.race.stats import geometric_mean
 
 RECORDED = HERE.parent / "recorded"
 HOURS = 1.0

@@ -222,9 +222,9 @@ def tune(
     session = early_session()  # before all else: its process imports torch meanwhile
 
     from tilewright import tuning
-    from tilewright.bench.rules import Policy
     from tilewright.hardware.gpu import detect
     from tilewright.languages import keep_torch_out
+    from tilewright.race.rules import Policy
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = tuning.target_of(arch, detect())

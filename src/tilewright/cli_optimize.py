@@ -86,10 +86,10 @@ def optimize(
 
     session = early_session()  # before all else: its process imports torch meanwhile
 
-    from tilewright.bench.rules import Policy
     from tilewright.languages import keep_torch_out
     from tilewright.optimizing import optimized
     from tilewright.optimizing import run as optimizing
+    from tilewright.race.rules import Policy
 
     with (
         resumable(True),

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.bench.channel import Message
-from tilewright.bench.rules import Policy
 from tilewright.bench.session import Lost, Session
-from tilewright.bench.stats import median_interval
 from tilewright.errors import MachineError
 from tilewright.progress import Progress
+from tilewright.race.rules import Policy
+from tilewright.race.stats import median_interval
 from tilewright.records import (
     Bound,
     Candidate,

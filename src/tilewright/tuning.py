@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import verify
-from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
@@ -32,6 +31,7 @@ from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
 from tilewright.measuring import Measuring
 from tilewright.progress import Progress, silent
+from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.store import Store, key_of
 from tilewright.task.loading import where_is

@@ -25,9 +25,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.bench import protocol, rules, stats
-from tilewright.bench.protocol import Policy, RaceOutcome, aa_check, race
 from tilewright.errors import RequestError
+from tilewright.race import protocol, rules, stats
+from tilewright.race.protocol import Policy, RaceOutcome, aa_check, race
 from tilewright.testing.simulated import NoiseModel, ReplayedClock, SimulatedClock
 
 QUIET = NoiseModel(sigma=0.005, outliers=0.02)

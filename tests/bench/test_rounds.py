@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tilewright.bench.protocol import Disturbed
-from tilewright.bench.rounds import Budget, interleaved
+from tilewright.race.protocol import Disturbed
+from tilewright.race.rounds import Budget, interleaved
 from tilewright.testing.simulated import NoiseModel, SimulatedClock
 
 ANY = Budget(50, 1e9, 0)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.bench import stats
+from tilewright.race import stats
 
 positive = st.floats(1e-3, 1e6, allow_nan=False)
 samples = st.lists(positive, min_size=1, max_size=60)

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch", reason="the worker keeps its memory in torc
 
 from tilewright.bench import worker as worker_module  # noqa: E402
 from tilewright.bench.prepared import Prepared  # noqa: E402
-from tilewright.bench.protocol import Policy  # noqa: E402
 from tilewright.bench.running import Bound  # noqa: E402
 from tilewright.bench.worker import Worker, answer  # noqa: E402
+from tilewright.race.protocol import Policy  # noqa: E402
 
 TEXT = """\
 import tilewright as tw

@@ -10,9 +10,9 @@ import pytest
 from tests.gpu.test_check_gpu import checked
 from tests.runtime import captured_kernels as kernels
 
-from tilewright.bench.rules import Policy
 from tilewright.optimizing.version_racing import Arena
 from tilewright.optimizing.versions import materialise
+from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.runtime.capturing import capture
 from tilewright.runtime.capturing import record as capture_record

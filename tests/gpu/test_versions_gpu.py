@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.bench.rounds import Budget
-from tilewright.bench.rules import Policy
 from tilewright.optimizing.confirming import Confirmed, confirm
 from tilewright.optimizing.version_racing import Arena, Confirmation, Fallen
 from tilewright.optimizing.versions import Version, materialise
+from tilewright.race.rounds import Budget
+from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.loading import load_task
 

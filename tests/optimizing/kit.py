@@ -17,8 +17,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 from tests.made_runs import MACHINE
 
-from tilewright.bench.protocol import noise_of
-from tilewright.bench.stats import Interval
 from tilewright.counted import bound_of
 from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
@@ -35,6 +33,8 @@ from tilewright.optimizing.standing import mean_interval_ms, mean_ms
 from tilewright.optimizing.workspace import Workspace
 from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
 from tilewright.playbook.syntax import Source
+from tilewright.race.protocol import noise_of
+from tilewright.race.stats import Interval
 from tilewright.records import Value
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task

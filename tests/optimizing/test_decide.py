@@ -22,8 +22,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.bench import stats
-from tilewright.bench.protocol import Noise, noise_of
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.optimizing import decide as decide_module
 from tilewright.optimizing.decide import (
@@ -41,6 +39,8 @@ from tilewright.optimizing.decide import (
     rounds_needed,
 )
 from tilewright.optimizing.version_racing import CONFIRM_SECONDS
+from tilewright.race import stats
+from tilewright.race.protocol import Noise, noise_of
 from tilewright.records import PredictedTime
 
 RECORDED = Path(__file__).parents[2] / "bench" / "recorded" / "h200-2026-11-21.json.gz"

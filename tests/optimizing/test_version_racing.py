@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from tilewright.bench.rounds import Budget
-from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimizing.confirming import Confirmed, confirm
 from tilewright.optimizing.decide import ROUNDS
 from tilewright.optimizing.version_racing import Arena, Confirmation, Fallen, Race
 from tilewright.optimizing.versions import Version
+from tilewright.race.rounds import Budget
+from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 
 SRC = str(Path(__file__).parents[2] / "src")

@@ -28,10 +28,10 @@ from tests.made_runs import (
 from typer.testing import CliRunner
 
 from tilewright import cli_report
-from tilewright.bench.stats import median_interval
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
+from tilewright.race.stats import median_interval
 from tilewright.reporting.collected import Report, collect, settings, speedup_of
 from tilewright.reporting.markdown import fenced, markdown, text
 

@@ -13,7 +13,7 @@ import cuda.tile as ct
 import numpy as np
 import pytest
 
-from tilewright.bench.rules import Policy
+from tilewright.race.rules import Policy
 from tilewright.runtime.live.device import Shot
 from tilewright.runtime.live.searching import Found, search
 from tilewright.runtime.live.trials import Trial, trials

@@ -38,16 +38,16 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from tilewright.bench import protocol
 from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.bench.checking import Examiner
 from tilewright.bench.clock import GpuClock
 from tilewright.bench.prepared import Prepared
-from tilewright.bench.rounds import Budget, interleaved
 from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
+from tilewright.race import protocol
+from tilewright.race.rounds import Budget, interleaved
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeAlias
 
-from tilewright.bench.stats import Interval
-from tilewright.bench.unpaired import more_runs, unpaired_ratio_interval
 from tilewright.latencies.runs import Run
+from tilewright.latencies.unpaired import more_runs, unpaired_ratio_interval
+from tilewright.race.stats import Interval
 
 CONFIDENCE = 0.95
 

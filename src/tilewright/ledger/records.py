@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tilewright.bench.stats import Interval, geometric_mean
+from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]

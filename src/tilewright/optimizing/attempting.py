@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.stats import geometric_mean
 from tilewright.compile.compile import Compiled, Unit, compile_each, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
@@ -24,6 +23,7 @@ from tilewright.optimizing import versions
 from tilewright.optimizing.choosing import Proposal
 from tilewright.optimizing.versions import Version
 from tilewright.playbook.base import NotApplicable
+from tilewright.race.stats import geometric_mean
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
 from tilewright.task.task import Task
 

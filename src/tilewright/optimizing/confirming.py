@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.bench.rounds import Budget
 from tilewright.optimizing.decide import PATIENCE, ROUNDS, Decision, decide
 from tilewright.optimizing.version_racing import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, Fallen
 from tilewright.optimizing.versions import Version
+from tilewright.race.rounds import Budget
 
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Of the looks: the first is short, because most changes are clear."""

@@ -28,10 +28,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.bench import stats
-from tilewright.bench.protocol import Noise
-from tilewright.bench.stats import Array, Interval
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.race import stats
+from tilewright.race.protocol import Noise
+from tilewright.race.stats import Array, Interval
 from tilewright.records import PredictedTime
 
 ERROR = 0.01

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tilewright.bench.stats import Interval
 from tilewright.ledger.records import Attempt, Correctness, Standing, WorkloadOutcome
 from tilewright.optimizing.attempting import Variant
+from tilewright.race.stats import Interval
 
 CORRECTNESS: Mapping[str, Correctness] = {
     "correct": "PASS", "incorrect": "FAIL", "unverified": "unverified",

@@ -11,8 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from tilewright.bench.rounds import Budget
-from tilewright.bench.stats import Interval, geometric_mean, ratio_interval
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
 from tilewright.measuring import measured_of
 from tilewright.optimizing.attempting import Variant
@@ -22,6 +20,8 @@ from tilewright.optimizing.gate import CORRECTNESS, Judged
 from tilewright.optimizing.interpreting import Interpreting
 from tilewright.optimizing.standing import mean_interval_ms, mean_ms, standing
 from tilewright.optimizing.version_racing import FEWEST_ROUNDS, Arena, Confirmation, Fallen, Race
+from tilewright.race.rounds import Budget
+from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
 
 CHECK_SECONDS = 20.0

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.stats import geometric_mean
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
+from tilewright.race.stats import geometric_mean
 
 
 @dataclass(frozen=True)

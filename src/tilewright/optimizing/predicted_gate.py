@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tilewright.bench.stats import Interval
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
 from tilewright.optimizing.attempting import Variant
 from tilewright.optimizing.decide import PredictedDecision, decide_predicted
 from tilewright.optimizing.gate import CORRECTNESS, Judged
 from tilewright.optimizing.interpreting import Interpreting
 from tilewright.optimizing.standing import standing
+from tilewright.race.stats import Interval
 from tilewright.records import Bound, Checked, Workload
 
 CHECK_SECONDS = 20.0

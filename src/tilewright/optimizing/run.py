@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.bench.rules import Policy
 from tilewright.bench.session import Session
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.counted import bound_of
@@ -38,6 +37,7 @@ from tilewright.optimizing.workspace import Workspace
 from tilewright.playbook import ENTRIES
 from tilewright.playbook.base import Entry
 from tilewright.progress import Progress, silent
+from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
 from tilewright.store import key_of
 from tilewright.task.loading import editable_files, load_task, where_is

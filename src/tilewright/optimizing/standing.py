@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from tilewright.bench.stats import Interval, geometric_mean
 from tilewright.counted import count
 from tilewright.ledger.records import Standing
 from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.optimizing.attempting import Variant
+from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Built, MeasuredTime, Workload
 
 

@@ -16,15 +16,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tilewright.bench.channel import Message
-from tilewright.bench.protocol import noise_of
-from tilewright.bench.rounds import Budget
-from tilewright.bench.rules import Policy
 from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, TaskError
 from tilewright.measuring import PREPARE_SILENCE, measured_of
 from tilewright.optimizing.decide import AA_CONFIDENCE, Paired
 from tilewright.optimizing.versions import Version
 from tilewright.progress import Progress, silent
+from tilewright.race.protocol import noise_of
+from tilewright.race.rounds import Budget
+from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.task import Task
 

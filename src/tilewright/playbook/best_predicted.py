@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.bench.stats import geometric_mean
 from tilewright.compile.compile import Compiled, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
 from tilewright.errors import TilewrightError
 from tilewright.playbook.base import Facts
 from tilewright.playbook.configuration_sites import current
+from tilewright.race.stats import geometric_mean
 from tilewright.records import Configuration, MachineCode, Screened, Value, Workload
 from tilewright.space import knobs, templates
 from tilewright.space.space import Space

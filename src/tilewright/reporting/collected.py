@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.bench.stats import Interval, geometric_mean
 from tilewright.codec import to_json
 from tilewright.ledger.records import (
     Iteration,
@@ -21,6 +20,7 @@ from tilewright.ledger.records import (
     WorkloadOutcome,
     still_kept,
 )
+from tilewright.race.stats import Interval, geometric_mean
 
 US_PER_MS = 1e3
 

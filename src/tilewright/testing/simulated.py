@@ -1,6 +1,6 @@
 """Clocks without a GPU: one with known true times, one that replays what was recorded.
 
-Both are `tilewright.bench.protocol.Clock` and deterministic by seed, so that a test can ask what
+Both are `tilewright.race.protocol.Clock` and deterministic by seed, so that a test can ask what
 no real machine can tell: was the winner really within the tie band, and do 20 processes agree?
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.bench.protocol import CandidateCrashed, Disturbed, RaceOutcome
+from tilewright.race.protocol import CandidateCrashed, Disturbed, RaceOutcome
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.runtime.live_kernels import CpuMachine, doubles, found, space, torch, vectors
 
-from tilewright.bench.protocol import CandidateCrashed
 from tilewright.errors import NoGpu
 from tilewright.languages.cutile import private as cutile_private
+from tilewright.race.protocol import CandidateCrashed
 from tilewright.runtime.live import racing
 from tilewright.runtime.live.device import CudaDevice, wait_for
 from tilewright.runtime.live.scratch import DeviceLost

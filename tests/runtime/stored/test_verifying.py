@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from tests.runtime.made_winners import winner
 
-from tilewright.bench.protocol import CandidateCrashed, Clock
-from tilewright.bench.rules import Policy
+from tilewright.race.protocol import CandidateCrashed, Clock
+from tilewright.race.rules import Policy
 from tilewright.runtime.capturing.described import described
 from tilewright.runtime.live.device import Shot
 from tilewright.runtime.live.scratch import DeviceLost

@@ -17,9 +17,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from tilewright.bench.protocol import CandidateCrashed, Clock
-from tilewright.bench.rules import Policy
 from tilewright.errors import NoGpu, RequestError, in_one_line
+from tilewright.race.protocol import CandidateCrashed, Clock
+from tilewright.race.rules import Policy
 from tilewright.runtime.live.scratch import DeviceLost, NoRoom
 from tilewright.runtime.live.trials import Trial
 

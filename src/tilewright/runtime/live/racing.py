@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.bench.protocol import CandidateCrashed, Clock, Progress, RaceOutcome, race
-from tilewright.bench.rules import Policy
+from tilewright.race.protocol import CandidateCrashed, Clock, Progress, RaceOutcome, race
+from tilewright.race.rules import Policy
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.live.building import Ready, aligned
 from tilewright.runtime.live.comparing_outputs import bits

@@ -113,7 +113,7 @@ def search(
         raise RequestError(f"unknown launch mode '{launch_mode}'; known: eager, graph")
     if not 0 <= shipped < len(trials):
         raise RequestError(f"the shipped configuration is number {shipped} of {len(trials)}")
-    from tilewright.bench.rules import Policy
+    from tilewright.race.rules import Policy
     from tilewright.runtime.live.device import CudaDevice
 
     device = machine if machine is not None else CudaDevice(stream)

@@ -18,13 +18,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilewright.bench import stats
-from tilewright.bench.protocol import CandidateCrashed
-from tilewright.bench.rounds import Budget, interleaved
-from tilewright.bench.rules import Policy
-from tilewright.bench.stats import Interval
 from tilewright.errors import RequestError, in_one_line
 from tilewright.progress import Progress, silent
+from tilewright.race import stats
+from tilewright.race.protocol import CandidateCrashed
+from tilewright.race.rounds import Budget, interleaved
+from tilewright.race.rules import Policy
+from tilewright.race.stats import Interval
 from tilewright.runtime.capturing.described import DescribedLaunch
 from tilewright.runtime.capturing.rebuilding import loaded_kernel, rebuilt
 from tilewright.runtime.key import board_of, toolkit

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tilewright.bench.stats import Array, Interval
+from tilewright.race.stats import Array, Interval
 
 FEWEST = 3
 """On each side. One run against forty would do for the arithmetic, but what disturbs a whole run, such

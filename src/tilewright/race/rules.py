@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilewright.bench import stats
-from tilewright.bench.stats import Array, Interval
 from tilewright.errors import RequestError
+from tilewright.race import stats
+from tilewright.race.stats import Array, Interval
 
 SCREEN_ROUNDS = 6
 """Also the fewest samples that have a distribution-free 95 % interval, so the slow have one too."""

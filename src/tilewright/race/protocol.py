@@ -34,9 +34,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from tilewright.bench import stats
-from tilewright.bench.rules import Look, Policy, look, plan, preference, settled
-from tilewright.bench.stats import Array, Interval
+from tilewright.race import stats
+from tilewright.race.rules import Look, Policy, look, plan, preference, settled
+from tilewright.race.stats import Array, Interval
 from tilewright.records import MeasuredTime
 
 __all__ = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.bench.protocol import Clock, Disturbed
+from tilewright.race.protocol import Clock, Disturbed
 
 SIGN_OF_LIFE = 1.0
 """Seconds between two words of progress."""
