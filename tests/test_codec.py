@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import records
-from tilewright.codec import from_json, to_json
+from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import (
     Bound,
     Built,

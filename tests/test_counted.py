@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tilewright import cli, counted
-from tilewright.codec import from_json, to_json
 from tilewright.counted import SAMPLED_BLOCKS, bound_of, count
 from tilewright.hardware.architectures import default_board
 from tilewright.hardware.roofline import classify
+from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import Bound
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task

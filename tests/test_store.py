@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright import database
 from tilewright.errors import StorageError, UnknownChoice
+from tilewright.ledger import file as database
+from tilewright.ledger.results import Store, default_path, key_of
 from tilewright.records import (
     Bound,
     Candidate,
@@ -36,7 +37,6 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-from tilewright.store import Store, default_path, key_of
 
 MACHINE = Machine("sm_90", "H200", "580.1", "node7", {"cuda-tile": "1.7.0", "tilewright": "0.1"})
 BOUND = Bound("memory", "12 FLOP/B is under the ridge at 206", 12.0, 206.0, 3.5)
@@ -361,7 +361,7 @@ def test_an_interrupt_in_a_save_leaves_what_was_before(store: Store, monkeypatch
             raise KeyboardInterrupt
         insert(*arguments)
 
-    from tilewright import store as module
+    from tilewright.ledger import results as module
 
     insert = module.insert
     with monkeypatch.context() as patch:
@@ -625,5 +625,5 @@ def test_a_directory_without_permission_is_an_error_with_a_fix(tmp_path: Path) -
 
 
 def test_importing_does_nothing(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", "import tilewright.store"], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", "import tilewright.ledger.results"], cwd=tmp_path, check=True)
     assert os.listdir(tmp_path) == []

@@ -19,8 +19,8 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile.cutile import CuTile
+from tilewright.ledger.results import Store
 from tilewright.records import Candidate, TuningResult
-from tilewright.store import Store
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tuning import to_json, tune

@@ -58,8 +58,8 @@ from tilewright.cli_shared import (
 from tilewright.errors import RequestError, TilewrightError
 
 if TYPE_CHECKING:
+    from tilewright.ledger.results import Store
     from tilewright.records import TuningResult
-    from tilewright.store import Store
     from tilewright.task.task import Task
 
 INTERRUPTED = 130
@@ -265,7 +265,7 @@ def _print_tuned(result: TuningResult, note: str | None, results: Store | None) 
 
 
 def _kept(store: Path | None, no_store: bool) -> Any:
-    from tilewright.store import Store
+    from tilewright.ledger.results import Store
 
     if no_store and store is not None:
         raise RequestError("--store and --no-store exclude each other; give one of them")

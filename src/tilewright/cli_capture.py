@@ -146,14 +146,14 @@ def task(
 
 
 def _file(given: Path | None) -> Path:
-    from tilewright.database import home
+    from tilewright.ledger.file import home
 
     return (given or home() / FILE).resolve()
 
 
 def _prepared(file: Path, private: bool) -> Capture | None:
     """Sees to it before the program starts that the record can be written. Returns the one that is there."""
-    from tilewright.database import make_private
+    from tilewright.ledger.file import make_private
     from tilewright.runtime.capturing import record as capture_record
 
     other = "choose another file with --out"
@@ -246,7 +246,7 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
 
 
 def _as_json(number: int, one: Any) -> dict[str, Any]:
-    from tilewright.codec import to_json
+    from tilewright.ledger.codec import to_json
 
     return {
         "n": number, **to_json(one), "mean_us": one.gpu.mean_us, "samples": one.gpu.samples, "at_most": one.at_most,

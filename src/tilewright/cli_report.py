@@ -73,7 +73,7 @@ def report(
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
     """Into a file, which is said, or to stdout."""
-    from tilewright.database import make_private
+    from tilewright.ledger.file import make_private
 
     if path == STDOUT:
         sys.stdout.write(text)

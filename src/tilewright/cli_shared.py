@@ -82,7 +82,7 @@ def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """With escapes where stdout's encoding lacks a character, so that none is lost."""
-    from tilewright.codec import to_json
+    from tilewright.ledger.codec import to_json
 
     plain = to_json(value)
     text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)

@@ -346,7 +346,7 @@ def _one(winners: Sequence[Entry], key: str) -> Entry:
 
 
 def _days_ago(days: float) -> str:
-    from tilewright.database import text_of, utc_now
+    from tilewright.ledger.file import text_of, utc_now
 
     try:
         return text_of(utc_now() - timedelta(days=days))

@@ -261,7 +261,7 @@ def tileirdisasm() -> Check:
 
 def results_store() -> Check:
     from tilewright.errors import StorageError
-    from tilewright.store import Store, default_path
+    from tilewright.ledger.results import Store, default_path
 
     path, fix = default_path().absolute(), "set TILEWRIGHT_HOME to a directory that you can write"
     if problem := not_writable(path.parent):
@@ -288,7 +288,7 @@ def cutile_cache() -> Check:
 
 def free_disk() -> Check:
     """Where the compiler's files and the results go."""
-    from tilewright.store import default_path
+    from tilewright.ledger.results import default_path
 
     places = {_existing(Path(tempfile.gettempdir())), _existing(default_path().absolute().parent)}
     free = {place: shutil.disk_usage(place).free for place in sorted(places)}

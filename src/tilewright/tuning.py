@@ -29,11 +29,11 @@ from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
+from tilewright.ledger.results import Store, key_of
 from tilewright.measuring import Measuring
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
-from tilewright.store import Store, key_of
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 

@@ -13,8 +13,8 @@ import pytest
 
 from tilewright.bench.session import Lost, Session
 from tilewright.hardware.gpu import detect
+from tilewright.ledger.results import Store
 from tilewright.race.protocol import Policy
-from tilewright.store import Store
 from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import to_json, tune
 

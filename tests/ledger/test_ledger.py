@@ -31,7 +31,7 @@ from tests.made_runs import (
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 from tilewright.ledger.ledger import Ledger, default_path
 from tilewright.ledger.records import Iteration
-from tilewright.store import Store
+from tilewright.ledger.results import Store
 
 ROOT = Path(__file__).parents[2]
 APPEND_ONLY = "the ledger is append-only"

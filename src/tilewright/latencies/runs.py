@@ -23,10 +23,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tilewright.codec import from_json, to_json
-from tilewright.database import text_of, utc_now
 from tilewright.errors import MachineError, StorageError
 from tilewright.latencies.records import Record
+from tilewright.ledger.codec import from_json, to_json
+from tilewright.ledger.file import text_of, utc_now
 
 FORMAT, VERSION = "tilewright latency runs", 1
 

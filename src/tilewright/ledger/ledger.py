@@ -24,9 +24,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.database import DatabaseFile, Unusable, home, insert, make_private, text_of, utc_now
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger import rows
+from tilewright.ledger.file import DatabaseFile, Unusable, home, insert, make_private, text_of, utc_now
 from tilewright.ledger.records import EntryHistory, Iteration, RunOverview, RunRecord, Standing
 from tilewright.ledger.tables import LEDGER
 from tilewright.race.stats import geometric_mean

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
-from tilewright.database import Unusable, make_private, storage
+from tilewright.ledger.file import Unusable, make_private, storage
 from tilewright.ledger.records import Iteration, IterationStatus
 
 MEASURED_FILE, PREDICTED_FILE = "perf_results.md", "perf_predicted.md"

@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.codec import to_json
-from tilewright.database import as_text, rebuilt
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import as_text, rebuilt
 from tilewright.ledger.records import Iteration, RunOverview, RunRecord, Standing
 from tilewright.records import Value
 

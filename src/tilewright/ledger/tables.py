@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.database import Schema
+from tilewright.ledger.file import Schema
 
 _TABLES = {
     "runs": (

@@ -23,6 +23,7 @@ from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.hardware.gpu import detect
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
+from tilewright.ledger.results import key_of
 from tilewright.optimizing.attempting import Builder, Variant
 from tilewright.optimizing.decide import PATIENCE, POLICIES
 from tilewright.optimizing.escalating import Case, Tried, escalation
@@ -39,7 +40,6 @@ from tilewright.playbook.base import Entry
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
-from tilewright.store import key_of
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Task
 from tilewright.tuning import Target, machine_of, target_of

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.codec import to_json
+from tilewright.ledger.codec import to_json
 from tilewright.ledger.records import (
     Iteration,
     IterationStatus,

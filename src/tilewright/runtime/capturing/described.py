@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tilewright import codec
+from tilewright.ledger import codec
 from tilewright.records import Value
 from tilewright.runtime.arrays import Facts, facts_of
 from tilewright.task.strides import row_major, span

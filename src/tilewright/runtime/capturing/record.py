@@ -14,8 +14,8 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from tilewright import codec
 from tilewright.errors import RequestError
+from tilewright.ledger import codec
 from tilewright.runtime.capturing.data import remove_all_but
 from tilewright.runtime.capturing.described import DescribedLaunch
 

@@ -26,8 +26,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewright.codec import from_json, to_json
-from tilewright.database import (
+from tilewright.errors import StorageError
+from tilewright.ledger.codec import from_json, to_json
+from tilewright.ledger.file import (
     BUSY_SECONDS,
     DatabaseFile,
     Schema,
@@ -38,7 +39,6 @@ from tilewright.database import (
     text_of,
     utc_now,
 )
-from tilewright.errors import StorageError
 from tilewright.records import Value
 from tilewright.runtime.stored.said_once import TunedStoreWarning, warn_once
 

@@ -29,9 +29,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tilewright.codec import to_json
-from tilewright.database import DatabaseFile, as_text, dump, home, insert, maybe, parse, text_of, utc_now
 from tilewright.errors import UnknownChoice
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import DatabaseFile, as_text, dump, home, insert, maybe, parse, text_of, utc_now
+from tilewright.ledger.results_tables import RESULTS
 from tilewright.records import (
     Bound,
     Candidate,
@@ -46,7 +47,6 @@ from tilewright.records import (
     Workload,
     WorkloadResult,
 )
-from tilewright.store_tables import RESULTS
 
 
 @dataclass(frozen=True)

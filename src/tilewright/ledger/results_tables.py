@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.database import Schema
+from tilewright.ledger.file import Schema
 
 RESULTS = Schema(
     table="tilewright_schema",

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from tilewright.codec import from_json, to_json
 from tilewright.errors import StorageError
+from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import Value
 
 Decoded = TypeVar("Decoded")
