@@ -12,9 +12,9 @@ import statistics
 
 from common import EXAMPLES, made_here, need_gpu, paired_ratio, retime, write
 
-from tilewright.bench.session import Session
 from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import tune
+from tilewright.worker.session import Session
 
 CASES = (
     ("fmha", ("causal", "full")),

@@ -14,7 +14,6 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
@@ -22,6 +21,7 @@ from tilewright.race.protocol import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.tuning import machine_of, target_of
+from tilewright.worker.session import Lost, Session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

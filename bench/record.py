@@ -21,7 +21,6 @@ from statistics import median
 
 from common import EXAMPLES, answer, need_gpu
 
-from tilewright.bench.session import Lost, Session
 from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
@@ -29,6 +28,7 @@ from tilewright.hardware.monitor import driver_version
 from tilewright.race.protocol import Policy
 from tilewright.records import Failed
 from tilewright.task.loading import load_task, where_is
+from tilewright.worker.session import Lost, Session
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
 

@@ -14,12 +14,12 @@ from collections import Counter
 
 from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, write
 
-from tilewright.bench.session import Session
-from tilewright.measuring import Measuring
 from tilewright.progress import silent
 from tilewright.race.protocol import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tuning import RACED, tune
+from tilewright.worker.client import Measuring
+from tilewright.worker.session import Session
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))
 ROUNDS = 300

@@ -18,9 +18,9 @@ import time
 
 from common import EXAMPLES, build, empty_cache, made_here, need_gpu, paired_ratio, retime, write
 
-from tilewright.bench.session import Session
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task, where_is
+from tilewright.worker.session import Session
 
 CASES = (("matmul", "4096"), ("fmha", "causal"), ("rms_norm", "16384x4096"))
 ROUNDS = 60

@@ -168,7 +168,7 @@ def _picks() -> list[dict[str, Any]]:
 
 
 def program(names: Sequence[str]) -> None:
-    from tilewright.bench.channel import private_stdout
+    from tilewright.worker.messages import private_stdout
 
     channel = private_stdout()
     serving = Program(names)

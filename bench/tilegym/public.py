@@ -183,7 +183,7 @@ def _tensors(result: Any) -> list[Any]:
 
 
 def main(where: str) -> None:
-    from tilewright.bench.channel import private_stdout
+    from tilewright.worker.messages import private_stdout
 
     channel: IO[str] = private_stdout()
     worker = Worker(where)

@@ -17,7 +17,6 @@ from tilewright.compile.compile import Compiled, launch_of
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
-from tilewright.measuring import Measuring
 from tilewright.records import (
     Bound,
     Built,
@@ -30,6 +29,7 @@ from tilewright.records import (
     WorkloadResult,
 )
 from tilewright.task.task import Task
+from tilewright.worker.client import Measuring
 
 if TYPE_CHECKING:
     from tilewright.verdicts import Verdicts

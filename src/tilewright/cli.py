@@ -217,7 +217,7 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
-    from tilewright.bench.session import early_session
+    from tilewright.worker.session import early_session
 
     session = early_session()  # before all else: its process imports torch meanwhile
 

@@ -82,7 +82,7 @@ def optimize(
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """
-    from tilewright.bench.session import early_session
+    from tilewright.worker.session import early_session
 
     session = early_session()  # before all else: its process imports torch meanwhile
 

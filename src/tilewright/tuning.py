@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright import verify
-from tilewright.bench.session import Session
 from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware.architectures import Board, default_board
@@ -30,12 +29,13 @@ from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
 from tilewright.ledger.results import Store, key_of
-from tilewright.measuring import Measuring
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
+from tilewright.worker.client import Measuring
+from tilewright.worker.session import Session
 
 if TYPE_CHECKING:
     from tilewright.verdicts import Verdicts

@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="buffers are torch's memory")
 
-from tilewright.bench import buffers as buffers_module  # noqa: E402
-from tilewright.bench.buffers import (  # noqa: E402
-    GUARD_BYTES,
-    Buffers,
-    _checksum,
-    guarded,
-    whole_difference,
-)
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import (
     ITEM_BYTES,
@@ -34,6 +26,8 @@ from tilewright.task.task import (
 )  # noqa: E402
 from tilewright.verification.images import POISONS  # noqa: E402
 from tilewright.verify import Slice  # noqa: E402
+from tilewright.worker.process import buffers as buffers_module  # noqa: E402
+from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, _checksum, guarded, whole_difference
 
 DIMS = {"M": 6, "N": 5, "D": 4}
 

@@ -6,11 +6,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
 
-from tilewright.bench import prepared as prepared_module  # noqa: E402
-from tilewright.bench.checking import Examiner  # noqa: E402
-from tilewright.bench.prepared import Prepared, bytes_needed  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Output, Task, Tensor  # noqa: E402
+from tilewright.worker.process import prepared as prepared_module  # noqa: E402
+from tilewright.worker.process.examiner import Examiner  # noqa: E402
+from tilewright.worker.process.prepared import Prepared, bytes_needed  # noqa: E402
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
 ONE = 8 * 4 * (1 + 1 + 4)

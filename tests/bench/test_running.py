@@ -13,13 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
-from tilewright.bench import running  # noqa: E402
-from tilewright.bench.running import Bound, Images, kernel_names  # noqa: E402
 from tilewright.records import Configuration  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Output, Task, Tensor  # noqa: E402
 from tilewright.verification.images import Image, image_of, images_for, storage  # noqa: E402
 from tilewright.verification.on_gpu import read_back, request_of  # noqa: E402
+from tilewright.worker.process import images as running  # noqa: E402
+from tilewright.worker.process.images import Bound, Images, kernel_names  # noqa: E402
 
 CONFIG = Configuration.of({"TILE": 16})
 Kernel = Callable[[dict[str, Any]], None]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tilewright.bench import session as session_module
-from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.optimizing.limits import TimeUp, within
+from tilewright.worker import session as session_module
+from tilewright.worker.session import Lost, Session
 
 START = """\
 import json, os, signal, sys, time

@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
-from tilewright.bench import worker as worker_module  # noqa: E402
-from tilewright.bench.prepared import Prepared  # noqa: E402
-from tilewright.bench.running import Bound  # noqa: E402
-from tilewright.bench.worker import Worker, answer  # noqa: E402
 from tilewright.race.protocol import Policy  # noqa: E402
+from tilewright.worker.process import worker as worker_module  # noqa: E402
+from tilewright.worker.process.images import Bound  # noqa: E402
+from tilewright.worker.process.prepared import Prepared  # noqa: E402
+from tilewright.worker.process.worker import Worker, answer  # noqa: E402
 
 TEXT = """\
 import tilewright as tw

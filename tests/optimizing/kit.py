@@ -22,7 +22,6 @@ from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
-from tilewright.measuring import measured_of
 from tilewright.optimizing import versions
 from tilewright.optimizing.attempting import Builder, Variant, fell
 from tilewright.optimizing.decide import AA_CONFIDENCE, Paired, decide
@@ -38,6 +37,7 @@ from tilewright.race.stats import Interval
 from tilewright.records import Value
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
+from tilewright.worker.client import measured_of
 
 H200 = default_board("sm_90")
 DATE = datetime.date(2026, 11, 21)

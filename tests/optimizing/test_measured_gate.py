@@ -11,13 +11,13 @@ from tests.optimizing.kit import compiled
 
 from tilewright.counted import bound_of
 from tilewright.hardware.architectures import default_board
-from tilewright.measuring import measured_of
 from tilewright.optimizing.attempting import Variant
 from tilewright.optimizing.measured_gate import MeasuredGate
 from tilewright.optimizing.version_racing import Confirmation, Fallen, Race, RacedVersion
 from tilewright.optimizing.versions import Version
 from tilewright.race.rounds import Budget
 from tilewright.records import Checked
+from tilewright.worker.client import measured_of
 
 RIGHT, WRONG = Checked("correct", "right"), Checked("incorrect", "y[3] is 7, should be 6")
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from tilewright.bench.session import Session
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimizing.confirming import Confirmed, confirm
 from tilewright.optimizing.decide import ROUNDS
@@ -24,6 +23,7 @@ from tilewright.optimizing.versions import Version
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
+from tilewright.worker.session import Session
 
 SRC = str(Path(__file__).parents[2] / "src")
 FAKE = f"""\

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.bench.session import Lost
 from tilewright.records import Configuration
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
 from tilewright.verification.images import images_for
 from tilewright.verification.on_gpu import GpuEngine
+from tilewright.worker.session import Lost
 
 CONFIG = Configuration.of({"TILE": 16})
 DIMS = {"N": 9}

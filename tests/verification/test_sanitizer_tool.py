@@ -127,7 +127,7 @@ task = tw.Task(
 )
 """
 STAND_IN = """#!/bin/sh
-# --tool NAME --log-file FILE … python -m tilewright.bench.once REQUEST
+# --tool NAME --log-file FILE … python -m tilewright.worker.process.once REQUEST
 for last; do :; done
 folder=$(dirname "$last")
 [ "$2" = racecheck ] && { echo "could not start: no device" >&2; exit 3; }
@@ -193,7 +193,7 @@ def test_the_toolkit_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_options_are_those_of_the_manual(tmp_path: Path) -> None:
     line = command(Path("/cs"), "memcheck", tmp_path)
     assert line[:3] == ["/cs", "--tool", "memcheck"]
-    assert line[-4:] == [line[-4], "-m", "tilewright.bench.once", str(tmp_path / "request.json")]
+    assert line[-4:] == [line[-4], "-m", "tilewright.worker.process.once", str(tmp_path / "request.json")]
     assert "--report-api-errors" in line and "--report-api-errors" not in command(
         Path("/cs"), "initcheck", tmp_path
     )

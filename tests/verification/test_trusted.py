@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.bench.session import Session
 from tilewright.errors import NoGpu
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
@@ -19,6 +18,7 @@ from tilewright.task.task import Output, Task, Tensor
 from tilewright.verification import trusted as module
 from tilewright.verification.images import storage
 from tilewright.verification.trusted import Trusted, to_precision, yardstick
+from tilewright.worker.session import Session
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="the trusted implementation computes in torch")
@@ -194,4 +194,4 @@ def test_a_reference_that_fails_is_a_reason(reference: Any, words: str) -> None:
 
 
 def test_the_worker_is_the_command_that_is_run() -> None:
-    assert module.COMMAND[1:] == ("-m", "tilewright.bench.trusted_worker")
+    assert module.COMMAND[1:] == ("-m", "tilewright.worker.process.trusted")

@@ -12,7 +12,6 @@ import random
 from collections.abc import Mapping, Sequence
 
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
-from tilewright.measuring import measured_of
 from tilewright.optimizing.attempting import Variant
 from tilewright.optimizing.confirming import SECONDS, Confirmed, confirm
 from tilewright.optimizing.decide import ROUNDS
@@ -23,6 +22,7 @@ from tilewright.optimizing.version_racing import FEWEST_ROUNDS, Arena, Confirmat
 from tilewright.race.rounds import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
+from tilewright.worker.client import measured_of
 
 CHECK_SECONDS = 20.0
 """For the interpreter's check of one variant."""

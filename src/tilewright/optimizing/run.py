@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.bench.session import Session
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.counted import bound_of
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
@@ -43,6 +42,7 @@ from tilewright.records import Bound, Machine, Workload
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Task
 from tilewright.tuning import Target, machine_of, target_of
+from tilewright.worker.session import Session
 
 ITERATIONS = 25
 """P-23."""

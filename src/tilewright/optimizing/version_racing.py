@@ -15,10 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from tilewright.bench.channel import Message
-from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, TaskError
-from tilewright.measuring import PREPARE_SILENCE, measured_of
 from tilewright.optimizing.decide import AA_CONFIDENCE, Paired
 from tilewright.optimizing.versions import Version
 from tilewright.progress import Progress, silent
@@ -27,6 +24,9 @@ from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.task import Task
+from tilewright.worker.client import PREPARE_SILENCE, measured_of
+from tilewright.worker.messages import Message
+from tilewright.worker.session import Lost, Session
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Of the choice among variants, which the confirmation checks on fresh inputs: it may be wrong by a little."""

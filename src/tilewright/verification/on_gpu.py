@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.bench.channel import Message
-from tilewright.bench.session import Lost, Session
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
 from tilewright.verification.engine import NO_ALIAS, Ran
 from tilewright.verification.images import Image
+from tilewright.worker.messages import Message
+from tilewright.worker.session import Lost, Session
 
 SILENCE_SECONDS = 60.0
 """That a run may take: the first of a kernel may have to compile it."""

@@ -98,7 +98,7 @@ def command(program: Path, tool: str, folder: Path) -> list[str]:
         *options,
         sys.executable,
         "-m",
-        "tilewright.bench.once",
+        "tilewright.worker.process.once",
         str(folder / "request.json"),
     ]
 

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.bench.channel import Message
-from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verification.data import is_whole, rounded
 from tilewright.verification.images import storage
+from tilewright.worker.messages import Message
+from tilewright.worker.session import Lost, Session
 
 Array = npt.NDArray[Any]
 
-COMMAND = (sys.executable, "-m", "tilewright.bench.trusted_worker")
+COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0
 """That the trusted implementation may take for one case, on a CPU."""
 DOUBLE_OVER_SINGLE = 2.0**-29

@@ -38,11 +38,6 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from tilewright.bench.channel import Message, private_stdout, receive, send
-from tilewright.bench.checking import Examiner
-from tilewright.bench.clock import GpuClock
-from tilewright.bench.prepared import Prepared
-from tilewright.bench.running import Images, bound
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
@@ -51,6 +46,11 @@ from tilewright.race.rounds import Budget, interleaved
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.worker.messages import Message, private_stdout, receive, send
+from tilewright.worker.process.clock import GpuClock
+from tilewright.worker.process.examiner import Examiner
+from tilewright.worker.process.images import Images, bound
+from tilewright.worker.process.prepared import Prepared
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5

@@ -1,6 +1,6 @@
 """One case, run once in a process of its own: for a tool that watches a whole process, such as compute-sanitizer.
 
-    python -m tilewright.bench.once REQUEST.json
+    python -m tilewright.worker.process.once REQUEST.json
 
 The request is that of `verification.on_gpu`, with the task; every tensor gets an allocation that ends
 with its last element. Where the tensors lie goes to the file that the request calls ``addresses``,
@@ -16,12 +16,12 @@ from pathlib import Path
 
 os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # else tensors share allocations
 
-from tilewright.bench.channel import Message
-from tilewright.bench.running import Bound, Images, Tensors, bound
 from tilewright.errors import NoGpu, TilewrightError
 from tilewright.hardware.gpu import detect
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
+from tilewright.worker.messages import Message
+from tilewright.worker.process.images import Bound, Images, Tensors, bound
 
 
 def run(request: Message) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.bench.channel import Message
 from tilewright.compile.compile import hints_of
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
 from tilewright.task.strides import span
 from tilewright.task.task import Dims, Task
+from tilewright.worker.messages import Message
 
 Tensors = Mapping[str, torch.Tensor]
 

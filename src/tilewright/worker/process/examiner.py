@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from tilewright import verify
-from tilewright.bench.buffers import Buffers, whole_difference
 from tilewright.errors import TaskError
 from tilewright.records import Checked
 from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verification.images import POISONS
+from tilewright.worker.process.buffers import Buffers, whole_difference
 
 Tensors = Mapping[str, torch.Tensor]
 Runner = Callable[[Any], None]

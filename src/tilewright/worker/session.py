@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
 
-from tilewright.bench.channel import Message, receive, send
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.hardware.gpu import detect, has_driver
+from tilewright.worker.messages import Message, receive, send
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""
@@ -20,7 +20,7 @@ SILENCE_SECONDS = 30.0
 """A kernel that has not ended in this time counts as hung."""
 EXIT_SECONDS = 10.0
 """Between the end of what a process says and the end of the process: it gives back the GPU's memory."""
-WORKER = (sys.executable, "-m", "tilewright.bench.worker")
+WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.bench.channel import Message
-from tilewright.bench.session import Lost, Session
 from tilewright.errors import MachineError
 from tilewright.progress import Progress
 from tilewright.race.rules import Policy
@@ -26,6 +24,8 @@ from tilewright.records import (
     WorkloadResult,
 )
 from tilewright.task.task import Task
+from tilewright.worker.messages import Message
+from tilewright.worker.session import Lost, Session
 
 PREPARE_SILENCE = 180.0
 """Seconds for drawing inputs and computing the float64 references of one workload."""

@@ -14,10 +14,10 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from tilewright.bench.channel import Message, private_stdout, receive, send
 from tilewright.errors import TaskError, TilewrightError
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
+from tilewright.worker.messages import Message, private_stdout, receive, send
 
 
 def outputs(task: Task, request: Message) -> Message:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 
-from tilewright.bench.checking import Examiner
 from tilewright.task.task import Dims, Output, Task
 from tilewright.verification.images import POISONS
+from tilewright.worker.process.examiner import Examiner
 
 SHARE = 0.5
 """Of the memory that is free, or taken by examiners: the rest is for what launches and compares."""
