@@ -28,7 +28,7 @@ from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.memory import Memory
-from tilewright.verification.images import Image, image_of
+from tilewright.verify.images import Image, image_of
 
 GUARD = 0xA5
 COMPILER_SECONDS = 60.0

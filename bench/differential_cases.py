@@ -25,8 +25,8 @@ from differential_classes import Array, Inputs, order
 from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
 from tilewright.task.task import ArraySpec
-from tilewright.verification.images import storage
-from tilewright.verify import draw
+from tilewright.verify.images import storage
+from tilewright.verify.tolerance import draw
 
 # Whole kernels --------------------------------------------------------------------------------------------
 

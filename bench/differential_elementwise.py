@@ -20,7 +20,7 @@ from differential_case import (
 )
 from differential_classes import EXACT, ROUNDING, Array, Inputs, Within, order, ulps
 
-from tilewright.verification.images import storage
+from tilewright.verify.images import storage
 
 
 def elementwise(

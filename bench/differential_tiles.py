@@ -28,7 +28,7 @@ from differential_case import (
 )
 from differential_classes import EXACT, Array, Inputs, order
 
-from tilewright.verification.images import storage
+from tilewright.verify.images import storage
 
 # Products -------------------------------------------------------------------------------------------------
 

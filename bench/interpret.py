@@ -17,9 +17,9 @@ from common import EXAMPLES, made_here, write
 
 from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
-from tilewright.verification.images import images_for, storage
-from tilewright.verification.interpreted import InterpreterEngine
-from tilewright.verify import draw
+from tilewright.verify.images import images_for, storage
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.tolerance import draw
 
 CASES = {
     "matmul": ({"M": 256, "N": 256, "K": 256}, {"TILE_M": 64, "TILE_N": 64, "TILE_K": 32}, 2.0),

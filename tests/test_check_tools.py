@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from tilewright import check_watching
-from tilewright.check_compiling import Compiling
-from tilewright.check_watching import Watching
 from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built
@@ -18,9 +15,12 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
-from tilewright.verification.cases import Case
-from tilewright.verification.checking import Verdict, check
-from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, Sanitized
+from tilewright.verify import watching as check_watching
+from tilewright.verify.cases import Case
+from tilewright.verify.checking import Verdict, check
+from tilewright.verify.compiling import Compiling
+from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized
+from tilewright.verify.watching import Watching
 
 OPS = """\
 import cuda.tile as ct

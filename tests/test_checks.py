@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tilewright import checks
 from tilewright.errors import NoGpu, UnknownChoice
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
 from tilewright.testing.functions import FunctionEngine
-from tilewright.verification.checking import Verdict, check
+from tilewright.verify import check as checks
+from tilewright.verify.checking import Verdict, check
 
 
 def task() -> Task:

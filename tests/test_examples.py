@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright import verify
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Built, MachineCode
 from tilewright.task.loading import load_task
 from tilewright.task.task import Dims, Distribution, Task
-from tilewright.verification.checking import check
-from tilewright.verification.interpreted import InterpreterEngine
+from tilewright.verify import tolerance as verify
+from tilewright.verify.checking import check
+from tilewright.verify.interpreted import InterpreterEngine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")

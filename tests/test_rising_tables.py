@@ -13,8 +13,8 @@ from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.offsets import Rise
 from tilewright.task.task import Output, Task, Tensor, integers, rising
-from tilewright.verification.data import KINDS, drawn
-from tilewright.verify import draw
+from tilewright.verify.data import KINDS, drawn
+from tilewright.verify.tolerance import draw
 
 steps = st.tuples(st.sampled_from([1, 2, 8]), st.integers(0, 3), st.none() | st.integers(0, 9)).map(
     lambda one: {"step": one[0], "least": one[0] * one[1], "most": one[2] and one[0] * (one[1] + one[2])}

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
-from tilewright.verify import (
+from tilewright.verify import tolerance as verify
+from tilewright.verify.tolerance import (
     FACTOR,
     UNIT_ROUNDOFF,
     Allowance,

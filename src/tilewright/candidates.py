@@ -32,7 +32,7 @@ from tilewright.task.task import Task
 from tilewright.worker.client import Measuring
 
 if TYPE_CHECKING:
-    from tilewright.verdicts import Verdicts
+    from tilewright.verify.quick import Verdicts
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {

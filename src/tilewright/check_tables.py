@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.verification.checking import Verdict
-from tilewright.verification.examining import Result
-from tilewright.verification.report import command
+from tilewright.verify.checking import Verdict
+from tilewright.verify.examining import Result
+from tilewright.verify.report import command
 
 STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
 NOTHING = "–"

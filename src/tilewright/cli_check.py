@@ -21,8 +21,8 @@ from tilewright.cli_shared import (
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.checks import Asked
     from tilewright.task.task import Task
+    from tilewright.verify.check import Asked
 
 DEFAULT_SECONDS = 120.0
 """As `verification.checking.SECONDS` has it; `--help` does not import it."""
@@ -62,9 +62,10 @@ def check(
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
-    from tilewright import check_tables, checks
+    from tilewright import check_tables
     from tilewright.languages import keep_torch_out
-    from tilewright.verification.report import worst
+    from tilewright.verify import check as checks
+    from tilewright.verify.report import worst
 
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         name = checks.engine_name(engine)
@@ -93,8 +94,8 @@ def _asked(
 ) -> Asked:  # fmt: skip
     import secrets
 
-    from tilewright.checks import Asked
-    from tilewright.verification.cases import parse
+    from tilewright.verify.cases import parse
+    from tilewright.verify.check import Asked
 
     if case is not None and (quick or workload or seed is not None):
         raise RequestError("--case says everything itself; leave out --workload, --seed and --quick")

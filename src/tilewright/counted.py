@@ -24,8 +24,8 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed
-from tilewright.verification.images import storage
-from tilewright.verify import draw
+from tilewright.verify.images import storage
+from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22

@@ -380,7 +380,7 @@ def nvml(gpu: Gpu | None) -> Check:
 def compute_sanitizer(gpu: Gpu | None) -> Check:
     if gpu is None:
         return Check("compute-sanitizer", None, "not needed without a GPU", required=False)
-    from tilewright.verification.sanitizer_tool import ABSENT, find
+    from tilewright.verify.sanitizer_tool import ABSENT, find
 
     path = find()
     detail = str(path) if path else f"{ABSENT}: checks go without it"

@@ -21,7 +21,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright import verify
 from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware.architectures import Board, default_board
@@ -34,11 +33,12 @@ from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
+from tilewright.verify import tolerance as verify
 from tilewright.worker.client import Measuring
 from tilewright.worker.session import Session
 
 if TYPE_CHECKING:
-    from tilewright.verdicts import Verdicts
+    from tilewright.verify.quick import Verdicts
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where there is no GPU and none is named."""
@@ -234,7 +234,7 @@ def _opened(stack: ExitStack, session: Session | None, task: Task) -> Session:
 
 
 def _verdicts(task: Task, target: Target, seed: int) -> closing[Verdicts]:
-    from tilewright.verdicts import Verdicts  # not loaded where a GPU verifies
+    from tilewright.verify.quick import Verdicts  # not loaded where a GPU verifies
 
     return closing(Verdicts(task, target.board, seed))
 

@@ -24,8 +24,8 @@ from tilewright.task.task import (
     rising,
     uniform,
 )  # noqa: E402
-from tilewright.verification.images import POISONS  # noqa: E402
-from tilewright.verify import Slice  # noqa: E402
+from tilewright.verify.images import POISONS  # noqa: E402
+from tilewright.verify.tolerance import Slice  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
 from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, _checksum, guarded, whole_difference
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.exploits import honest, tasks
 
-from tilewright.check_compiling import Compiling
 from tilewright.hardware.architectures import board_for_gpu
 from tilewright.hardware.gpu import detect
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.verification.checking import Verdict, check
-from tilewright.verification.on_gpu import GpuEngine
-from tilewright.verification.trusted import Trusted
+from tilewright.verify.checking import Verdict, check
+from tilewright.verify.compiling import Compiling
+from tilewright.verify.on_gpu import GpuEngine
+from tilewright.verify.trusted import Trusted
 
 HERE = Path(__file__).parent
 EXAMPLES = sorted((HERE.parent.parent / "examples").glob("*.py"))

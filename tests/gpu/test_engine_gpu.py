@@ -14,9 +14,9 @@ from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, UNINITIALISED
-from tilewright.verification.images import images_for
-from tilewright.verification.on_gpu import GpuEngine
-from tilewright.verification.sanitizer_tool import find, sanitize
+from tilewright.verify.images import images_for
+from tilewright.verify.on_gpu import GpuEngine
+from tilewright.verify.sanitizer_tool import find, sanitize
 
 HERE = Path(__file__).parent
 TASKS = HERE.parent / "exploits" / "tasks.py"

@@ -33,7 +33,7 @@ from tilewright.playbook.syntax import Source
 from tilewright.records import Checked, MachineCode, Value
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.verdicts import Verdicts
+from tilewright.verify.quick import Verdicts
 
 H200 = board("H200")
 KINDS = {"memory", "balanced", "compute"}

@@ -25,8 +25,8 @@ from tilewright.tileir.run.implemented import IMPLEMENTED
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory
-from tilewright.verification.images import storage
-from tilewright.verify import draw
+from tilewright.verify.images import storage
+from tilewright.verify.tolerance import draw
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 BOARD = default_board("sm_90")

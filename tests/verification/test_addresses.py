@@ -11,11 +11,11 @@ import pytest
 from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.verification.addresses import ELEMENTS, LONGEST, Reached, Reaching, huge
-from tilewright.verification.cases import parse
-from tilewright.verification.checking import check
-from tilewright.verification.interpreted import InterpreterEngine
-from tilewright.verification.shapes import moduli
+from tilewright.verify.addresses import ELEMENTS, LONGEST, Reached, Reaching, huge
+from tilewright.verify.cases import parse
+from tilewright.verify.checking import check
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.shapes import moduli
 
 BOARD = default_board("sm_90")
 OPS = """\

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.space.space import Space
 from tilewright.task.task import LAYOUTS, Output, Task, Tensor
-from tilewright.verification.cases import RUNS, Case, parse, shell_word
-from tilewright.verification.data import KINDS
-from tilewright.verification.images import ROW_MAJOR
+from tilewright.verify.cases import RUNS, Case, parse, shell_word
+from tilewright.verify.data import KINDS
+from tilewright.verify.images import ROW_MAJOR
 
 TASK = Task(
     name="one",

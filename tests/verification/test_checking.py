@@ -19,10 +19,10 @@ from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
 from tilewright.testing.functions import FunctionEngine, Run
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
-from tilewright.verification import report
-from tilewright.verification.cases import Case, parse
-from tilewright.verification.checking import Verdict, check
-from tilewright.verification.engine import Ran
+from tilewright.verify import report
+from tilewright.verify.cases import Case, parse
+from tilewright.verify.checking import Verdict, check
+from tilewright.verify.engine import Ran
 
 SPACE = Space(constants={"TILE_M": (16,), "TILE_N": (16,)}, shipped={"TILE_M": 16, "TILE_N": 16})
 Function = Callable[[Run], Any]

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tilewright.errors import UnknownChoice
 from tilewright.space.space import Space
 from tilewright.task.task import Distribution, Output, Task, Tensor, integers, normal, uniform
-from tilewright.verification.data import KINDS, SPECIAL, drawn, limits, rounded
-from tilewright.verification.images import storage
+from tilewright.verify.data import KINDS, SPECIAL, drawn, limits, rounded
+from tilewright.verify.images import storage
 
 FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 DIMS = {"M": 64, "N": 48}

@@ -11,7 +11,7 @@ import pytest
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
-from tilewright.verification.gradients import check_gradients
+from tilewright.verify.gradients import check_gradients
 
 SPACE = Space(constants={"TILE": (16,)}, shipped={"TILE": 16})
 DIMS = {"M": 12, "K": 9, "N": 7}

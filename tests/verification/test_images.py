@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.task.task import ITEM_BYTES, LAYOUTS, ArraySpec
-from tilewright.verification.images import (
+from tilewright.verify.images import (
     ALIGNMENT,
     GUARD_BYTES,
     POISONS,

@@ -12,8 +12,8 @@ import pytest
 from tilewright.records import Configuration
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
-from tilewright.verification.images import images_for
-from tilewright.verification.on_gpu import GpuEngine
+from tilewright.verify.images import images_for
+from tilewright.verify.on_gpu import GpuEngine
 from tilewright.worker.session import Lost
 
 CONFIG = Configuration.of({"TILE": 16})

@@ -13,9 +13,9 @@ import pytest
 from tilewright.task.loading import load_task
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED
-from tilewright.verification import sanitizer_tool
-from tilewright.verification.images import images_for
-from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, command, find, read, sanitize
+from tilewright.verify import sanitizer_tool
+from tilewright.verify.images import images_for
+from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, command, find, read, sanitize
 
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tilewright.records import Configuration
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
-from tilewright.verification import shapes
-from tilewright.verification.shapes import Limit
+from tilewright.verify import shapes
+from tilewright.verify.shapes import Limit
 
 
 def product(serves: Callable[..., bool] | None = None, tile: int = 64, **dims: Any) -> Task:

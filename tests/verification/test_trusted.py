@@ -15,9 +15,9 @@ from tilewright.errors import NoGpu
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
 from tilewright.task.task import Output, Task, Tensor
-from tilewright.verification import trusted as module
-from tilewright.verification.images import storage
-from tilewright.verification.trusted import Trusted, to_precision, yardstick
+from tilewright.verify import trusted as module
+from tilewright.verify.images import storage
+from tilewright.verify.trusted import Trusted, to_precision, yardstick
 from tilewright.worker.session import Session
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

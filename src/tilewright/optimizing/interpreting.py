@@ -12,10 +12,10 @@ from tilewright.hardware.architectures import Board
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import Checked, Workload
 from tilewright.task.task import Task
-from tilewright.verdicts import checked_of
-from tilewright.verification.checking import check
-from tilewright.verification.interpreted import InterpreterEngine
-from tilewright.verification.trusted import Trusted
+from tilewright.verify.checking import check
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.quick import checked_of
+from tilewright.verify.trusted import Trusted
 
 
 class Interpreting:

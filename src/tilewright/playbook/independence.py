@@ -25,10 +25,10 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.watch.watch import Access
-from tilewright.verification.images import storage
-from tilewright.verification.interpreted import FEW_SMS
-from tilewright.verification.shapes import moduli, reduced
-from tilewright.verify import draw
+from tilewright.verify.images import storage
+from tilewright.verify.interpreted import FEW_SMS
+from tilewright.verify.shapes import moduli, reduced
+from tilewright.verify.tolerance import draw
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]

@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Dims, Task
-from tilewright.verification.engine import NO_ALIAS, Ran
-from tilewright.verification.images import Array, Image
+from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.images import Array, Image
 
 
 @dataclass(frozen=True)

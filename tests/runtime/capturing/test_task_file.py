@@ -28,10 +28,10 @@ from tilewright.runtime.capturing.task_file import task_text
 from tilewright.task.loading import load_task
 from tilewright.task.task import ArraySpec, Task
 from tilewright.tuning import tune
-from tilewright.verification.checking import check
-from tilewright.verification.data import KINDS, drawn
-from tilewright.verification.interpreted import InterpreterEngine
-from tilewright.verify import reference_outputs
+from tilewright.verify.checking import check
+from tilewright.verify.data import KINDS, drawn
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.tolerance import reference_outputs
 
 torch = pytest.importorskip("torch")
 BOARD = hardware.default_board("sm_90")

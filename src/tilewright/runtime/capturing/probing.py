@@ -18,8 +18,8 @@ from tilewright.runtime.capturing.facts import ARCH
 from tilewright.task.task import Task
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import NeedsData, Unsupported
-from tilewright.verification import shapes
-from tilewright.verify import draw, reference_outputs
+from tilewright.verify import shapes
+from tilewright.verify.tolerance import draw, reference_outputs
 
 
 def small_shape(task: Task) -> dict[str, Value]:

@@ -27,9 +27,9 @@ from tilewright.runtime.capturing.record import Recorded
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.registry import Unsupported
-from tilewright.verification.cases import Case
-from tilewright.verification.checking import check
-from tilewright.verification.interpreted import InterpreterEngine
+from tilewright.verify.cases import Case
+from tilewright.verify.checking import check
+from tilewright.verify.interpreted import InterpreterEngine
 
 MOST_FORMS = 6
 """Rules for the grid that are tried."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.runtime.live.scratch import tensor_of
-from tilewright.verify import TRUSTED_AT_MOST, UNIT_ROUNDOFF
+from tilewright.verify.tolerance import TRUSTED_AT_MOST, UNIT_ROUNDOFF
 
 WORST, TOTAL, AGAIN = 4.0, 2.0, 4.0
 COUNTS_AS = {"float32": "tf32", "float64": "float32"}

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from tilewright.task.task import Dims, Distribution, Task
-from tilewright.verify import Array, Slice, axes_of, draw
+from tilewright.verify.tolerance import Array, Slice, axes_of, draw
 
 GUARD_BYTES = 1 << 16
 """On each side. A multiple of 256, so that a tensor is as aligned as torch's allocator makes it."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.records import Checked
 from tilewright.task.task import Dims, Task, call_by_name
-from tilewright.verification.images import POISONS
+from tilewright.verify import tolerance as verify
+from tilewright.verify.images import POISONS
 from tilewright.worker.process.buffers import Buffers, whole_difference
 
 Tensors = Mapping[str, torch.Tensor]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from tilewright.task.task import Dims, Output, Task
-from tilewright.verification.images import POISONS
+from tilewright.verify.images import POISONS
 from tilewright.worker.process.examiner import Examiner
 
 SHARE = 0.5

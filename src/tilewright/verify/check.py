@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.check_compiling import Compiling
-from tilewright.check_watching import Watching
 from tilewright.errors import NoGpu, UnknownChoice
 from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
 from tilewright.hardware.gpu import detect
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration
 from tilewright.task.task import Task
-from tilewright.verification import shapes
-from tilewright.verification.addresses import Reaching
-from tilewright.verification.cases import Case
-from tilewright.verification.checking import SECONDS, Verdict, check
-from tilewright.verification.engine import Engine
-from tilewright.verification.gradients import check_gradients
-from tilewright.verification.report import to_json, worst
-from tilewright.verification.trusted import Trusted
+from tilewright.verify import shapes
+from tilewright.verify.addresses import Reaching
+from tilewright.verify.cases import Case
+from tilewright.verify.checking import SECONDS, Verdict, check
+from tilewright.verify.compiling import Compiling
+from tilewright.verify.engine import Engine
+from tilewright.verify.gradients import check_gradients
+from tilewright.verify.report import to_json, worst
+from tilewright.verify.trusted import Trusted
+from tilewright.verify.watching import Watching
 
 ENGINES = ("interpreter", "gpu")
 
@@ -97,10 +97,10 @@ def _verdict(task: Task, engine: str, board: Board, asked: Asked, progress: Prog
 def made(name: str, task: Task, board: Board) -> Engine:
     """The engine of that name for one task."""
     if name == "gpu":
-        from tilewright.verification.on_gpu import GpuEngine
+        from tilewright.verify.on_gpu import GpuEngine
 
         return GpuEngine(task)
-    from tilewright.verification.interpreted import InterpreterEngine
+    from tilewright.verify.interpreted import InterpreterEngine
 
     return InterpreterEngine(task, board)
 

@@ -17,8 +17,8 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.findings import Finding
-from tilewright.verification.engine import NO_ALIAS, Ran
-from tilewright.verification.images import Image, held_before
+from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.images import Image, held_before
 
 FEW_SMS = 3
 """What launch functions are told that the board has: on the reduced shapes of a check the blocks of a

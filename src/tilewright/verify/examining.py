@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Dims, Task
-from tilewright.verification.addresses import Reaches
-from tilewright.verification.cases import Case
-from tilewright.verification.data import drawn
-from tilewright.verification.engine import NO_ALIAS, Engine, Ran
-from tilewright.verification.images import POISONS, Array, Image, images_for
-from tilewright.verification.judging import Compared, Judge, Wanted
+from tilewright.verify import tolerance as verify
+from tilewright.verify.addresses import Reaches
+from tilewright.verify.cases import Case
+from tilewright.verify.data import drawn
+from tilewright.verify.engine import NO_ALIAS, Engine, Ran
+from tilewright.verify.images import POISONS, Array, Image, images_for
+from tilewright.verify.judging import Compared, Judge, Wanted
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding

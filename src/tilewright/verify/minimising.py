@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.errors import TaskError
-from tilewright.verification import shapes
-from tilewright.verification.cases import Case
-from tilewright.verification.examining import Examiner, Result
+from tilewright.verify import shapes
+from tilewright.verify.cases import Case
+from tilewright.verify.examining import Examiner, Result
 
 TRIES = 12
 SECONDS = 4.0

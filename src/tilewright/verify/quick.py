@@ -11,9 +11,9 @@ from __future__ import annotations
 from tilewright.hardware.architectures import Board
 from tilewright.records import Checked, Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.verification.checking import Verdict, check
-from tilewright.verification.interpreted import InterpreterEngine
-from tilewright.verification.trusted import Trusted
+from tilewright.verify.checking import Verdict, check
+from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.trusted import Trusted
 
 SECONDS = 10.0
 """For one candidate."""

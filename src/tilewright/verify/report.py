@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.verification.cases import as_json, shell_word
-from tilewright.verification.checking import Verdict
-from tilewright.verification.examining import Result
-from tilewright.verification.judging import Compared
+from tilewright.verify.cases import as_json, shell_word
+from tilewright.verify.checking import Verdict
+from tilewright.verify.examining import Result
+from tilewright.verify.judging import Compared
 
 WORDS = ("correct", "unverified", "incorrect")
 """From the best to the worst."""

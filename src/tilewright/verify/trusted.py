@@ -19,8 +19,8 @@ import numpy.typing as npt
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task, call_by_name
-from tilewright.verification.data import is_whole, rounded
-from tilewright.verification.images import storage
+from tilewright.verify.data import is_whole, rounded
+from tilewright.verify.images import storage
 from tilewright.worker.messages import Message
 from tilewright.worker.session import Lost, Session
 

@@ -13,8 +13,8 @@ from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import ArraySpec, Dims, Task
-from tilewright.verification.cases import Case
-from tilewright.verification.images import ROW_MAJOR, image_of
+from tilewright.verify.cases import Case
+from tilewright.verify.images import ROW_MAJOR, image_of
 
 Job = tuple[Language, Lowered]
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.task.task import Dims, Task
-from tilewright.verification.data import is_whole
-from tilewright.verification.images import Array
-from tilewright.verify import draw, reference_outputs
+from tilewright.verify.data import is_whole
+from tilewright.verify.images import Array
+from tilewright.verify.tolerance import draw, reference_outputs
 
 STEPS = (1e-7, 1e-5)
 """Relative to the input's own size: the small one seldom crosses a kink, the large one rounds less.

@@ -17,8 +17,8 @@ import numpy as np
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
-from tilewright.verification.engine import NO_ALIAS, Ran
-from tilewright.verification.images import Image
+from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.images import Image
 from tilewright.worker.messages import Message
 from tilewright.worker.session import Lost, Session
 

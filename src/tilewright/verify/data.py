@@ -15,8 +15,8 @@ import numpy as np
 
 from tilewright.errors import UnknownChoice
 from tilewright.task.task import Dims, Distribution, Task
-from tilewright.verification.images import Array, storage
-from tilewright.verify import draw
+from tilewright.verify.images import Array, storage
+from tilewright.verify.tolerance import draw
 
 Draw = Callable[[tuple[int, ...], Distribution, Any, np.random.Generator], Array]
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from tilewright.records import Configuration, Value, Workload
 from tilewright.task.task import Dims, Task
-from tilewright.verification import shapes
-from tilewright.verification.addresses import huge
-from tilewright.verification.cases import Case
-from tilewright.verification.data import KINDS, SPECIAL, is_whole
-from tilewright.verification.shapes import Limit
+from tilewright.verify import shapes
+from tilewright.verify.addresses import huge
+from tilewright.verify.cases import Case
+from tilewright.verify.data import KINDS, SPECIAL, is_whole
+from tilewright.verify.shapes import Limit
 
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)
 """Of one case among many on one shape."""

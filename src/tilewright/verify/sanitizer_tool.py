@@ -29,8 +29,8 @@ from tilewright.tileir.watch.findings import (
     Finding,
     Findings,
 )
-from tilewright.verification.images import Image, held_before
-from tilewright.verification.on_gpu import request_of
+from tilewright.verify.images import Image, held_before
+from tilewright.verify.on_gpu import request_of
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"

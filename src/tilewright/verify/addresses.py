@@ -21,7 +21,7 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.findings import Finding
-from tilewright.verification.shapes import Tiles, extent
+from tilewright.verify.shapes import Tiles, extent
 
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31

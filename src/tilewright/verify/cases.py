@@ -16,8 +16,8 @@ from urllib.parse import quote, unquote
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Value
 from tilewright.task.task import LAYOUTS, Task
-from tilewright.verification.data import KINDS
-from tilewright.verification.images import ROW_MAJOR
+from tilewright.verify.data import KINDS
+from tilewright.verify.images import ROW_MAJOR
 
 RUNS: Mapping[str, str] = {
     "plain": "two runs, on differently poisoned memory and in another order of the blocks",

@@ -13,12 +13,12 @@ from typing import Protocol
 
 import numpy as np
 
-from tilewright import verify
 from tilewright.errors import TaskError
 from tilewright.task.task import Dims, Task
-from tilewright.verification.data import SPECIAL, is_whole, limits, rounded
-from tilewright.verification.images import Array
-from tilewright.verification.trusted import yardstick
+from tilewright.verify import tolerance as verify
+from tilewright.verify.data import SPECIAL, is_whole, limits, rounded
+from tilewright.verify.images import Array
+from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20
 """Whole outputs up to this come of sums that every order of adding in float32 gives exactly."""

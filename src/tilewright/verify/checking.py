@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Literal
 from tilewright.progress import Progress, silent
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.verification.addresses import Reaches
-from tilewright.verification.cases import Case
-from tilewright.verification.data import drawn
-from tilewright.verification.engine import Engine
-from tilewright.verification.examining import Compiles, Examiner, Result
-from tilewright.verification.judging import Judge, Trusting
-from tilewright.verification.minimising import minimised
-from tilewright.verification.planning import Planned, plan
+from tilewright.verify.addresses import Reaches
+from tilewright.verify.cases import Case
+from tilewright.verify.data import drawn
+from tilewright.verify.engine import Engine
+from tilewright.verify.examining import Compiles, Examiner, Result
+from tilewright.verify.judging import Judge, Trusting
+from tilewright.verify.minimising import minimised
+from tilewright.verify.planning import Planned, plan
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding

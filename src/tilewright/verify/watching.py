@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from tilewright.records import Configuration
 from tilewright.task.task import Task
-from tilewright.verification.cases import Case
-from tilewright.verification.checking import Verdict
-from tilewright.verification.data import drawn
-from tilewright.verification.images import POISONS, images_for
-from tilewright.verification.sanitizer_tool import ABSENT, TOOLS, Sanitized, find, sanitize
+from tilewright.verify.cases import Case
+from tilewright.verify.checking import Verdict
+from tilewright.verify.data import drawn
+from tilewright.verify.images import POISONS, images_for
+from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized, find, sanitize
 
 
 class Watching:

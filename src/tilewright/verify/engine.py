@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Dims
-from tilewright.verification.images import Image
+from tilewright.verify.images import Image
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
