@@ -371,7 +371,7 @@ def test_whatever_comes_out_of_the_tasks_own_code_is_said_with_its_line(
     run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = task_file("task = make(reference=lambda x: x.no_such_method())")
-    monkeypatch.setattr("tilewright.inspecting.inspect", lambda task, *_, **__: task.reference(1))
+    monkeypatch.setattr("tilewright.inspect.inspect.inspect", lambda task, *_, **__: task.reference(1))
     ran = run("inspect", where, "--arch", "sm_90")
     line = len(Path(where).read_text().splitlines())
     assert ran.code == 2 and f"ops.py:{line}: AttributeError" in ran.error

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli, counted
-from tilewright.counted import SAMPLED_BLOCKS, bound_of, count
+from tilewright import cli
 from tilewright.hardware.architectures import default_board
 from tilewright.hardware.roofline import classify
+from tilewright.inspect import work as counted
+from tilewright.inspect.work import SAMPLED_BLOCKS, bound_of, count
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import Bound
 from tilewright.task.loading import load_task

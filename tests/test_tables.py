@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from tilewright import tables
 from tilewright.doctor import Check
 from tilewright.hardware.architectures import default_board
-from tilewright.inspecting import Inspected
+from tilewright.inspect.inspect import Inspected
 from tilewright.records import (
     Bound,
     Candidate,

@@ -422,7 +422,7 @@ def test_tuning_starts_no_worker_process(task: Task, monkeypatch: pytest.MonkeyP
 
 def test_tune_and_inspect_are_public_names() -> None:
     import tilewright
-    from tilewright.inspecting import inspect
+    from tilewright.inspect.inspect import inspect
 
     assert tilewright.tune is tune
     assert tilewright.inspect is inspect

@@ -9,7 +9,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from typing import Any
 
     from tilewright.errors import TilewrightError
-    from tilewright.inspecting import inspect
+    from tilewright.inspect.inspect import inspect
     from tilewright.languages.cutile.private import decorated_hints
     from tilewright.optimizing.run import optimize
     from tilewright.records import Configuration, Workload
@@ -33,7 +33,7 @@ _HOMES = {
     "Workload": "records",
     "decorated_hints": "languages.cutile.private",
     "editable": "task.loading",
-    "inspect": "inspecting",
+    "inspect": "inspect.inspect",
     "integers": "task.task",
     "normal": "task.task",
     "optimize": "optimizing.run",

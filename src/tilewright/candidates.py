@@ -170,7 +170,7 @@ class WorkloadTuner:
 
     @cached_property
     def bound(self) -> Bound:
-        from tilewright.counted import bound_of  # the interpreter loads while the first compilers run
+        from tilewright.inspect.work import bound_of  # the interpreter loads while the first compilers run
 
         return bound_of(self.task, self.workload, self.board)
 

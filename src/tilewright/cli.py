@@ -129,7 +129,8 @@ def inspect(
     if lines:
         _count_lines(where, arch, config, workload, as_json)
         return
-    from tilewright import inspecting, tables
+    from tilewright import tables
+    from tilewright.inspect import inspect as inspecting
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
@@ -152,8 +153,8 @@ def _count_lines(
     where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool
 ) -> None:
     from tilewright import count_tables
-    from tilewright.counted import count
     from tilewright.hardware.architectures import default_board
+    from tilewright.inspect.work import count
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json):

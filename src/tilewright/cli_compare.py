@@ -21,8 +21,8 @@ from tilewright.cli_shared import (
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.comparing import Version
     from tilewright.hardware.architectures import Board
+    from tilewright.inspect.compare import Version
 
 A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
 B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
@@ -51,8 +51,9 @@ def compare(
 
     Example: `tilewright compare examples/matmul.py examples/matmul.py --config-b TILE_M=64 --arch sm_90`
     """
-    from tilewright import comparing, comparison_tables
+    from tilewright import comparison_tables
     from tilewright.hardware.architectures import default_board
+    from tilewright.inspect import compare as comparing
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json):

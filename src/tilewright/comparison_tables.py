@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.comparing import Code, Compared
+from tilewright.inspect.compare import Code, Compared
 from tilewright.records import Failed
 from tilewright.tileir.analysis.comparing import (
     AccessChange,

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.counted import Work
+from tilewright.inspect.work import Work
 from tilewright.records import Workload
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run.counting import Counts, LineCount

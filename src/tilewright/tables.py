@@ -18,7 +18,7 @@ from tilewright.records import Bound, Candidate, Configuration, MachineCode, Tun
 
 if TYPE_CHECKING:  # `doctor` must print its table also where what `inspecting` needs is not installed
     from tilewright.doctor import Check
-    from tilewright.inspecting import Inspected
+    from tilewright.inspect.inspect import Inspected
 
 NOTHING = "–"
 KIB = 1024

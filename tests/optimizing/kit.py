@@ -17,9 +17,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 from tests.made_runs import MACHINE
 
-from tilewright.counted import bound_of
 from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
+from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
 from tilewright.optimizing import versions

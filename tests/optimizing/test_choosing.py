@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.optimizing.kit import H200, SCALE, Lines, Tripping
 
-from tilewright.counted import bound_of, count
+from tilewright.inspect.work import bound_of, count
 from tilewright.ledger.records import EntryHistory
 from tilewright.optimizing.choosing import MOST_TRIES, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, Facts

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.optimizing.kit import compiled
 
-from tilewright.counted import bound_of
 from tilewright.hardware.architectures import default_board
+from tilewright.inspect.work import bound_of
 from tilewright.optimizing.attempting import Variant
 from tilewright.optimizing.measured_gate import MeasuredGate
 from tilewright.optimizing.version_racing import Confirmation, Fallen, Race, RacedVersion

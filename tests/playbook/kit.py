@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 import pytest
 
 from tilewright.compile.compile import Unit, compile_all
-from tilewright.counted import Work, bound_of, count
 from tilewright.hardware.architectures import Board, board
+from tilewright.inspect.work import Work, bound_of, count
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
 from tilewright.playbook.syntax import Source
 from tilewright.records import Checked, MachineCode, Value

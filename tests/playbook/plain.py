@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.playbook.kit import H200, loaded
 
-from tilewright.counted import count
 from tilewright.hardware.architectures import Board
+from tilewright.inspect.work import count
 from tilewright.playbook.base import Entry, Facts
 from tilewright.playbook.syntax import Source
 from tilewright.records import Value

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tilewright.counted import Work, count
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.hardware.architectures import Board
+from tilewright.inspect.work import Work, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import (

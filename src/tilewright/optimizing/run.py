@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS
-from tilewright.counted import bound_of
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.hardware.gpu import detect
+from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 from tilewright.ledger.results import key_of

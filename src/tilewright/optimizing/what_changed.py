@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from tilewright.comparing import Version, compare_tile_ir
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
+from tilewright.inspect.compare import Version, compare_tile_ir
 from tilewright.optimizing.attempting import Variant
 from tilewright.records import MachineCode, Workload
 from tilewright.tileir.analysis.comparing import Comparison

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
-from tilewright.counted import Work
 from tilewright.hardware.architectures import Board
+from tilewright.inspect.work import Work
 from tilewright.playbook.syntax import Source
 from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.task.task import Launch, Task

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.counted import count
 from tilewright.errors import TilewrightError
 from tilewright.hardware.architectures import default_board
+from tilewright.inspect.work import count
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capturing.described import WHOLE
 from tilewright.runtime.capturing.facts import ARCH

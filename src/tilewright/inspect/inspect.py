@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.compile.screen import candidate_of, screen_compiled
-from tilewright.counted import bound_of
 from tilewright.hardware.architectures import Board, default_board
+from tilewright.inspect.work import bound_of
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
 from tilewright.task.task import Task
