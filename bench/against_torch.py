@@ -13,7 +13,7 @@ import statistics
 from common import EXAMPLES, made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.task.loading import load_task, where_is
-from tilewright.tuning import tune
+from tilewright.tune.tune import tune
 from tilewright.worker.session import Session
 
 CASES = (

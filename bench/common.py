@@ -14,13 +14,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
 from tilewright.race.protocol import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.tuning import machine_of, target_of
+from tilewright.tune.tune import machine_of, target_of
+from tilewright.tune.workload import remember
 from tilewright.worker.session import Lost, Session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -21,13 +21,13 @@ from statistics import median
 
 from common import EXAMPLES, answer, need_gpu
 
-from tilewright.candidates import remember
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.race.protocol import Policy
 from tilewright.records import Failed
 from tilewright.task.loading import load_task, where_is
+from tilewright.tune.workload import remember
 from tilewright.worker.session import Lost, Session
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")

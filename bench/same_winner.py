@@ -17,7 +17,7 @@ from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, w
 from tilewright.progress import silent
 from tilewright.race.protocol import Policy
 from tilewright.task.loading import load_task, where_is
-from tilewright.tuning import RACED, tune
+from tilewright.tune.tune import RACED, tune
 from tilewright.worker.client import Measuring
 from tilewright.worker.session import Session
 

@@ -134,7 +134,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
 
 
 def test_the_help_tells_the_defaults_that_the_functions_have() -> None:
-    from tilewright import tuning
+    from tilewright.tune import tune as tuning
 
     assert cli.DEFAULT_BUDGET == compile.BUDGET_SECONDS
     assert Policy().tie_band == cli.DEFAULT_TIE_BAND
@@ -269,7 +269,7 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
     run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
-    for module in ("tilewright.hardware.gpu", "tilewright.tuning"):
+    for module in ("tilewright.hardware.gpu", "tilewright.tune.tune"):
         monkeypatch.setattr(f"{module}.detect", lambda: gpu)
     ran = run("tune", task_file("task = make()"), "--arch", "sm_100", "--workload", "small", "--no-store")
     assert ran.code == 0 and ran.out.rstrip().endswith("predicted, not measured")

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tilewright import tuning
 from tilewright.compile import compile as compile_module
 from tilewright.compile.compile import compile_all
 from tilewright.errors import TaskError, UnknownChoice
@@ -23,7 +22,8 @@ from tilewright.ledger.results import Store
 from tilewright.records import Candidate, TuningResult
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.tuning import to_json, tune
+from tilewright.tune import tune as tuning
+from tilewright.tune.tune import to_json, tune
 
 OPS = """\
 import cuda.tile as ct

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
     from tilewright.task.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
-    from tilewright.tuning import tune
+    from tilewright.tune.tune import tune
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ _HOMES = {
     "optimize": "optimizing.run",
     "powers_of_two": "runtime.wrapping.buckets",
     "rising": "task.task",
-    "tune": "tuning",
+    "tune": "tune.tune",
     "tuned": "runtime.wrapping.wrapper",
     "uniform": "task.task",
 }

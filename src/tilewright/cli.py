@@ -222,10 +222,10 @@ def tune(
 
     session = early_session()  # before all else: its process imports torch meanwhile
 
-    from tilewright import tuning
     from tilewright.hardware.gpu import detect
     from tilewright.languages import keep_torch_out
     from tilewright.race.rules import Policy
+    from tilewright.tune import tune as tuning
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = tuning.target_of(arch, detect())

@@ -57,7 +57,7 @@ def architectures(text: str | None) -> tuple[str, ...]:
 def default_architecture() -> str:
     from tilewright.hardware.architectures import ARCHITECTURES
     from tilewright.hardware.gpu import detect
-    from tilewright.tuning import DEFAULT_ARCH
+    from tilewright.tune.tune import DEFAULT_ARCH
 
     gpu = detect()
     if gpu is not None and gpu.arch in ARCHITECTURES:

@@ -129,8 +129,8 @@ def test_data_and_the_launch_made_again(tmp_path: Path) -> None:
 
 def test_a_captured_task_is_tuned_here(tmp_path: Path) -> None:
     """The whole way: captured, written, verified and raced against itself."""
-    from tilewright import tuning
     from tilewright.task.loading import load_task
+    from tilewright.tune import tune as tuning
 
     make = lambda *shape: torch.randn(shape, device="cuda").bfloat16()  # noqa: E731
     args = (make(512, 256), make(256, 384), make(512, 384), 64, 64, 64)

@@ -84,7 +84,7 @@ def test_a_captured_launch_is_a_task(tmp_path: Path, launched: Callable[[], Laun
 @pytest.mark.parametrize(("launched", "how"), [(a_table, "graph"), (in_place, "graph"), (lists, "eager")])
 def test_a_captured_launch_is_tuned(tmp_path: Path, launched: Callable[[], Launch], how: Any) -> None:
     """Raced against itself: what is updated starts from the same data each time that it is checked."""
-    from tilewright import tuning
+    from tilewright.tune import tune as tuning
 
     file = captured_task(tmp_path, launched)
     task = load_task(file)

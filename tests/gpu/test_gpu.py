@@ -15,7 +15,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.ledger.results import Store
 from tilewright.race.protocol import Policy
 from tilewright.task.loading import load_task, where_is
-from tilewright.tuning import to_json, tune
+from tilewright.tune.tune import to_json, tune
 from tilewright.worker.session import Lost, Session
 
 HERE = Path(__file__).parent

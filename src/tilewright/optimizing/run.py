@@ -41,7 +41,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Task
-from tilewright.tuning import Target, machine_of, target_of
+from tilewright.tune.tune import Target, machine_of, target_of
 from tilewright.worker.session import Session
 
 ITERATIONS = 25

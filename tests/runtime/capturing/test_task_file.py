@@ -27,7 +27,7 @@ from tilewright.runtime.capturing.record import Recorded
 from tilewright.runtime.capturing.task_file import task_text
 from tilewright.task.loading import load_task
 from tilewright.task.task import ArraySpec, Task
-from tilewright.tuning import tune
+from tilewright.tune.tune import tune
 from tilewright.verify.checking import check
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.interpreted import InterpreterEngine

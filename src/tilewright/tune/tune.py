@@ -21,7 +21,6 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.candidates import Arrivals, WorkloadTuner
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
@@ -33,6 +32,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
+from tilewright.tune.workload import Arrivals, WorkloadTuner
 from tilewright.verify import tolerance as verify
 from tilewright.worker.client import Measuring
 from tilewright.worker.session import Session
