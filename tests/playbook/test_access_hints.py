@@ -11,8 +11,8 @@ from tests.playbook.configured import MATMUL, SCALE
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook import allow_tma, latency
 from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.entries import allow_tma, latency
 from tilewright.playbook.syntax import Source
 
 HINTED = SCALE.replace("(1, TILE))", "(1, TILE), latency=10)")

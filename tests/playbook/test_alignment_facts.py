@@ -9,8 +9,8 @@ import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
 
-from tilewright.playbook import divisible, static_shapes
 from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.entries import divisible, static_shapes
 from tilewright.playbook.syntax import Source
 
 FLAT = '''\

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tests.playbook.kit import H200, EntryContract, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, SCALE_ROWS, applied
 
-from tilewright.playbook.batching import ENTRY
+from tilewright.playbook.entries.batching import ENTRY
 
 
 class TestBatching(EntryContract):

@@ -8,7 +8,7 @@ from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
 
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.check_bounds import ENTRY, EVERY
+from tilewright.playbook.entries.check_bounds import ENTRY, EVERY
 from tilewright.playbook.syntax import Source
 
 PLAIN = BLOCK.replace(", check_bounds=True", "")

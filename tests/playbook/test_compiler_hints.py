@@ -11,8 +11,8 @@ from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import H200, EntryContract, codes_of, facts_of, loaded, only, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook import clusters, occupancy, worker_warps
 from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.entries import clusters, occupancy, worker_warps
 from tilewright.playbook.syntax import Source
 
 HINTED = SCALE.replace(

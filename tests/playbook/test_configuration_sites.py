@@ -10,8 +10,8 @@ from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import changed_lines, facts_of, loaded
 
 from tilewright.hardware.architectures import board
+from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import Facts, NotApplicable
-from tilewright.playbook.configuration_sites import current, places, written
 from tilewright.playbook.syntax import Source
 from tilewright.records import Value
 

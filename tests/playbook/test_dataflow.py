@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 import pytest
 
-from tilewright.playbook.dataflow import Effects, dependent, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import Effects, dependent, names_assigned, names_read
 from tilewright.playbook.syntax import Source
 
 KERNEL = """

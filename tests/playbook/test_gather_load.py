@@ -7,9 +7,9 @@ import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 
+from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.gather_access import gathered, tile_accesses
-from tilewright.playbook.gather_load import ENTRY, EVERY
+from tilewright.playbook.entries.gather_load import ENTRY, EVERY
 from tilewright.playbook.syntax import Source
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"

@@ -8,7 +8,7 @@ from typing import ClassVar
 from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 from tests.playbook.plain import HEAD, applied
 
-from tilewright.playbook.hoisting import ENTRY
+from tilewright.playbook.entries.hoisting import ENTRY
 
 SCALED = (
     HEAD

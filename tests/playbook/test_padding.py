@@ -7,7 +7,7 @@ from tests.playbook.gathers import copy
 from tests.playbook.kit import EntryContract, changed_lines, facts_of, loaded, only, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook.padding import ENTRY, NONE, ZERO
+from tilewright.playbook.entries.padding import ENTRY, NONE, ZERO
 from tilewright.playbook.syntax import Source
 
 AMPERE = board("A100-80GB")

@@ -11,7 +11,7 @@ from tests.playbook.kit import H200, EntryContract, loaded, verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS, applied
 
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.persistent import ENTRY
+from tilewright.playbook.entries.persistent import ENTRY
 from tilewright.playbook.syntax import Source
 
 FEW = SCALE_ROWS.replace('"M": 8192', '"M": 200')

@@ -7,9 +7,9 @@ import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
 
+from tilewright.playbook.analyses.row_numbers import row_numbers
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.row_numbers import row_numbers
-from tilewright.playbook.rows_per_tile import ENTRY
+from tilewright.playbook.entries.rows_per_tile import ENTRY
 from tilewright.playbook.syntax import Source
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"

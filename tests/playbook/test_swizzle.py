@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.playbook.kit import EntryContract, loaded, verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, LINEAR_PRODUCT, SCALE_ROWS, applied
 
-from tilewright.playbook import persistent
 from tilewright.playbook.base import Site
-from tilewright.playbook.swizzle import ENTRY
+from tilewright.playbook.entries import persistent
+from tilewright.playbook.entries.swizzle import ENTRY
 from tilewright.playbook.syntax import Source
 
 

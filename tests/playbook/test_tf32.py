@@ -10,8 +10,8 @@ from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, SINGLE_PRODUCT, TF32_PRODUCT, applied, launch_facts
 
 from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.entries.tf32 import ENTRY, LOSSY
 from tilewright.playbook.syntax import Source
-from tilewright.playbook.tf32 import ENTRY, LOSSY
 
 CAST = "left.astype(ct.tfloat32), right.astype(ct.tfloat32)"
 

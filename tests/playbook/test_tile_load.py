@@ -7,11 +7,11 @@ import pytest
 from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
 
-from tilewright.playbook import tile_load
+from tilewright.playbook.analyses.tile_access import accesses, converted
 from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.entries import tile_load
+from tilewright.playbook.entries.tile_load import ENTRY, EVERY, VIEWS
 from tilewright.playbook.syntax import Source
-from tilewright.playbook.tile_access import accesses, converted
-from tilewright.playbook.tile_load import ENTRY, EVERY, VIEWS
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 PERMUTED = copy(

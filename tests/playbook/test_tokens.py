@@ -8,10 +8,10 @@ from typing import ClassVar
 from tests.playbook.kit import EntryContract, loaded, verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, launch_facts
 
-from tilewright.playbook import persistent
-from tilewright.playbook.independence import waiting
+from tilewright.playbook.analyses.independence import waiting
+from tilewright.playbook.entries import persistent
+from tilewright.playbook.entries.tokens import ENTRY
 from tilewright.playbook.syntax import Source
-from tilewright.playbook.tokens import ENTRY
 
 HALVES = (
     HEAD

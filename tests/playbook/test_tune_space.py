@@ -11,10 +11,11 @@ from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, values_of, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook import best_predicted, tune_space
+from tilewright.playbook.analyses import best_predicted
 from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.entries import tune_space
+from tilewright.playbook.entries.tune_space import ENTRY, OFFERED, read_changes
 from tilewright.playbook.syntax import Source
-from tilewright.playbook.tune_space import ENTRY, OFFERED, read_changes
 
 
 @pytest.fixture(autouse=True)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from tilewright.playbook.allow_tma import ENTRY as ALLOW_TMA
-from tilewright.playbook.approximate import ENTRY as APPROXIMATE
 from tilewright.playbook.base import Entry
-from tilewright.playbook.batching import ENTRY as BATCHING
-from tilewright.playbook.check_bounds import ENTRY as CHECK_BOUNDS
-from tilewright.playbook.clusters import ENTRY as CLUSTERS
-from tilewright.playbook.divisible import ENTRY as DIVISIBLE
-from tilewright.playbook.exp2 import ENTRY as EXP2
-from tilewright.playbook.flush_to_zero import ENTRY as FLUSH_TO_ZERO
-from tilewright.playbook.gather_load import ENTRY as GATHER_LOAD
-from tilewright.playbook.hoisting import ENTRY as HOISTING
-from tilewright.playbook.latency import ENTRY as LATENCY
-from tilewright.playbook.occupancy import ENTRY as OCCUPANCY
-from tilewright.playbook.padding import ENTRY as PADDING
-from tilewright.playbook.persistent import ENTRY as PERSISTENT
-from tilewright.playbook.rows_per_tile import ENTRY as ROWS_PER_TILE
-from tilewright.playbook.static_shapes import ENTRY as STATIC_SHAPES
-from tilewright.playbook.swizzle import ENTRY as SWIZZLE
-from tilewright.playbook.tf32 import ENTRY as TF32
-from tilewright.playbook.tf32 import LOSSY as TF32_LOSSY
-from tilewright.playbook.tile_load import ENTRY as TILE_LOAD
-from tilewright.playbook.tile_sizes import ENTRY as TILE_SIZES
-from tilewright.playbook.tokens import ENTRY as TOKENS
-from tilewright.playbook.tune_space import ENTRY as TUNE_SPACE
-from tilewright.playbook.worker_warps import ENTRY as WORKER_WARPS
+from tilewright.playbook.entries.allow_tma import ENTRY as ALLOW_TMA
+from tilewright.playbook.entries.approximate import ENTRY as APPROXIMATE
+from tilewright.playbook.entries.batching import ENTRY as BATCHING
+from tilewright.playbook.entries.check_bounds import ENTRY as CHECK_BOUNDS
+from tilewright.playbook.entries.clusters import ENTRY as CLUSTERS
+from tilewright.playbook.entries.divisible import ENTRY as DIVISIBLE
+from tilewright.playbook.entries.exp2 import ENTRY as EXP2
+from tilewright.playbook.entries.flush_to_zero import ENTRY as FLUSH_TO_ZERO
+from tilewright.playbook.entries.gather_load import ENTRY as GATHER_LOAD
+from tilewright.playbook.entries.hoisting import ENTRY as HOISTING
+from tilewright.playbook.entries.latency import ENTRY as LATENCY
+from tilewright.playbook.entries.occupancy import ENTRY as OCCUPANCY
+from tilewright.playbook.entries.padding import ENTRY as PADDING
+from tilewright.playbook.entries.persistent import ENTRY as PERSISTENT
+from tilewright.playbook.entries.rows_per_tile import ENTRY as ROWS_PER_TILE
+from tilewright.playbook.entries.static_shapes import ENTRY as STATIC_SHAPES
+from tilewright.playbook.entries.swizzle import ENTRY as SWIZZLE
+from tilewright.playbook.entries.tf32 import ENTRY as TF32
+from tilewright.playbook.entries.tf32 import LOSSY as TF32_LOSSY
+from tilewright.playbook.entries.tile_load import ENTRY as TILE_LOAD
+from tilewright.playbook.entries.tile_sizes import ENTRY as TILE_SIZES
+from tilewright.playbook.entries.tokens import ENTRY as TOKENS
+from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
+from tilewright.playbook.entries.worker_warps import ENTRY as WORKER_WARPS
 
 ENTRIES: tuple[Entry, ...] = (
     TILE_LOAD, GATHER_LOAD, PERSISTENT, TUNE_SPACE, TF32, TF32_LOSSY, LATENCY, ALLOW_TMA, TILE_SIZES, EXP2,

@@ -1,0 +1,224 @@
+"""A kernel's body put into a loop over items, where each block did one: for persistence and for batching.
+
+The old block ids become values of the item. What does not depend on the item moves in front of the loop, loads
+included: a block then loads its weights once. Comments stay with their statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, parameters
+from tilewright.playbook.analyses.expressions import fitting
+from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.syntax import Function, Source, argument, number
+
+Statement = cst.BaseStatement
+_LOOPS = (cst.For, cst.While)
+
+
+def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
+    """The calls of ``ct.bid`` in a kernel and their axes.
+
+    Raises `NotApplicable` where an axis is no literal, or a function that the kernel calls asks for its block.
+    """
+    function = source.kernels[kernel]
+    for name in source.called_by([kernel]) - {kernel}:
+        if source.calls("bid", "num_blocks", inside=source.functions[name]):
+            raise NotApplicable(f"{name}, which {kernel} calls, asks for the block itself")
+    return {call: _axis(source, call) for call in source.calls("bid", inside=function)}
+
+
+def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
+    """The calls of ``ct.num_blocks`` in a kernel and their axes."""
+    return {call: _axis(source, call) for call in source.calls("num_blocks", inside=source.kernels[kernel])}
+
+
+def is_persistent(source: Source, kernel: str) -> bool:
+    """Whether the kernel already strides over its items by the number of blocks."""
+    return bool(source.calls("num_blocks", inside=source.kernels[kernel])) and any(
+        isinstance(loop.iter, cst.Call)
+        and len(loop.iter.args) == 3
+        and _mentions_blocks(source, kernel, loop)
+        for loop in source.every(cst.For, source.kernels[kernel])
+    )
+
+
+def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
+    assert isinstance(loop.iter, cst.Call)
+    step = loop.iter.args[2].value
+    if source.calls("num_blocks", inside=step):
+        return True
+    return any(
+        names_read(step) & set(names_assigned(one)) and source.calls("num_blocks", inside=one.value)
+        for one in source.every(cst.Assign, source.kernels[kernel])
+    )
+
+
+def looped(
+    source: Source,
+    kernel: str,
+    header: str,
+    item: str,
+    indices: Mapping[int, str],
+    extents: Mapping[int, str],
+    *,
+    guard: str | None = None,
+) -> str:
+    """The kernel with its body inside ``header``: a line such as ``for {item} in …:``, or that and a statement.
+
+    Each ``ct.bid(axis)`` becomes ``indices[axis]`` and each ``ct.num_blocks(axis)`` ``extents[axis]``; both, and
+    the header, may hold ``{item}``, the loop's variable. It takes the name that the kernel has for its only block
+    id, and otherwise ``item``. With ``guard`` the body is for items below it. Raises `NotApplicable`.
+    """
+    named = _only_name(source, kernel) if set(indices.values()) <= {"{item}", "0"} else None
+    item = named or item
+    source = _with_indices(source, kernel, item, indices, extents)
+    function = source.kernels[kernel]
+    if not isinstance(function.body, cst.IndentedBlock):
+        raise NotApplicable(f"{kernel} is written on one line")
+    statements = list(function.body.body)
+    start = 1 if function.get_docstring() is not None else 0
+    before, inside = statements[:start], statements[start:]
+    loop = _empty_loop(header.format(item=item))
+    if named is not None:  # its statement is the loop's header now
+        [own] = [one for one in inside if _targets(one) == {named}]
+        assert isinstance(own, cst.SimpleStatementLine)
+        inside.remove(own)
+        body = loop.body.with_changes(header=own.trailing_whitespace)
+        loop = loop.with_changes(leading_lines=own.leading_lines, body=body)
+    moved, inside = _split(source, function, inside, {item})
+    _refuse_carried(function, inside)
+    inside = _continued(source, inside, kernel, guard)
+    if guard is not None:
+        test = cst.parse_expression(f"{item} < {guard}")
+        inside = [cst.If(test=test, body=cst.IndentedBlock(body=inside))]
+    first = list(loop.body.body) if "\n" in header else []  # what the header computes for each item
+    loop = loop.with_changes(body=loop.body.with_changes(body=[*first, *inside], footer=function.body.footer))
+    body = function.body.with_changes(body=[*before, *moved, loop], footer=())
+    return source.replaced({function.body: body})
+
+
+def _with_indices(
+    source: Source, kernel: str, item: str, indices: Mapping[int, str], extents: Mapping[int, str]
+) -> Source:
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
+    for calls, texts in ((block_ids(source, kernel), indices), (grid_extents(source, kernel), extents)):
+        for call, axis in calls.items():
+            changes[call] = fitting(source, call, texts[axis].format(item=item))
+    return Source(source.name, source.replaced(changes))
+
+
+def _empty_loop(header: str) -> cst.For:
+    loop = cst.parse_statement(header if "\n" in header else f"{header}\n    pass\n")
+    assert isinstance(loop, cst.For)
+    return loop
+
+
+def invariant(
+    source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
+) -> list[Statement]:
+    """Those of ``statements`` that give the same in every iteration of a loop whose body they are.
+
+    ``varying`` are names that change from one iteration to the next, besides what the statements assign.
+    """
+    effects = Effects(source, function)
+    assigned = names_assigned(function)
+    given = set(parameters(function))
+    changing = varying | {name for one in statements for name in names_assigned(one)}
+    found: list[Statement] = []
+    for index, one in enumerate(statements):
+        if _leaves(source, one):
+            break
+        targets = _targets(one)
+        if not targets or not effects.is_pure(one):
+            continue
+        if any(assigned[name] != 1 for name in targets) or names_read(one) & (changing - targets):
+            continue
+        own = targets & names_read(one)  # q = q · c: of a parameter, that nothing has read before
+        if own and (not own <= given or any(own & names_read(other) for other in statements[:index])):
+            continue
+        found.append(one)
+        changing -= targets
+    return found
+
+
+def _split(
+    source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
+) -> tuple[list[Statement], list[Statement]]:
+    moved = invariant(source, function, statements, varying)
+    kept = [one for one in statements if one not in moved]
+    return (moved, kept) if kept else ([], list(statements))
+
+
+def _targets(statement: Statement) -> set[str]:
+    """What a plain assignment assigns; nothing for any other statement."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return set()
+    [only] = statement.body
+    if not isinstance(only, cst.Assign):
+        return set()
+    plain = all(isinstance(one.target, (cst.Name, cst.Tuple)) for one in only.targets)
+    return set(names_assigned(only)) if plain else set()
+
+
+def _leaves(source: Source, statement: cst.CSTNode) -> bool:
+    """Whether what follows may be skipped: nothing after it is moved in front of it."""
+    return any(source.every(kind, statement) for kind in (cst.Return, cst.Continue, cst.Break))
+
+
+def _refuse_carried(function: Function, statements: Sequence[Statement]) -> None:
+    for one in statements:
+        if carried := set(names_assigned(one)) & set(parameters(function)):
+            raise NotApplicable(
+                f"{function.name.value} changes its parameter {min(carried)}, which the next item would see"
+            )
+
+
+def _continued(
+    source: Source, statements: Sequence[Statement], kernel: str, guard: str | None
+) -> list[Statement]:
+    """A return ends the item, no longer the block."""
+    changed: list[Statement] = []
+    for one in statements:
+        returns = source.every(cst.Return, one)
+        if any(isinstance(above, _LOOPS) for each in returns for above in source.parents(each)):
+            raise NotApplicable(f"{kernel} returns from within a loop")
+        if isinstance(one, cst.SimpleStatementLine) and returns and one is statements[-1]:
+            continue
+        if returns and guard is not None:
+            raise NotApplicable(f"{kernel} returns early, which an unrolled loop cannot")
+        replaced = one.visit(_Returns())
+        assert isinstance(replaced, cst.BaseStatement)
+        changed.append(replaced)
+    return changed
+
+
+class _Returns(cst.CSTTransformer):
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.BaseSmallStatement:
+        return cst.Continue(semicolon=updated_node.semicolon)
+
+
+def _only_name(source: Source, kernel: str) -> str | None:
+    """``row`` where the kernel asks once for its block, in ``row = ct.bid(0)`` at the top of its body."""
+    calls = list(block_ids(source, kernel))
+    function = source.kernels[kernel]
+    if len(calls) != 1 or not isinstance(function.body, cst.IndentedBlock):
+        return None
+    for one in function.body.body:
+        targets = _targets(one)
+        if len(targets) == 1 and isinstance(one, cst.SimpleStatementLine):
+            [assign] = one.body
+            [name] = targets
+            if isinstance(assign, cst.Assign) and assign.value is calls[0]:
+                return name if names_assigned(function)[name] == 1 else None
+    return None
+
+
+def _axis(source: Source, call: cst.Call) -> int:
+    axis = number(argument(call, "axis", 0))
+    if not isinstance(axis, int):
+        raise NotApplicable(f"the axis in {source.code(call)} is not written as a number")
+    return axis

@@ -1,0 +1,65 @@
+"""What the entries for one compiler hint share: the hint is added where the configuration stands, and shipped."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.hardware.architectures import architecture, attainable_ctas
+from tilewright.playbook.analyses.configuration_sites import current, places, written
+from tilewright.playbook.base import About, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source
+from tilewright.records import MachineCode, Value
+from tilewright.space.knobs import hint_problem
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Values of a hint that are worth trying, and why."""
+
+    values: tuple[int, ...]
+    promise: float
+    why: str
+
+
+class OneHint:
+    """An entry that sets one compiler hint. ``hint`` is its name."""
+
+    about: About
+    hint: str
+
+    @abstractmethod
+    def offer(self, facts: Facts, now: Value) -> Offer:
+        """What to try, from the machine code of the incumbent and the hint as it is now."""
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        now = current(facts)[self.hint]
+        offer = self.offer(facts, now)
+        if not offer.values:
+            return []
+        return [
+            place.site(f"{self.hint} in {place.what}", offer.values, offer.promise, offer.why)
+            for place in places(source, facts)
+            if self.hint not in place.fixed  # a loop's: entry C offers whole configurations there
+        ]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        if problem := hint_problem(self.hint, value):
+            raise NotApplicable(problem)
+        return written(source, site, {self.hint: value})
+
+
+def resident(facts: Facts, code: MachineCode) -> int:
+    """CTAs of the incumbent that fit on one SM."""
+    return attainable_ctas(
+        architecture(facts.board.arch),
+        registers=code.registers,
+        threads=code.threads,
+        shared_bytes=code.shared_bytes,
+    ).ctas
+
+
+def hungriest(facts: Facts) -> MachineCode:
+    """The machine code with the most registers and spills among those of the workloads."""
+    return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))

@@ -1,0 +1,81 @@
+"""Removes assignments that a change has left without a reader, and nothing else; their comments stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.syntax import Source
+
+
+def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
+    """The source without the assignments of those of ``names`` that ``function`` reads no longer.
+
+    What only they read goes too. A name stays where one of its assignments does more than compute a value.
+    """
+    open_ = sorted(names)
+    while open_:
+        name = open_.pop(0)
+        lines = _lines(source, function, name)
+        if not lines:
+            continue
+        body = source.functions[function].body
+        removed = body.visit(_Without(lines))
+        assert isinstance(removed, cst.BaseSuite)
+        if name in names_read(removed) or not _are_pure(source, function, lines):
+            continue
+        open_ += sorted({read for line in lines for read in names_read(line)} - {name})
+        source = Source(source.name, source.replaced({body: removed}))
+    return source
+
+
+def _lines(source: Source, function: str, name: str) -> list[cst.SimpleStatementLine]:
+    """All statements that assign ``name``, where each is a plain ``name = value``; else none."""
+    tree = source.functions[function]
+    found = []
+    for line in source.every(cst.SimpleStatementLine, tree):
+        if name not in names_assigned(line):
+            continue
+        [one, *others] = line.body
+        plain = isinstance(one, cst.Assign) and [type(target.target) for target in one.targets] == [cst.Name]
+        if others or not plain:
+            return []
+        found.append(line)
+    return found if len(found) == names_assigned(tree)[name] else []
+
+
+def _are_pure(source: Source, function: str, lines: list[cst.SimpleStatementLine]) -> bool:
+    effects = Effects(source, source.functions[function])
+    return all(effects.is_pure(line) for line in lines)
+
+
+class _Without(cst.CSTTransformer):
+    def __init__(self, lines: list[cst.SimpleStatementLine]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        kept: list[cst.BaseStatement] = []
+        above: list[cst.EmptyLine] = []
+        for before, one in zip(original_node.body, updated_node.body, strict=True):
+            if any(before is line for line in self.lines):
+                assert isinstance(before, cst.SimpleStatementLine)
+                above += before.leading_lines
+                if before.trailing_whitespace.comment is not None:
+                    above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
+                continue
+            if above:
+                one = one.with_changes(leading_lines=[*above, *_leading(one)])
+                above = []
+            kept.append(one)
+        if not kept:
+            return updated_node
+        return updated_node.with_changes(body=kept, footer=[*above, *updated_node.footer])
+
+
+def _leading(statement: cst.BaseStatement) -> list[cst.EmptyLine]:
+    return list(getattr(statement, "leading_lines", ()))

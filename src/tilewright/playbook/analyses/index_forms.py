@@ -1,0 +1,310 @@
+"""The forms that the index of a gather or scatter has: a scalar, or ``block * TILE + arange(TILE)``.
+
+Integer arithmetic of scalars is read as a polynomial of names and calls, so that ``start = n * TILE`` two lines
+above, ``TILE * n`` and ``(n + 1) * TILE - TILE`` are understood alike. A name counts only where the value that it
+has at the access is the one that the index was computed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.reaching import reaching
+from tilewright.playbook.analyses.tile_shapes import Shapes, new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.syntax import Source, argument, elements, number
+
+Term: TypeAlias = tuple[str, ...]
+"""Names and calls that are multiplied, as they are written, in order; () is the number 1."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Sum of terms, each with a whole factor."""
+
+    terms: Mapping[Term, int]
+
+    def __add__(self, other: Scalar) -> Scalar:
+        sums = dict(self.terms)
+        for term, factor in other.terms.items():
+            sums[term] = sums.get(term, 0) + factor
+        return Scalar({term: factor for term, factor in sums.items() if factor})
+
+    def __neg__(self) -> Scalar:
+        return Scalar({term: -factor for term, factor in self.terms.items()})
+
+    def __mul__(self, other: Scalar) -> Scalar:
+        total = Scalar({})
+        for term, factor in self.terms.items():
+            for term_, factor_ in other.terms.items():
+                total += Scalar({tuple(sorted(term + term_)): factor * factor_})
+        return total
+
+    @property
+    def text(self) -> str:
+        """As Python."""
+        if not self.terms:
+            return "0"
+        parts = [_product(term, factor) for term, factor in self.terms.items()]
+        text = parts[0]
+        for part in parts[1:]:
+            text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
+        return text
+
+    def over(self, size: Scalar) -> tuple[Scalar, Scalar]:
+        """What ``size``, a single term, divides, divided by it; and the rest."""
+        [(divisor, by)] = size.terms.items()
+        quotient, rest = {}, {}
+        for term, factor in self.terms.items():
+            left = list(term)
+            for atom in divisor:
+                if atom not in left:
+                    break
+                left.remove(atom)
+            else:
+                if factor % by == 0:
+                    quotient[tuple(left)] = factor // by
+                    continue
+            rest[term] = factor
+        return Scalar(quotient), Scalar(rest)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive elements from ``start`` along one axis of the index tile."""
+
+    start: Scalar
+    size: Scalar
+    rank: int
+    """Of the index tile."""
+    axis: int
+    """The axis that has ``size`` elements; the others have one."""
+
+
+@dataclass(frozen=True)
+class Same:
+    """One element for all lanes along an axis of the index tile: ``(n * PAGE + arange(PAGE)) // PAGE`` is n."""
+
+    scalar: Scalar
+    size: Scalar
+    rank: int
+    axis: int
+
+
+Form: TypeAlias = Scalar | Span | Same
+ONE = Scalar({(): 1})
+
+
+@dataclass
+class Forms:
+    """Reads indices for an access: ``at`` is where their parts will be written anew."""
+
+    source: Source
+    at: cst.CSTNode
+    shapes: Shapes
+    """Of the function's tiles: what is known to be a tile is no scalar."""
+    open_: set[int] = field(default_factory=set)
+
+    def of(self, node: cst.BaseExpression, where: cst.CSTNode | None = None) -> Form:
+        """The form of ``node``, whose names have the values that they have at ``where`` (as a rule, ``node``).
+
+        Raises `NotApplicable` where it has another form.
+        """
+        where = where or node
+        match node:
+            case cst.Integer():
+                return Scalar({(): node.evaluated_value}) if node.evaluated_value else Scalar({})
+            case cst.Name():
+                return self._name(node, where)
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
+                right = self.of(node.right, where)
+                return _sum(self.of(node.left, where), right, isinstance(node.operator, cst.Subtract))
+            case cst.BinaryOperation(operator=cst.Multiply()):
+                return self._product(self.of(node.left, where), self.of(node.right, where), node)
+            case cst.BinaryOperation(operator=cst.FloorDivide() | cst.Modulo()):
+                return self._divided(node, where)
+            case cst.UnaryOperation(operator=cst.Minus()):
+                return -self._scalar(node.expression, where)
+            case cst.Call():
+                return self._call(node, where)
+            case cst.Subscript():
+                return self._subscript(node, where)
+        return self._atom(node, where)
+
+    def size(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
+        size = self._scalar(node, where)
+        if len(size.terms) != 1 or next(iter(size.terms.values())) < 1:
+            raise NotApplicable(f"the size {self.source.code(node)} is no product of constants")
+        return size
+
+    def _scalar(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
+        form = self.of(node, where)
+        if not isinstance(form, Scalar):
+            raise NotApplicable(f"{self.source.code(node)} is a tile, where a scalar is understood")
+        return form
+
+    def _product(self, left: Form, right: Form, node: cst.BaseExpression) -> Form:
+        match left, right:
+            case Scalar(), Scalar():
+                return left * right
+            case Same(), Scalar():
+                return replace(left, scalar=left.scalar * right)
+            case Scalar(), Same():
+                return replace(right, scalar=left * right.scalar)
+        raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
+
+    def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
+        """A range that begins at a multiple of its size, divided by that size: its number, or the place in it."""
+        left = self.of(node.left, where)
+        if isinstance(left, Scalar):
+            return self._atom(node, where)
+        if not isinstance(left, Span) or self._scalar(node.right, where) != left.size:
+            raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
+        number, rest = left.start.over(left.size)
+        if rest.terms:
+            raise NotApplicable(f"{self.source.code(node)} is not the same for all of its range")
+        if isinstance(node.operator, cst.FloorDivide):
+            return Same(number, left.size, left.rank, left.axis)
+        return replace(left, start=Scalar({}))
+
+    def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
+        """``ct.gather(table, (b, token // PAGE))``, which reads one page id for all lanes: as a scalar, read once."""
+        given = argument(call, "indices", 1)
+        indices = elements(given) or [given] if given is not None else []
+        forms = [self.of(one, where) for one in indices]
+        same = next((form for form in forms if isinstance(form, Same)), None)
+        if same is None or len(call.args) != 2 or any(isinstance(form, Span) for form in forms):
+            return self._atom(call, where)
+        texts = [form.scalar.text if isinstance(form, Same) else form.text for form in forms]  # type: ignore[union-attr]
+        index = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+        text = f"{self.source.code(call.func)}({self.source.code(call.args[0].value)}, {index}).item()"
+        return replace(same, scalar=Scalar({(text,): 1}))
+
+    def _name(self, node: cst.Name, where: cst.CSTNode) -> Form:
+        definition = reaching(self.source, node.value, where)
+        if definition is None:
+            raise NotApplicable(f"the value of {node.value} is not plain where it is used")
+        value = definition.value
+        if value is not None and id(definition.node) not in self.open_ and _is_arithmetic(self.source, value):
+            self.open_.add(id(definition.node))
+            try:
+                return self.of(value, definition.node)
+            finally:
+                self.open_.discard(id(definition.node))
+        if isinstance(value, cst.Call) and tile_call(self.source, value) == "gather":
+            found = self._looked_up(value, definition.node)
+            return found if isinstance(found, Same) else self._atom(node, where)
+        return self._atom(node, where)
+
+    def _call(self, node: cst.Call, where: cst.CSTNode) -> Form:
+        if tile_call(self.source, node) == "arange":
+            step, start = argument(node, "step", None), argument(node, "start", None)
+            if step is not None and number(step) != 1:
+                raise NotApplicable("the indices are not consecutive")
+            first = self._scalar(start, where) if start is not None else Scalar({})
+            return Span(first, self.size(node.args[0].value, where), 1, 0)
+        inside = same_elements(self.source, node)
+        if inside is not None:
+            return self.of(inside, where)
+        shaped = reshaped(self.source, node)
+        if shaped is not None:
+            return self._reshaped(*shaped, where)
+        if tile_call(self.source, node) == "gather":
+            return self._looked_up(node, where)
+        return self._atom(node, where)
+
+    def _reshaped(
+        self, inside: cst.BaseExpression, shape: list[cst.BaseExpression], where: cst.CSTNode
+    ) -> Form:
+        form = self.of(inside, where)
+        sizes = [self._scalar(one, where) for one in shape]
+        if isinstance(form, Scalar):
+            raise NotApplicable("a scalar is given the shape of a tile")
+        long = [axis for axis, one in enumerate(sizes) if one == form.size]
+        if len(long) != 1 or any(one not in (ONE, form.size) for one in sizes):
+            raise NotApplicable("the index is given another shape")
+        return replace(form, rank=len(sizes), axis=long[0])
+
+    def _subscript(self, node: cst.Subscript, where: cst.CSTNode) -> Form:
+        added = new_axes(node)
+        if added is None:
+            if isinstance(node.value, cst.Attribute) and node.value.attr.value in ("shape", "strides"):
+                return self._atom(node, where)
+            raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
+        form = self.of(node.value, where)
+        if isinstance(form, Scalar) or added.count(False) != form.rank:
+            raise NotApplicable(f"{self.source.code(node)} is not understood as an index")
+        kept = [axis for axis, new in enumerate(added) if not new]
+        return replace(form, rank=len(added), axis=kept[form.axis])
+
+    def _atom(self, node: cst.BaseExpression, where: cst.CSTNode) -> Scalar:
+        """``node`` as one factor; its names must mean the same where the access stands."""
+        for name in names_read(node):
+            here, there = reaching(self.source, name, where), reaching(self.source, name, self.at)
+            if here is None or there is None or here.node is not there.node:
+                raise NotApplicable(
+                    f"{name} has another value at the access than where its index is computed"
+                )
+        if self.shapes.of(node):
+            raise NotApplicable(f"{self.source.code(node)} is a tile of another form")
+        if not isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
+            return Scalar({(f"({self.source.code(bare(node))})",): 1})
+        return Scalar({(self.source.code(bare(node)),): 1})
+
+
+def bare(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Without parentheses around it."""
+    return node.with_changes(lpar=(), rpar=()) if getattr(node, "lpar", ()) else node
+
+
+def _is_arithmetic(source: Source, value: cst.BaseExpression) -> bool:
+    """Whether a name stands for nothing but arithmetic, so that it can be read through."""
+    if isinstance(value, cst.Call):
+        shaped = reshaped(source, value)
+        inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)
+        return tile_call(source, value) == "arange" or (inside is not None and _is_arithmetic(source, inside))
+    if isinstance(value, cst.Subscript):
+        return new_axes(value) is not None
+    plain = (cst.Add, cst.Subtract, cst.Multiply)
+    if isinstance(value, cst.BinaryOperation):
+        return isinstance(value.operator, plain)
+    return isinstance(value, (cst.Name, cst.Integer, cst.UnaryOperation))
+
+
+def _sum(left: Form, right: Form, subtract: bool) -> Form:
+    if subtract and isinstance(right, Scalar):
+        right = -right
+    elif subtract:
+        raise NotApplicable("the indices are not consecutive")
+    match left, right:
+        case Scalar(), Scalar():
+            return left + right
+        case Span(), Scalar():
+            return replace(left, start=left.start + right)
+        case Scalar(), Span():
+            return replace(right, start=left + right.start)
+        case Same(), Scalar():
+            return replace(left, scalar=left.scalar + right)
+        case Scalar(), Same():
+            return replace(right, scalar=left + right.scalar)
+        case Same(), Span() if _lie_alike(left, right):
+            return replace(right, start=left.scalar + right.start)
+        case Span(), Same() if _lie_alike(left, right):
+            return replace(left, start=left.start + right.scalar)
+    raise NotApplicable("the indices are not consecutive")
+
+
+def _lie_alike(left: Span | Same, right: Span | Same) -> bool:
+    return (left.size, left.rank, left.axis) == (right.size, right.rank, right.axis)
+
+
+def _product(term: Term, factor: int) -> str:
+    if not term:
+        return str(factor)
+    text = " * ".join(term)
+    return text if factor == 1 else f"-{text}" if factor == -1 else f"{factor} * {text}"

@@ -1,0 +1,319 @@
+"""Rewrites tile code that handles one row so that it handles several: each value of a row gains an axis of rows.
+
+A value that follows from the row's number has the shape ``(1, N)``, ``(N,)`` or, as a statistic of the row, ``()``.
+Afterwards it has ``(ROWS, N)`` or ``(ROWS, 1)``, so that everything element by element still broadcasts as before,
+and reductions run along the last axis. Whatever has another form is refused, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.tile_shapes import (
+    ELEMENTWISE,
+    FILLED,
+    REDUCTIONS,
+    Shape,
+    Shapes,
+    is_true,
+    new_axes,
+    reduced_axes,
+    reshaped,
+    same_elements,
+    tile_call,
+)
+from tilewright.playbook.base import NotApplicable
+from tilewright.playbook.syntax import Function, Source, argument, dotted, elements, is_atom, with_argument
+
+WRITES = ("store", "scatter")
+SCALAR_CALLS = ("bid", "num_blocks", "cdiv")
+UNKNOWN_CODE = (cst.Lambda, cst.FunctionDef, cst.ListComp, cst.GeneratorExp, cst.While, cst.NamedExpr)
+
+
+class RowTiles(cst.CSTTransformer):
+    """Visits the body of ``function``. ``row`` is the name of the row's number, which becomes that of a group of
+    rows; ``rows`` the name for the tile of their numbers; ``count`` that of the constant of how many there are."""
+
+    def __init__(self, source: Source, function: Function, row: str, rows: str, count: str) -> None:
+        super().__init__()
+        self.source, self.row, self.rows, self.count = source, row, rows, count
+        self.shapes = Shapes(source, function, {row})
+        self.function = function
+        self.written = 0
+        self.width: str | None = None
+        """The longest row tile, as it is written: that of the last load."""
+        self._filled = self._initial_values()
+        for kind in UNKNOWN_CODE:
+            if source.every(kind, function.body):
+                raise NotApplicable(f"{function.name.value} holds a {kind.__name__}, which is not followed")
+
+    # Values ---------------------------------------------------------------------------------------
+
+    def _varies(self, node: cst.BaseExpression) -> bool:
+        return self.shapes.tile(node).varies
+
+    def _row_shape(self, node: cst.BaseExpression) -> Shape:
+        """The shape of a value that meets rows: all its elements along its last axis."""
+        shape = self.shapes.of(node)
+        if shape is None:
+            raise NotApplicable(f"the shape of {self._said(node)} is not known")
+        if any(size != "1" for size in shape[:-1]):
+            raise NotApplicable(f"{self._said(node)} has more than one row already")
+        return shape
+
+    def _new(self, shape: Sequence[str], last: str | None = None) -> tuple[str, ...]:
+        size = last or (shape[-1] if shape else "1")
+        return ("1",) * (len(shape) - 2) + (self.count, size)
+
+    def _said(self, node: cst.CSTNode) -> str:
+        return " ".join(self.source.code(node).split())
+
+    def _initial_values(self) -> list[cst.BaseExpression]:
+        """Values that do not vary, of names that do: accumulators, which need the axis of rows from the start."""
+        found: list[cst.BaseExpression] = []
+        for name, value, added in self.shapes.assigned:
+            if not self.shapes.names[name].varies or name == self.row:
+                continue
+            if value is None:
+                raise NotApplicable(f"{name} comes out of a call that gives several values")
+            if added:
+                self._row_shape(cst.Name(name))
+                self._row_shape(value)
+            elif self._varies(value):
+                continue
+            elif isinstance(value, cst.Call) and tile_call(self.source, value) in FILLED:
+                found.append(value)
+            else:
+                raise NotApplicable(f"{name} begins as {self._said(value)}, which has no axis of rows")
+        return found
+
+    # Statements -----------------------------------------------------------------------------------
+
+    def visit_If(self, node: cst.If) -> None:
+        self._refuse(node.test, "a branch")
+
+    def visit_For(self, node: cst.For) -> None:
+        self._refuse(node.iter, "a loop's length")
+
+    def visit_IfExp(self, node: cst.IfExp) -> None:
+        self._refuse(node.test, "a branch")
+
+    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
+        self._refuse(node, "a truth value")
+
+    def _refuse(self, node: cst.BaseExpression, what: str) -> None:
+        if self._varies(node):
+            raise NotApplicable(f"{what} follows from the row: {self._said(node)}")
+
+    # Expressions ----------------------------------------------------------------------------------
+
+    def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
+        if original_node.value != self.row:
+            return updated_node
+        return updated_node.with_changes(value=self.rows)
+
+    def leave_AssignTarget(
+        self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget
+    ) -> cst.AssignTarget:
+        return original_node
+
+    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
+        return updated_node.with_changes(target=original_node.target)
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        return updated_node.with_changes(attr=original_node.attr)
+
+    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        return updated_node.with_changes(keyword=original_node.keyword)
+
+    def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
+        if not self._varies(node):
+            return
+        if isinstance(node.operator, cst.MatrixMultiply):
+            raise NotApplicable(f"{self._said(node)} is a product of matrices")
+        self._row_shape(node.left)
+        self._row_shape(node.right)
+
+    def visit_Comparison(self, node: cst.Comparison) -> None:
+        if self._varies(node):
+            for one in (node.left, *(each.comparator for each in node.comparisons)):
+                self._row_shape(one)
+
+    def leave_Subscript(
+        self, original_node: cst.Subscript, updated_node: cst.Subscript
+    ) -> cst.BaseExpression:
+        if not self._varies(original_node):
+            return updated_node
+        if new_axes(original_node) is None:
+            raise NotApplicable(f"{self._said(original_node)} takes a part of a row")
+        before, after = self._row_shape(original_node.value), self._row_shape(original_node)
+        if len(self._new(after)) != len(self._new(before)) or after[-1:] != (before[-1:] or ("1",)):
+            raise NotApplicable(f"{self._said(original_node)} turns a row into another form")
+        return updated_node.value
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        name = tile_call(self.source, original_node)
+        if any(original_node is one for one in self._filled):
+            return self._fill(original_node, updated_node)
+        if name in WRITES:
+            self.written += 1
+        if not self._touches(original_node):
+            if name in WRITES or name.startswith("atomic"):
+                raise NotApplicable(f"{self._said(original_node)} does not follow from the row")
+            return updated_node
+        shaped = reshaped(self.source, original_node)
+        if shaped is not None:
+            return self._reshape(
+                original_node, updated_node, shaped[0], [self.shapes.size(one) for one in shaped[1]]
+            )
+        if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "item":
+            return self._item(original_node, updated_node)
+        match name:
+            case "load":
+                return self._load(original_node, updated_node)
+            case "store":
+                return self._store(original_node, updated_node)
+            case "gather" | "scatter":
+                return self._indexed(original_node, updated_node)
+            case "broadcast_to":
+                return self._broadcast(original_node, updated_node)
+        if name in REDUCTIONS:
+            return self._reduction(original_node, updated_node)
+        inside = same_elements(self.source, original_node)
+        if name in (*ELEMENTWISE, *SCALAR_CALLS) or inside is not None:
+            for one in [arg.value for arg in original_node.args] + ([inside] if inside is not None else []):
+                self._row_shape(one)
+            return updated_node
+        raise NotApplicable(f"what {self._said(original_node.func)} does with a row is not known")
+
+    def _touches(self, call: cst.Call) -> bool:
+        parts = [arg.value for arg in call.args]
+        if isinstance(call.func, cst.Attribute):
+            parts.append(call.func.value)
+        names = {name for part in parts for name in names_read(part)}
+        known = self.shapes.names
+        return self.row in names or any(name in known and known[name].varies for name in names)
+
+    # Calls ----------------------------------------------------------------------------------------
+
+    def _fill(self, old: cst.Call, new: cst.Call) -> cst.Call:
+        shape = self._row_shape(old)
+        return with_argument(new, "shape", _tuple(self._new(shape)), 0)
+
+    def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
+        shape = self._row_shape(old.args[0].value)
+        axes = reduced_axes(old, len(shape))
+        if not shape or axes is None or len(shape) - 1 not in axes or len(self._new(shape)) != 2:
+            raise NotApplicable(f"{self._said(old)} is not along a row")
+        return with_argument(with_argument(new, "axis", "1", 1), "keepdims", "True")
+
+    def _reshape(
+        self, old: cst.Call, new: cst.Call, inside: cst.BaseExpression, target: list[str]
+    ) -> cst.BaseExpression:
+        before = self._row_shape(inside)
+        if any(size != "1" for size in target[:-1]) or (target[-1:] or ["1"]) != list(before[-1:] or ("1",)):
+            raise NotApplicable(f"{self._said(old)} turns a row into another form")
+        method = tile_call(self.source, old) != "reshape"
+        if len(self._new(target)) != len(self._new(before)):
+            return with_argument(new, "shape", _tuple(self._new(target)), 0 if method else 1)
+        if not method:
+            return new.args[0].value
+        assert isinstance(new.func, cst.Attribute)
+        return new.func.value
+
+    def _item(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+        assert isinstance(old.func, cst.Attribute) and isinstance(new.func, cst.Attribute)
+        if any(size != "1" for size in self._row_shape(old.func.value)):
+            raise NotApplicable(f"{self._said(old)} is one element of several")
+        return new.func.value
+
+    def _broadcast(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+        self._row_shape(old.args[0].value)
+        return with_argument(new, "shape", _tuple(self._new(self._row_shape(old))), 1)
+
+    def _load(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+        index, place = self._index(old)
+        shape = elements(argument(old, "shape", 2))
+        if shape is None or len(shape) != len(index):
+            raise NotApplicable(f"the shape of {self._said(old)} is not written as a tuple")
+        sizes = [self.shapes.size(one) for one in shape]
+        if any(size != "1" for size in sizes[:-1]) or sizes[place] != "1":
+            raise NotApplicable(f"{self._said(old)} loads more than one row already")
+        sizes[place] = self.count
+        new = self._with_index(old, with_argument(new, "shape", _tuple(sizes), 2))
+        if place == len(index) - 1:
+            return _method(new, "reshape", f"(({self.count}, 1))")
+        self.width = sizes[-1]
+        return new
+
+    def _store(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+        index, place = self._index(old)
+        value, changed = argument(old, "tile", 2), argument(new, "tile", 2)
+        if value is None or changed is None or not self._varies(value):
+            raise NotApplicable(f"what {self._said(old)} stores does not follow from the row")
+        shape = self._row_shape(value)
+        if place == len(index) - 1:
+            if any(size != "1" for size in shape):
+                raise NotApplicable(f"{self._said(old)} stores more than one element of a row")
+            target: tuple[str, ...] | None = ("1",) * (len(index) - 1) + (self.count,)
+        else:
+            target = self._new(("1",) * (len(index) - 1) + (shape[-1] if shape else "1",))
+            if len(target) == len(self._new(shape)):
+                target = None
+        if target is not None:
+            text = self.source.module.code_for_node(changed)
+            text = text if is_atom(changed) else f"({text})"
+            new = with_argument(new, "tile", f"{text}.reshape({_tuple(target)})", 2)
+        return self._with_index(old, new)
+
+    def _indexed(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
+        self._checked(old)
+        given = argument(old, "indices", 1)
+        indices = elements(given) or ([given] if given is not None else [])
+        if not any(self._varies(one) for one in indices):
+            raise NotApplicable(f"{self._said(old)} does not follow from the row")
+        for arg in old.args[1:]:
+            for one in elements(arg.value) or [arg.value]:
+                self._row_shape(one)
+        return new
+
+    def _index(self, call: cst.Call) -> tuple[list[cst.BaseExpression], int]:
+        """The indices of a tile load or store, and which of them is the row's."""
+        self._checked(call)
+        if argument(call, "order", None) is not None:
+            raise NotApplicable(f"{self._said(call)} changes the order of the axes")
+        index = elements(argument(call, "index", 1))
+        if index is None:
+            raise NotApplicable(f"the index of {self._said(call)} is not written as a tuple")
+        places = [place for place, one in enumerate(index) if self._varies(one)]
+        if len(places) != 1 or dotted(index[places[0]]) != self.row or places[0] < len(index) - 2:
+            raise NotApplicable(f"{self._said(call)} does not take the row as it is, in the last two axes")
+        return index, places[0]
+
+    def _with_index(self, old: cst.Call, new: cst.Call) -> cst.Call:
+        """The access with its old index: the row's number is now that of a group of rows."""
+        index = argument(old, "index", 1)
+        assert index is not None
+        return with_argument(new, "index", self.source.code(index), 1)
+
+    def _checked(self, call: cst.Call) -> None:
+        bounds = argument(call, "check_bounds", None)
+        if bounds is not None and not is_true(bounds):
+            raise NotApplicable(
+                f"{self._said(call)} checks no bounds: the last group of rows may reach beyond them"
+            )
+
+
+def _method(node: cst.Call, name: str, arguments: str) -> cst.Call:
+    call = cst.parse_expression(f"x.{name}{arguments}")
+    assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
+    return call.with_changes(func=call.func.with_changes(value=node))
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

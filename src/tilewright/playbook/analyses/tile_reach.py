@@ -1,0 +1,106 @@
+"""How far the accesses of a kernel reach along the axes of their arrays, and whether a launch lets them go beyond.
+
+An access that counts its tiles with a block id or a loop's variable ends with the array where the array's extent
+is a multiple of the tile's. Which extents and which tiles those are is said here; that the counts go no further is
+for the gate to see, whose interpreter follows every address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from tilewright.playbook.analyses.index_forms import Forms, Scalar, Span
+from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
+from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.syntax import Source, argument, dotted, elements
+from tilewright.records import Workload
+
+
+@dataclass(frozen=True)
+class Reach:
+    """An access takes ``size`` elements at a time along ``axis`` of ``array``; both are the kernel's own names."""
+
+    array: str
+    axis: int
+    size: str
+    tiles: int = 1
+    """The access takes a tile with a fixed number, and so the array must have this many."""
+
+
+def reaches(source: Source, call: cst.Call) -> list[Reach]:
+    """Of one load, store, gather or scatter. Raises `NotApplicable` where the counts are not plain."""
+    array = dotted(call.args[0].value) if call.args else ""
+    kernel = source.functions[source.function_of(call)]
+    if array not in {one.name.value for one in kernel.params.params}:
+        raise NotApplicable(
+            f"{array or source.code(call.args[0].value)} is no array that the kernel is given"
+        )
+    if argument(call, "mask", None) is not None or argument(call, "order", None) is not None:
+        raise NotApplicable(f"{source.code(call)} has a mask or another order of axes")
+    shapes = Shapes(source, kernel)
+    forms = Forms(source, call, shapes)
+    if tile_call(source, call) in ("gather", "scatter"):
+        indices = argument(call, "indices", 1)
+        listed = elements(indices) or ([indices] if indices is not None else [])
+        found = [_of_index(array, axis, forms.of(one, call)) for axis, one in enumerate(listed)]
+    else:
+        found = _of_tile(source, call, array, forms, shapes)
+    return [one for one in found if one is not None]
+
+
+def _of_index(array: str, axis: int, form: object) -> Reach | None:
+    if isinstance(form, Span):
+        block, rest = form.start.over(form.size)
+        if rest.terms or not _counts(block):
+            raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
+        return Reach(array, axis, form.size.text, _least(block))
+    if isinstance(form, Scalar) and _counts(form):
+        return None
+    raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
+
+
+def _of_tile(source: Source, call: cst.Call, array: str, forms: Forms, shapes: Shapes) -> list[Reach | None]:
+    index = elements(argument(call, "index", 1))
+    tile = argument(call, "tile", 2)
+    shape = shapes.of(tile) if tile_call(source, call) == "store" and tile is not None else shapes.of(call)
+    if index is None or shape is None or len(index) != len(shape):
+        raise NotApplicable(f"the tile of {source.code(call)} is not known")
+    found: list[Reach | None] = []
+    for axis, (one, size) in enumerate(zip(index, shape, strict=True)):
+        form = forms.of(one, call)
+        if not isinstance(form, Scalar) or not _counts(form):
+            raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
+        found.append(None if size == "1" else Reach(array, axis, size, _least(form)))
+    return found
+
+
+def _counts(number: Scalar) -> bool:
+    """Whether a tile's number is a name, a call or a constant, and not computed from several."""
+    return len(number.terms) < 2 and all(
+        (factor == 1 and len(term) == 1) or (factor > 0 and not term) for term, factor in number.terms.items()
+    )
+
+
+def _least(number: Scalar) -> int:
+    """How many tiles there must be for one of this number."""
+    return number.terms.get((), 0) + 1
+
+
+def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[Any]) -> tuple[int, int] | None:
+    """The numbers behind a reach in one launch; None where the size is no argument of it."""
+    names = [one.name.value for one in source.functions[kernel].params.params]
+    extent = args[names.index(reach.array)].shape[reach.axis]
+    if reach.size.isdigit():
+        return extent, int(reach.size)
+    size = args[names.index(reach.size)] if reach.size in names else None
+    return (extent, size) if isinstance(size, int) and size > 0 else None
+
+
+def ends_with_array(source: Source, kernel: str, reach: Reach, facts: Facts, workload: Workload) -> bool:
+    """Whether the array has only whole tiles in one workload, and as many as the access takes for granted."""
+    numbers = extent_and_size(source, kernel, reach, facts.launch(workload).args)
+    return numbers is not None and numbers[0] % numbers[1] == 0 and numbers[0] >= reach.tiles * numbers[1]

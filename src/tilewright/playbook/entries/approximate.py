@@ -1,0 +1,202 @@
+"""Entry H, third part: quotients, roots and tanh as the hardware approximates them.
+
+A float32 quotient that is right to the last bit costs about ten instructions, an approximate one two. Where one
+divisor serves a whole row, its reciprocal is computed once for the row and multiplied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
+from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Function, Source, argument, number, with_argument
+from tilewright.records import Value
+
+APPROXIMATE, FLUSHED, RECIPROCAL, RSQRT = "approximate", "approximate, flush to zero", "reciprocal", "rsqrt"
+_ROUNDED = ("truediv", "sqrt", "tanh")
+"""Functions of cuda.tile that take ``RoundingMode.APPROX``; exp is `exp2.py`'s."""
+_TILES = (
+    "load", "gather", "mma", "matmul", "zeros", "ones", "full", "exp", "exp2", "sum", "max", "min", "sqrt",
+    "rsqrt", "tanh", "where", "astype", "reshape", "maximum", "minimum",
+)  # fmt: skip
+MOST_SITES = 6
+BESIDE = 0.3
+"""Promise of a quotient by a number: often of one value a row."""
+
+
+class Approximate:
+    about = About(
+        id="H-approx",
+        name="approximate division and roots",
+        what="quotients, square roots and tanh with RoundingMode.APPROX, as a reciprocal, or as rsqrt",
+        when="quotients of whole tiles in float32: softmax, norms, sigmoid",
+        when_not="other dtypes; results that must be right to the last bit; quotients of scalars",
+        priority={"compute": 8, "balanced": 6, "memory": 7},
+        effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
+        risk="lossy",
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        found = []
+        for name, function in source.tile_code.items():
+            tiles = _tile_names(source, function)
+            for node in _candidates(source, function):
+                values = _values(source, function, node, tiles)
+                if values:
+                    line, column = source.place(node)
+                    quotient = _quotient(source, node) is not None
+                    what = "quotient" if quotient else source.code(node).partition("(")[0]
+                    promise = BESIDE if values[0] == RECIPROCAL else 1.0
+                    found.append(Site(name, line, column, f"{what} in float32", values, promise))
+        return sorted(found, key=lambda one: -one.promise)[:MOST_SITES]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.functions.get(site.kernel)
+        nodes = _candidates(source, function) if function is not None else []
+        node = next(
+            (one for one in nodes if source.place(one) == (site.line, site.column) and _fits(one, site)), None
+        )
+        if (
+            function is None
+            or node is None
+            or value not in _values(source, function, node, _tile_names(source, function))
+        ):
+            raise NotApplicable(f"{source.name}:{site.line}: nothing here to make {value}")
+        if value == RSQRT:
+            return _with_rsqrt(source, function, node)
+        quotient = _quotient(source, node)
+        if value == RECIPROCAL and quotient is not None:
+            left, right = quotient
+            new = f"{factor_of(source, left)} * (1.0 / {text_of(source, right)})"
+            return source.replaced({node: fitting(source, node, new)})
+        call = node if isinstance(node, cst.Call) else _truediv(source, node)
+        call = with_argument(call, "rounding_mode", f"{source.tile_module}.RoundingMode.APPROX")
+        return source.replaced(
+            {node: call if value == APPROXIMATE else with_argument(call, "flush_to_zero", "True")}
+        )
+
+
+def _fits(node: cst.BaseExpression, site: Site) -> bool:
+    """A quotient and its dividend, a root, begin at the same place."""
+    return isinstance(node, cst.BinaryOperation) == site.what.startswith("quotient")
+
+
+def _truediv(source: Source, node: cst.BaseExpression) -> cst.Call:
+    assert isinstance(node, cst.BinaryOperation)
+    written = f"{source.tile_module}.truediv({source.code(node.left)}, {source.code(node.right)})"
+    call = cst.parse_expression(written)
+    assert isinstance(call, cst.Call)
+    return call
+
+
+def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
+    quotients = [
+        one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.Divide)
+    ]
+    found: list[cst.BaseExpression] = [*quotients, *source.calls(*_ROUNDED, inside=function)]
+    return sorted(found, key=lambda one: (not _in_loop(source, one), source.place(one)))
+
+
+def _values(
+    source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]
+) -> tuple[Value, ...]:
+    """What can be put in the place of ``node``; nothing where it is no operation on tiles, or approximate already."""
+    if isinstance(node, cst.Call) and argument(node, "rounding_mode") is not None:
+        return ()
+    quotient = _quotient(source, node)
+    if quotient is None:
+        if node in source.calls("sqrt", inside=function):
+            return (RSQRT, APPROXIMATE) if _divided_by(source, function, node) else (APPROXIMATE, FLUSHED)
+        return (APPROXIMATE,)
+    left, right = quotient
+    if not any(_is_tile(source, one, tiles) for one in quotient):
+        return ()
+    if number(left) is not None or not isinstance(node, cst.BinaryOperation):
+        return (APPROXIMATE, FLUSHED)
+    return (FLUSHED, APPROXIMATE, RECIPROCAL) if _is_tile(source, right, tiles) else (RECIPROCAL, APPROXIMATE)
+
+
+def _quotient(
+    source: Source, node: cst.BaseExpression
+) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    if isinstance(node, cst.BinaryOperation):
+        return node.left, node.right
+    if isinstance(node, cst.Call) and node in source.calls("truediv", inside=node):
+        left, right = argument(node, "x", 0), argument(node, "y", 1)
+        return None if left is None or right is None else (left, right)
+    return None
+
+
+def _tile_names(source: Source, function: Function) -> set[str]:
+    """The names whose values the text shows to come from a tile."""
+    calls = set(source.calls(*_TILES, inside=function))
+    made = {
+        name
+        for _, name, value in assignments(source, function)
+        if ".astype(" in source.code(value) or calls & set(source.every(cst.Call, value))
+    }
+    return dependent(source, function, made)
+
+
+def _is_tile(source: Source, node: cst.BaseExpression, tiles: set[str]) -> bool:
+    return bool(
+        names_read(node) & tiles or ".astype(" in source.code(node) or source.calls(*_TILES, inside=node)
+    )
+
+
+def _divided_by(source: Source, function: Function, root: cst.BaseExpression) -> list[cst.BinaryOperation]:
+    """The quotients by a square root: of the call itself, or of the name that it alone gives a value.
+
+    Empty where the root is used for anything else.
+    """
+    above = source.parent(root)
+    if (
+        isinstance(above, cst.BinaryOperation)
+        and isinstance(above.operator, cst.Divide)
+        and above.right is root
+    ):
+        return [above]
+    names = [name for _, name, value in assignments(source, function) if value is root]
+    if len(names) != 1 or names_assigned(function)[names[0]] != 1:
+        return []
+    uses = [
+        one
+        for one in source.every(cst.Name, function.body)
+        if one.value == names[0] and not isinstance(source.parent(one), cst.AssignTarget)
+    ]
+    found = []
+    for use in uses:
+        above = source.parent(use)
+        if not isinstance(above, cst.BinaryOperation) or not isinstance(above.operator, cst.Divide):
+            return []
+        if above.right is not use:
+            return []
+        found.append(above)
+    return found
+
+
+def _with_rsqrt(source: Source, function: Function, root: cst.BaseExpression) -> str:
+    """x / sqrt(y) as x · rsqrt(y), in every place where the root divides."""
+    assert isinstance(root, cst.Call)
+    call = root.with_changes(func=cst.parse_expression(f"{source.tile_module}.rsqrt"))
+    quotients = _divided_by(source, function, root)
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {root: call}
+    for one in quotients:
+        if one.right is root:
+            changes = {one.right: call}
+        changes[one.operator] = cst.Multiply(
+            whitespace_before=one.operator.whitespace_before,  # type: ignore[attr-defined]
+            whitespace_after=one.operator.whitespace_after,  # type: ignore[attr-defined]
+        )
+    return source.replaced(changes)
+
+
+def _in_loop(source: Source, node: cst.CSTNode) -> bool:
+    return any(isinstance(one, (cst.For, cst.While)) for one in source.parents(node))
+
+
+ENTRY = Approximate()

@@ -1,0 +1,107 @@
+"""``assume_divisible_by`` on whole numbers that a launch passes: addresses made of them are known to be aligned.
+
+Extents and strides of arrays carry such a fact already (a launch specialises on 16), plain numbers do not. A wrong
+claim is undefined behaviour, so it is proposed only where the task keeps every number that it serves divisible, and
+only in the task's own file, whose launch is the only caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from tilewright.errors import TilewrightError
+from tilewright.languages.cutile.private import parameter_annotations
+from tilewright.playbook.analyses.configuration_sites import launched_kernel
+from tilewright.playbook.analyses.task_code import launch_of
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source
+from tilewright.records import Value
+
+DIVISORS = (16, 8)
+"""16 elements are 16 bytes or more of every dtype: the widest access (K9: TMA needs 16 contiguous bytes)."""
+
+
+class Divisible:
+    about = About(
+        id="divisible",
+        name="assume divisible",
+        what="tells the compiler that a number passed to the kernel is a multiple of 16",
+        when="addresses are made of a number that the launch passes, and accesses are narrower than 16 bytes",
+        when_not="some shape that the task serves makes it no multiple",
+        priority={"memory": 7, "balanced": 8, "compute": 9},
+        effect=Effect(1.0, 1.20, "cutile-facts 1.6: assume_divisible_by helps alignment", "2026-11"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        kernel = launched_kernel(facts)
+        try:
+            here = launch_of(source).kernel == kernel and kernel in source.kernels
+        except NotApplicable:
+            return []
+        return list(_sites(source, facts, kernel)) if here else []
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.kernels.get(site.kernel)
+        params = function.params.params if function is not None else ()
+        names = [one.name.value for one in params if source.place(one) == (site.line, site.column)]
+        if function is None or not names or not isinstance(value, int) or value < 1:
+            raise NotApplicable(f"{source.name}:{site.line}: no number is passed to {site.kernel} here")
+        claim = f"{names[0]} = {source.tile_module}.assume_divisible_by({names[0]}, {value})"
+        body = function.body
+        if not isinstance(body, cst.IndentedBlock):
+            raise NotApplicable(f"{source.name}: {site.kernel} stands on one line")
+        first = 1 if function.get_docstring() is not None else 0
+        lines = [*body.body[:first], cst.parse_statement(claim), *body.body[first:]]
+        return source.replaced({body: body.with_changes(body=lines)})
+
+
+def _sites(source: Source, facts: Facts, kernel: str) -> Iterator[Site]:
+    params = source.kernels[kernel].params.params
+    claimed = {
+        source.code(call.args[0].value)
+        for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
+    }
+    annotations = parameter_annotations(facts.launch(facts.workloads[0]).kernel)
+    for place, (param, annotation) in enumerate(zip(params, annotations, strict=True)):
+        name = param.name.value
+        if annotation.constant or name in claimed:
+            continue
+        numbers = list(_passed(facts, place))
+        divisor = next(
+            (one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None
+        )
+        if divisor is not None and any(numbers):
+            line, column = source.place(param)
+            yield Site(
+                kernel, line, column, f"{name} of {kernel}", (divisor,), why="for all shapes that are served"
+            )
+
+
+def _is_multiple(number: object, divisor: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number % divisor == 0
+
+
+def _passed(facts: Facts, place: int) -> Iterator[object]:
+    """What the launch passes for a parameter, in the workloads and in the shapes beside them that are served."""
+    task = facts.task
+    for workload in facts.workloads:
+        for dims in (workload.dims, *_beside(workload.dims)):
+            if not task.promises(dims):
+                continue
+            try:
+                launch = task.launched(task.space.shipped, dims, task.arrays(dims), facts.board)
+            except TilewrightError:
+                continue
+            yield launch.args[place] if place < len(launch.args) else None
+
+
+def _beside(dims: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
+    """Each dimension one larger: where that is served, nothing keeps it divisible."""
+    for name, extent in dims.items():
+        if isinstance(extent, int) and not isinstance(extent, bool):
+            yield {**dims, name: extent + 1}
+
+
+ENTRY = Divisible()

@@ -1,0 +1,126 @@
+"""Entry H, first part: exp(x) as exp2(x · log₂ e), the factor folded into what is multiplied anyway.
+
+The hardware has an instruction for 2ˣ alone. Written out, the factor can join a multiplication that is there: a
+scale of the scores, a subtraction of the maximum (one fused multiply-add), a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
+from tilewright.playbook.analyses.log2_domain import Scale, scales
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source, argument, number, with_argument
+from tilewright.records import Value
+
+FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
+MOST_SITES = 6
+
+
+class Exp2:
+    about = About(
+        id="H-exp2",
+        name="exp as exp2",
+        what="ct.exp(x) becomes ct.exp2(x · log₂ e), the factor folded into a scale, a subtraction or a constant",
+        when="exponentials of whole tiles: softmax, attention, sigmoid",
+        when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
+        priority={"compute": 8, "balanced": 6, "memory": 7},
+        effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
+        risk="lossy",
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        found = []
+        for name in source.tile_code:
+            for scale in scales(source, name):
+                line, column = source.place(scale.place)
+                why = f"all {len(scale.exponentials)} exponentials of {name} are of scaled scores"
+                found.append(Site(name, line, column, f"scale of {scale.name}", (FOLDED,), why=why))
+        calls = sorted(source.calls("exp"), key=lambda one: not _in_loop(source, one))
+        for call in calls[: MOST_SITES - len(found)]:
+            line, column = source.place(call)
+            what = f"exp of {source.code(call.args[0].value)}" if call.args else "exp"
+            values = [SCALED, APPROXIMATE] if argument(call, "rounding_mode") is None else [SCALED]
+            if call.args and _difference(call.args[0].value) is not None:
+                values.insert(0, FUSED)
+            if call.args:
+                found.append(Site(source.function_of(call), line, column, what, tuple(values)))
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        place = (site.line, site.column)
+        if value == FOLDED:
+            known = scales(source, site.kernel) if site.kernel in source.functions else []
+            scale = next((one for one in known if source.place(one.place) == place), None)
+            if scale is None:
+                raise NotApplicable(f"{source.name}:{site.line}: no scale that all exponentials share")
+            return _folded(source, site.kernel, scale)
+        call = next((one for one in source.calls("exp") if source.place(one) == place), None)
+        if call is None or not call.args:
+            raise NotApplicable(f"{source.name}:{site.line}: no call of exp")
+        if value == APPROXIMATE:
+            return _approximate(source, call)
+        log2_e = log2_e_name(source, site.kernel)
+        inside = call.args[0].value
+        new = _fused(source, inside, log2_e) if value == FUSED else _scaled(source, inside, log2_e)
+        changed = source.replaced({call: _exp2(source, call, cst.parse_expression(new))})
+        return with_log2_e(Source(source.name, changed), log2_e)
+
+
+def _approximate(source: Source, call: cst.Call) -> str:
+    if argument(call, "rounding_mode") is not None:
+        raise NotApplicable("the exponential names its rounding already")
+    mode = f"{source.tile_module}.RoundingMode.APPROX"
+    return source.replaced({call: with_argument(call, "rounding_mode", mode)})
+
+
+def _folded(source: Source, function: str, scale: Scale) -> str:
+    """The scores of a function in units of log₂: one constant factor more, and exp2 everywhere."""
+    log2_e = log2_e_name(source, function)
+    factor = fitting(source, scale.factor, f"{factor_of(source, scale.factor)} * {log2_e}")
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {scale.factor: factor}
+    changes |= {call: _exp2(source, call, call.args[0].value) for call in scale.exponentials}
+    return with_log2_e(Source(source.name, source.replaced(changes)), log2_e)
+
+
+def _exp2(source: Source, call: cst.Call, inside: cst.BaseExpression) -> cst.Call:
+    """The call of exp2 in the place of one of exp; how that one rounds is left out, as exp2 has one way only."""
+    only = call.args[0].with_changes(value=inside)
+    if len(call.args) > 1:
+        only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+    return call.with_changes(func=cst.parse_expression(f"{source.tile_module}.exp2"), args=[only])
+
+
+def _fused(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
+    difference = _difference(inside)
+    if difference is None:
+        raise NotApplicable("exp of no difference: nothing to fuse the factor with")
+    left, right = (factor_of(source, one) for one in difference)
+    return f"{left} * {log2_e} - {right} * {log2_e}"
+
+
+def _scaled(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
+    """The factor beside a constant where there is one: the compiler makes one of the two."""
+    if isinstance(inside, cst.UnaryOperation) and isinstance(inside.operator, cst.Minus) and not inside.lpar:
+        return f"{factor_of(source, inside.expression)} * -{log2_e}"
+    if isinstance(inside, cst.BinaryOperation) and isinstance(inside.operator, cst.Multiply):
+        for constant, other in ((inside.right, inside.left), (inside.left, inside.right)):
+            if number(constant) is not None or (isinstance(constant, cst.Name) and constant.value.isupper()):
+                return f"{factor_of(source, other)} * ({source.code(constant)} * {log2_e})"
+    return f"{factor_of(source, inside)} * {log2_e}"
+
+
+def _difference(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
+        return node.left, node.right
+    return None
+
+
+def _in_loop(source: Source, node: cst.CSTNode) -> bool:
+    return any(isinstance(one, (cst.For, cst.While)) for one in source.parents(node))
+
+
+ENTRY = Exp2()

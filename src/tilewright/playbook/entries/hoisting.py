@@ -1,0 +1,96 @@
+"""Loop-invariant hoisting: what every iteration computes alike, moved in front of the loop.
+
+The front end of cuda-tile 1.7 moves most of it already, loads of arrays that the kernel never writes included (the
+Tile IR is the same with `scale = ct.load(weight, …)` inside the loop or before it). It leaves what stands under
+an ``if`` within the loop; that is what is offered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Function, Source
+from tilewright.records import Value
+
+BEFORE_LOOP = "before the loop"
+MOST_SITES = 6
+_LOOPS = (cst.For, cst.While)
+
+
+class Hoisting:
+    about = About(
+        id="hoist",
+        name="loop-invariant hoisting",
+        what="a conversion, a constant tile or a load that is the same in every iteration, moved before the loop",
+        when="it stands under an if within the loop, where the compiler does not move it",
+        when_not="directly in the loop's body, from where cuda-tile moves it itself; branches that are rarely taken; "
+        "tiles for which no registers are left",
+        priority={"memory": 8, "balanced": 5, "compute": 6},
+        effect=Effect(
+            1.0,
+            1.1,
+            "requirements K4 (anti-patterns: type conversion and masks in each iteration)",
+            "2026-11-20",
+        ),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        found = []
+        for name, function in source.tile_code.items():
+            for statement, _ in _invariant(source, function):
+                line, column = source.place(statement)
+                names = " and ".join(names_assigned(statement))
+                found.append(Site(name, line, column, f"{names}, the same in each iteration", (BEFORE_LOOP,)))
+        return found[:MOST_SITES]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.functions.get(site.kernel)
+        for statement, loop in _invariant(source, function) if function is not None else ():
+            if source.place(statement) == (site.line, site.column) and value == BEFORE_LOOP:
+                return _hoisted(source, statement, loop)
+        raise NotApplicable(f"{source.name}:{site.line}: nothing here that is the same in each iteration")
+
+
+def _invariant(
+    source: Source, function: Function
+) -> Iterator[tuple[cst.SimpleStatementLine, cst.For | cst.While]]:
+    """Assignments under an ``if`` in a loop, with the outermost loop in which they do not change."""
+    effects, counted = Effects(source, function), names_assigned(function)
+    for statement in source.every(cst.SimpleStatementLine, function):
+        plain = len(statement.body) == 1 and isinstance(statement.body[0], cst.Assign)
+        targets = set(names_assigned(statement))
+        if not plain or not targets or any(counted[name] != 1 for name in targets):
+            continue
+        if not source.every(cst.Call, statement) or not effects.is_pure(statement):
+            continue
+        under_if, outermost = False, None
+        for above in source.parents(statement):
+            if isinstance(above, cst.FunctionDef):
+                break
+            under_if = under_if or (isinstance(above, cst.If) and outermost is None)
+            if isinstance(above, _LOOPS):
+                if names_read(statement) & set(names_assigned(above)):
+                    break
+                outermost = above
+        if under_if and isinstance(outermost, (cst.For, cst.While)):
+            yield statement, outermost
+
+
+def _hoisted(source: Source, statement: cst.SimpleStatementLine, loop: cst.For | cst.While) -> str:
+    block = source.parent(statement)
+    assert isinstance(block, cst.IndentedBlock)
+    left: cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
+    if len(block.body) == 1:
+        left = cst.SimpleStatementLine([cst.Pass()])
+    text = source.replaced({statement: left})
+    changed = Source(source.name, text)
+    place = source.place(loop)
+    again = next(one for kind in _LOOPS for one in changed.every(kind) if changed.place(one) == place)
+    return changed.replaced({again: cst.FlattenSentinel([statement, again])})
+
+
+ENTRY = Hoisting()

@@ -1,0 +1,106 @@
+"""Padding of tile loads: zero where nothing is said and the GPU fills in nothing itself; none where no tile is ragged.
+
+Before sm_90 there is no TMA to fill the lanes outside an array, and what they hold is undetermined. Where every shape
+that the task promises has whole tiles, on the other hand, a padding such as -inf costs a selection for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.dead_names import without_dead
+from tilewright.playbook.analyses.grids import starts
+from tilewright.playbook.analyses.task_code import argument_of, shape_of
+from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source, argument, dotted, with_argument
+from tilewright.records import Value
+
+ZERO = "zero"
+NONE = "none"
+TMA = 90
+
+
+class Padding:
+    about = About(
+        id="padding",
+        name="padding mode",
+        what="padding_mode=ZERO on loads that name none, or no padding on loads that are never ragged",
+        when="before sm_90 with ragged tiles; or all promised extents are multiples of the tiles",
+        when_not="shapes that the task promises and that end within a tile",
+        priority={"memory": 8, "balanced": 8, "compute": 9},
+        effect=Effect(1.0, 1.03, "requirements K1 A: on Ampere outside lanes are not zero filled", "2026-08"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        kernel = starts(facts, source)
+        found: list[Site] = []
+        for call in _loads(source, kernel) if kernel else ():
+            line, column = source.place(call)
+            array = source.code(call.args[0].value)
+            padded = argument(call, "padding_mode", None)
+            even = _is_never_ragged(source, kernel, call, facts)
+            if padded is None and facts.sm < TMA and even is False:
+                found.append(
+                    Site(kernel, line, column, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}")
+                )
+            elif padded is not None and even:
+                why = "every promised extent is a multiple of its tile"
+                found.append(Site(kernel, line, column, f"padding of {array}", (NONE,), why=why))
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        calls = _loads(source, site.kernel) if site.kernel in source.functions else []
+        call = next((one for one in calls if source.place(one) == (site.line, site.column)), None)
+        if call is None:
+            raise NotApplicable(f"{source.name}:{site.line}: no tile load of {site.kernel} begins here")
+        padded = argument(call, "padding_mode", None)
+        if value == ZERO and padded is None:
+            mode = f"{source.spelled('PaddingMode')}.ZERO"
+            return source.replaced({call: with_argument(call, "padding_mode", mode)})
+        if value == NONE and padded is not None:
+            text = source.replaced({call: with_argument(call, "padding_mode", None)})
+            return without_dead(Source(source.name, text), site.kernel, names_read(padded)).text
+        raise NotApplicable(f"the load is padded as '{value}' asks already")
+
+
+def _loads(source: Source, kernel: str) -> list[cst.Call]:
+    return source.calls("load", inside=source.functions[kernel])
+
+
+def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: Facts) -> bool | None:
+    """Whether no promised shape ends within a tile of this load; None where that cannot be told."""
+    try:
+        found = reaches(source, call)
+        even = all(
+            ends_with_array(source, kernel, one, facts, workload)
+            for one in found
+            for workload in facts.workloads
+        )
+        return even and all(_is_fixed(source, kernel, one, facts) for one in found)
+    except NotApplicable:
+        return None
+
+
+def _is_fixed(source: Source, kernel: str, reach: Reach, facts: Facts) -> bool:
+    """Whether the task promises no extent next to those of the workloads."""
+    given = argument_of(source, kernel, reach.array)
+    shape = shape_of(source, dotted(given)) if given is not None else None
+    entry = shape[reach.axis] if shape is not None and reach.axis < len(shape) else None
+    if entry is None:
+        return False
+    if entry.isdigit():
+        return True
+    for workload in facts.workloads:
+        size = workload.dims.get(entry)
+        if not isinstance(size, int) or any(
+            facts.task.promises({**workload.dims, entry: size + by}) for by in (1, -1)
+        ):
+            return False
+    return True
+
+
+ENTRY = Padding()

@@ -1,0 +1,178 @@
+"""Several rows a tile: a kernel whose block handles one row at a time handles ROWS of them in one tile.
+
+A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most
+of the block idle. `row_numbers` finds the row, `row_tiles` rewrites what follows from it; the number is a new knob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.grids import fresh_in, starts
+from tilewright.playbook.analyses.row_numbers import RowNumber, ceil_div, grid_axis, grouped, row_numbers
+from tilewright.playbook.analyses.row_tiles import RowTiles
+from tilewright.playbook.analyses.task_code import (
+    constants_of,
+    fresh_name,
+    launch_of,
+    space_of,
+    with_kernel_constant,
+    with_knob,
+)
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source, argument, elements, number
+from tilewright.records import Value
+
+ROWS = (4, 2, 8, 16)
+ELEMENTS = 1 << 15
+"""Of one tile: above it, a block's registers cannot hold the values in float32."""
+
+
+class RowsPerTile:
+    about = About(
+        id="rows",
+        name="several rows a tile",
+        what="tiles of ROWS rows where a block handled one row at a time; reductions along the last axis",
+        when="each row is short, or the loop over a row is; rows do not depend on one another",
+        when_not="rows so long that one fills the registers of a block",
+        priority={"memory": 3, "balanced": 3},
+        effect=Effect(0.9, 1.5, "wiki: fp32 tile cliff at 4-8 K elements; measured.md", "2026-11-21"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        kernel = starts(facts, source)
+        if not kernel:
+            return ()
+        found = []
+        for row in row_numbers(source, source.kernels[kernel]):
+            try:
+                _, width = _kernel(source, kernel, row, _knob(source))
+            except NotApplicable:
+                continue
+            values = _values(source, row, _elements(facts, source, kernel, width))
+            line, column = source.place(row.node)
+            site = Site(kernel, line, column, f"one row a tile, {row.name}", values)
+            if values and _applies(self, source, site):
+                found.append(site)
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.kernels.get(site.kernel)
+        if function is None or not isinstance(value, int) or value < 2:
+            raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
+        for row in row_numbers(source, function):
+            if source.place(row.node) == (site.line, site.column) and site.what.endswith(f" {row.name}"):
+                return _applied(source, site.kernel, row, value)
+        raise NotApplicable(f"{source.name}:{site.line}: no row's number begins here")
+
+
+def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
+    knob = _knob(source)
+    values = {1, value} if row.kind != "loop" else {value}
+    if row.kind == "loop" and value not in _values(source, row, None):
+        raise NotApplicable(f"{row.length} is not always a multiple of {value}")
+    text, _ = _kernel(source, kernel, row, knob)
+    text = with_kernel_constant(Source(source.name, text), kernel, knob)
+    changed = Source(source.name, text)
+    if row.kind == "block":
+        axis = grid_axis(changed, launch_of(changed).grid, row.axis)
+        new = cst.parse_expression(ceil_div(changed, axis, f"config.{knob}"))
+        changed = Source(source.name, changed.replaced({axis: new}))
+    return with_knob(changed, knob, sorted(values), value)
+
+
+def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[str, str | None]:
+    """The file with only the kernel changed, and the length of its row tile as it is written."""
+    function = source.kernels[kernel]
+    rows = fresh_in(source, kernel, "rows")
+    tiles = RowTiles(source, function, row.name, rows, knob)
+    body = function.body.visit(tiles)
+    assert isinstance(body, cst.BaseSuite)
+    if not tiles.written:
+        raise NotApplicable(f"{kernel} writes nothing that follows from {row.name}")
+    # A second parse gives the definition of the row, which the rewriting keeps, its place in the new text.
+    changed = Source(source.name, source.replaced({function.body: body}))
+    again = next(
+        one
+        for one in row_numbers(changed, changed.kernels[kernel])
+        if (one.name, one.kind) == (row.name, row.kind)
+    )
+    changes = dict(grouped(changed, again, knob))
+    text = changed.replaced(changes)
+    if any(name.value == rows for name in changed.every(cst.Name, changed.kernels[kernel].body)):
+        text = _with_rows(Source(source.name, text), kernel, row, rows, knob)
+    return text, tiles.width
+
+
+def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> str:
+    """With the numbers of a group's rows as a tile, right after the group's own number."""
+    again = next(
+        one
+        for one in row_numbers(source, source.kernels[kernel])
+        if (one.name, one.kind) == (row.name, row.kind)
+    )
+    arange, int32 = source.spelled("arange"), source.spelled("int32")
+    if not arange or not int32:
+        raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
+    line = cst.parse_statement(f"{rows} = {row.name} * {knob} + {arange}({knob}, dtype={int32})[:, None]")
+    if isinstance(again.node, cst.For):
+        body = again.node.body
+        assert isinstance(body, cst.IndentedBlock)
+        return source.replaced({body: body.with_changes(body=[line, *body.body])})
+    both: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([again.node, line])
+    return source.replaced({again.node: both})
+
+
+def _knob(source: Source) -> str:
+    taken = {one.value for one in source.every(cst.Name)} | {
+        str(one.evaluated_value) for one in source.every(cst.SimpleString)
+    }
+    free = [name for name in ("ROWS", "TILE_ROWS") if name not in taken]
+    return free[0] if free else fresh_name(source, "ROWS_PER_TILE")
+
+
+def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
+    """How many rows are worth trying: as many as the registers hold, and as divide a block's rows."""
+    fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
+    if row.kind == "loop":
+        lengths = _knob_values(source, row.length)
+        fitting = [rows for rows in fitting if lengths and all(length % rows == 0 for length in lengths)]
+    return tuple(fitting)
+
+
+def _knob_values(source: Source, name: str) -> list[int]:
+    """The values that the space gives a constant, where they are written down."""
+    try:
+        constants = argument(space_of(source), "constants", 0)
+    except NotApplicable:
+        return []
+    for one in constants.elements if isinstance(constants, cst.Dict) else ():
+        key = one.key if isinstance(one, cst.DictElement) else None
+        if isinstance(key, cst.SimpleString) and key.evaluated_value == name:
+            found = [number(value) for value in elements(one.value) or []]
+            return [value for value in found if isinstance(value, int)] if None not in found else []
+    return []
+
+
+def _elements(facts: Facts, source: Source, kernel: str, width: str | None) -> int | None:
+    """Elements of one row's tile in the longest workload; None where that is no constant of the kernel."""
+    if width is None or width.isdigit():
+        return None if width is None else int(width)
+    if width not in constants_of(source, kernel):
+        return None
+    place = [one.name.value for one in source.functions[kernel].params.params].index(width)
+    given = [facts.launch(workload).args[place] for workload in facts.workloads]
+    return max((value for value in given if isinstance(value, int)), default=None)
+
+
+def _applies(entry: RowsPerTile, source: Source, site: Site) -> bool:
+    try:
+        entry.apply(source, site, site.values[0])
+    except NotApplicable:
+        return False
+    return True
+
+
+ENTRY = RowsPerTile()

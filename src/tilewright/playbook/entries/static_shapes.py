@@ -1,0 +1,168 @@
+"""Extents and strides of arrays as constants of the kernel.
+
+`ct.ArrayAnnotation` makes a launch compile for the very extents it has, so the change is right for all shapes
+and costs a compilation for each new one. It is proposed for extents that all workloads share: a model's width,
+not its batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import libcst as cst
+
+from tilewright.playbook.analyses.configuration_sites import launched_kernel
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source, dotted
+from tilewright.records import Value
+from tilewright.task.task import ArraySpec
+
+_FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")
+Axes = Mapping[str, tuple[int, ...]]
+"""Parameter → axes."""
+
+
+class StaticShapes:
+    about = About(
+        id="static_shapes",
+        name="static shapes",
+        what="compiles the kernel for extents (and strides) that all workloads share",
+        when="loops or bounds hang on an extent that a model fixes: bounds checks and remainders fall away",
+        when_not="the extent changes from launch to launch: each new one is compiled anew",
+        priority={"memory": 7, "balanced": 7, "compute": 8},
+        effect=Effect(
+            0.98, 1.15, "cutile-facts 1.6: static shape and stride facts help alignment", "2026-11"
+        ),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        kernel = launched_kernel(facts)
+        if kernel not in source.kernels:
+            return []
+        function = source.kernels[kernel]
+        free = [one.name.value for one in function.params.params if _is_free(source, one)]
+        shapes = {name: axes for name, axes in _shared(facts, source, kernel) if name in free}
+        if not shapes:
+            return []
+        strides = {name: axes for name, axes in _strides(facts, source, kernel) if name in shapes}
+        values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
+        line, column = source.place(function)
+        why = (
+            "the same in all workloads"
+            if len(facts.workloads) > 1
+            else "outputs are not independent along them"
+        )
+        return [Site(kernel, line, column, f"static extents of {kernel}", values, why=why)]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.kernels.get(site.kernel)
+        if function is None or source.place(function) != (site.line, site.column):
+            raise NotApplicable(f"{source.name}:{site.line}: no kernel {site.kernel} begins here")
+        said = _FACT.findall(str(value))
+        if not said:
+            raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")
+        changes: dict[cst.CSTNode, cst.CSTNode] = {}
+        for param in function.params.params:
+            axes = {
+                kind: tuple(int(axis) for name, one, axis in said if (name, one) == (param.name.value, kind))
+                for kind in ("shape", "strides")
+            }
+            if any(axes.values()):
+                if not _is_free(source, param):
+                    raise NotApplicable(f"{source.name}: '{param.name.value}' has an annotation of its own")
+                changes[param] = _annotated(source, param, axes)
+        text = source.replaced(changes)
+        return _with_import(Source(source.name, text))
+
+
+def _is_free(source: Source, param: cst.Param) -> bool:
+    """Without an annotation, or annotated as an array and no more."""
+    return param.annotation is None or dotted(param.annotation.annotation) in (
+        f"{source.tile_module}.Array",
+        "Array",
+    )
+
+
+def _arrays(facts: Facts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
+    """The array parameters of the kernel with what each workload passes."""
+    names = [one.name.value for one in source.kernels[kernel].params.params]
+    passed: dict[str, list[ArraySpec]] = {}
+    for workload in facts.workloads:
+        for name, arg in zip(names, facts.launch(workload).args, strict=False):
+            if isinstance(arg, ArraySpec):
+                passed.setdefault(name, []).append(arg)
+    return passed
+
+
+def _shared(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The axes whose extent is the same in all workloads; in a single one, those that no independent dimension
+    gives (what is independent is what varies)."""
+    for name, arrays in _arrays(facts, source, kernel).items():
+        tensor = facts.task.tensors.get(arrays[0].name)
+        axes = []
+        for axis in range(arrays[0].ndim):
+            if len({one.shape[axis] for one in arrays}) > 1 or arrays[0].shape[axis] == 1:
+                continue
+            declared = (
+                tensor.shape[axis] if tensor is not None and len(tensor.shape) == arrays[0].ndim else None
+            )
+            if len(arrays) > 1 or declared not in facts.task.independent:
+                axes.append(axis)
+        if axes:
+            yield name, tuple(axes)
+
+
+def _strides(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """All axes with a stride that is the same in all workloads: once one is named, none is found out."""
+    for name, arrays in _arrays(facts, source, kernel).items():
+        same = tuple(a for a in range(arrays[0].ndim) if len({one.strides[a] for one in arrays}) == 1)
+        if len(same) > 1:
+            yield name, same
+
+
+def _text(shapes: Axes, strides: Axes) -> str:
+    said = [f"{name}.shape[{axis}]" for name, axes in shapes.items() for axis in axes]
+    return " ".join([*said, *(f"{name}.strides[{axis}]" for name, axes in strides.items() for axis in axes)])
+
+
+def _annotated(source: Source, param: cst.Param, axes: Axes) -> cst.Param:
+    said = {"static_shape_dims": axes["shape"], "static_stride_dims": axes["strides"]}
+    facts = ", ".join(f"{name}={one!r}" for name, one in said.items() if one)
+    module = source.tile_module
+    new = cst.parse_expression(f"Annotated[{module}.Array, {module}.ArrayAnnotation({facts})]")
+    return param.with_changes(annotation=cst.Annotation(new))
+
+
+def _with_import(source: Source) -> str:
+    """The text with ``from typing import Annotated`` before its first import, where it is missing."""
+    if "Annotated" in _imported_from(source, "typing"):
+        return source.text
+    for line in source.module.body:
+        first = line.body[0] if isinstance(line, cst.SimpleStatementLine) and line.body else None
+        future = (
+            isinstance(first, cst.ImportFrom)
+            and first.module is not None
+            and dotted(first.module) == "__future__"
+        )
+        if isinstance(first, (cst.Import, cst.ImportFrom)) and not future:
+            new = cst.parse_statement("from typing import Annotated\n")
+            assert isinstance(line, cst.SimpleStatementLine) and isinstance(new, cst.SimpleStatementLine)
+            new = new.with_changes(leading_lines=line.leading_lines)
+            return source.replaced({line: cst.FlattenSentinel([new, line.with_changes(leading_lines=())])})
+    raise NotApplicable(f"{source.name} imports nothing")
+
+
+def _imported_from(source: Source, module: str) -> list[str]:
+    return [
+        dotted(alias.name)
+        for one in source.every(cst.ImportFrom)
+        if one.module is not None
+        and dotted(one.module) == module
+        and not isinstance(one.names, cst.ImportStar)
+        for alias in one.names
+        if alias.asname is None
+    ]
+
+
+ENTRY = StaticShapes()

@@ -1,0 +1,307 @@
+"""Entry I: block swizzle. Tiles of a product are walked in bands of GROUP_SIZE_M rows, so that the tiles of
+both factors that neighbouring blocks load are still in the L2.
+
+The last band may be lower than the others: its height is clamped, because the usual helper without the clamp
+misses tiles (X-19: of 10×4 tiles in bands of 8, six are never computed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
+from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
+from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
+from tilewright.playbook.analyses.task_code import (
+    fresh_name,
+    launch_of,
+    with_grid,
+    with_kernel_argument,
+    with_kernel_constant,
+    with_knob,
+)
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Function, Source, argument, dotted, elements
+from tilewright.records import Value
+
+HEIGHTS = (8, 4, 16)
+IN_L2 = 0.5
+"""Promise where all tensors fit into the L2 anyway."""
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """How a kernel comes to its tile of the product: two names, from two block ids or from one number."""
+
+    first: str
+    """The name that counts rows of tiles: it comes first where the result is stored."""
+    second: str
+    statements: tuple[cst.SimpleStatementLine, ...]
+    """What assigns the two, and nothing else."""
+    linear: str = ""
+    """The expression of the one number; "" where there are two block ids."""
+    rows: str = ""
+    columns: str = ""
+    axes: tuple[int, int] = (0, 1)
+    """Grid axes of the rows and the columns, where there are two."""
+
+
+class Swizzle:
+    about = About(
+        id="I",
+        name="block swizzle",
+        what="tiles in bands of GROUP_SIZE_M rows, the last band clamped, instead of row by row",
+        when="a product whose blocks share rows and columns of their inputs, with more tiles than SMs",
+        when_not="no two blocks load the same tiles, or everything fits into the L2",
+        priority={"compute": 4, "balanced": 4, "memory": 8},
+        effect=Effect(1.0, 1.15, "requirements K1 I (+5 to 15 %)", "2026-11-20"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        launched = starts(facts, source)
+        kernels = [launched] if launched else sorted(source.kernels)
+        blocks = max(math.prod(facts.launch(workload).grid) for workload in facts.workloads)
+        moved = max(
+            sum(one.nbytes for one in facts.task.arrays(workload.dims).values())
+            for workload in facts.workloads
+        )
+        promise = 1.0 if moved > facts.board.l2_bytes else IN_L2
+        found = []
+        for kernel in kernels:
+            for tiles in _tiles(source, kernel):
+                if not tiles.linear and blocks <= facts.board.sms:
+                    continue
+                line, column = source.place(tiles.statements[0])
+                why = f"{blocks:,} blocks, {moved >> 20} MiB of tensors, an L2 of {facts.board.l2_bytes >> 20} MiB"
+                site = Site(
+                    kernel, line, column, f"tiles {tiles.first}, {tiles.second}", HEIGHTS, promise, why
+                )
+                try:
+                    self.apply(source, site, HEIGHTS[0])
+                except NotApplicable:
+                    continue
+                found.append(site)
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        kernel = site.kernel
+        if kernel not in source.kernels:
+            raise NotApplicable(f"{source.name}: no kernel {kernel}")
+        place = (site.line, site.column)
+        tiles = next(
+            (one for one in _tiles(source, kernel) if source.place(one.statements[0]) == place), None
+        )
+        if tiles is None:
+            raise NotApplicable(f"{source.name}:{site.line}: no pair of tile indices in plain order")
+        if not _launches(source, kernel):
+            if not tiles.linear:
+                raise NotApplicable(f"{source.name}: the grid of {kernel} is not set in this file")
+            height = fresh_in(source, kernel, "GROUP_SIZE_M")
+            return _banded(source, kernel, tiles, height, f"{height} = {value}")
+        height = fresh_name(source, "GROUP_SIZE_M")
+        if tiles.linear:
+            source = Source(source.name, _banded(source, kernel, tiles, height))
+        else:
+            source = _flattened(source, kernel, tiles, height)
+        source = Source(source.name, with_kernel_constant(source, kernel, height))
+        return with_knob(source, height, sorted(HEIGHTS), value)
+
+
+def _launches(source: Source, kernel: str) -> bool:
+    try:
+        return launch_of(source).kernel == kernel
+    except NotApplicable:
+        return False
+
+
+def _banded(source: Source, kernel: str, tiles: _Tiles, height: str, *before: str) -> str:
+    """The kernel with its two indices from a walk in bands; ``before`` are statements to go first."""
+    in_band, top, band = (fresh_in(source, kernel, name) for name in ("in_band", "top", "band"))
+    lines, tile = list(before), tiles.linear
+    if not tile.isidentifier():
+        tile = fresh_in(source, kernel, "tile")
+        lines.append(f"{tile} = {tiles.linear}")
+    lines += [
+        f"{in_band} = {height} * {_operand(tiles.columns)}",
+        f"{top} = {tile} // {in_band} * {height}",
+        f"{band} = min({_operand(tiles.rows)} - {top}, {height})  # the last band may be lower",
+        f"{tiles.first} = {top} + {tile} % {in_band} % {band}",
+        f"{tiles.second} = {tile} % {in_band} // {band}",
+    ]
+    new = [cst.parse_statement(one) for one in lines]
+    first, *others = tiles.statements
+    new[0] = new[0].with_changes(leading_lines=first.leading_lines)
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {
+        first: cst.FlattenSentinel(new)
+    }
+    changes |= {one: cst.FlattenSentinel([]) for one in others}
+    return source.replaced(changes)
+
+
+def _flattened(source: Source, kernel: str, tiles: _Tiles, height: str) -> Source:
+    """Bands on one axis of the grid in place of two, the kernel given the numbers of rows and columns."""
+    name = source.name
+    rows, columns = (fresh_in(source, kernel, one) for one in ("rows", "columns"))
+    tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
+    grid = flat_grid(Source(name, _banded(source, kernel, tiles, height)))
+    source = grid.source
+    for parameter, axis in zip((rows, columns), tiles.axes, strict=True):
+        source = Source(name, with_kernel_argument(source, kernel, parameter, grid.axes[axis]))
+    if len(grid.axes) == 2:
+        return Source(name, with_grid(source, f"({grid.items},)"))
+    return Source(name, with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})"))
+
+
+# Finding the two indices --------------------------------------------------------------------------
+
+
+def _tiles(source: Source, kernel: str) -> list[_Tiles]:
+    """The pairs of tile indices of a kernel that multiplies, in plain order. Never raises."""
+    function = source.kernels[kernel]
+    if not _multiplies(source, function):
+        return []
+    found = []
+    for tiles in (*_from_two_ids(source, kernel), *_from_one_number(source, function)):
+        ordered = _ordered(source, function, tiles)
+        if ordered is not None and _is_shared(source, function, ordered):
+            found.append(ordered)
+    return found
+
+
+def _multiplies(source: Source, function: Function) -> bool:
+    called = [source.functions[name] for name in source.called_by([function.name.value])]
+    return any(
+        source.calls("mma", "matmul", "mma_scaled", inside=one)
+        or any(isinstance(op.operator, cst.MatrixMultiply) for op in source.every(cst.BinaryOperation, one))
+        for one in called
+    )
+
+
+def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
+    """``row = ct.bid(0)`` and ``column = ct.bid(1)``, where the kernel asks for neither anywhere else."""
+    function = source.kernels[kernel]
+    try:
+        axes = block_ids(source, kernel)
+        extents = grid_extents(source, kernel)
+    except NotApplicable:
+        return
+    named: dict[int, tuple[str, cst.SimpleStatementLine]] = {}
+    counted = names_assigned(function)
+    for line, name, value in assignments(source, function):
+        if isinstance(value, cst.Call) and value in axes and counted[name] == 1:
+            named[axes[value]] = name, line
+    asked = [axis for axis in axes.values() if axis in (0, 1)]
+    if (
+        sorted(asked) != [0, 1]
+        or not {0, 1} <= set(named)
+        or any(axis in (0, 1) for axis in extents.values())
+    ):
+        return
+    (row, first), (column, second) = named[0], named[1]
+    if source.parent(first) is not source.parent(second):
+        return
+    lines = tuple(sorted({id(one): one for one in (first, second)}.values(), key=source.place))
+    yield _Tiles(row, column, lines)
+
+
+def _from_one_number(source: Source, function: Function) -> Iterator[_Tiles]:
+    """``row = tile // columns`` and ``column = tile % columns``, or the other way round; also where a third index
+    is split off, so that the one that changes more slowly is ``tile // columns % rows``."""
+    counted = names_assigned(function)
+    split = [
+        (line, name, value)
+        for line, name, value in assignments(source, function)
+        if counted[name] == 1 and isinstance(value, cst.BinaryOperation)
+    ]
+    for line, fast, rest in split:
+        if not isinstance(rest.operator, cst.Modulo) or not isinstance(rest.left, cst.Name):
+            continue
+        number, width = rest.left.value, source.code(rest.right)
+        for other, slow, value in split:
+            quotient, extent = value, None
+            if isinstance(value.operator, cst.Modulo) and isinstance(value.left, cst.BinaryOperation):
+                quotient, extent = value.left, source.code(value.right)
+            if not isinstance(quotient.operator, cst.FloorDivide) or dotted(quotient.left) != number:
+                continue
+            if source.code(quotient.right) != width or source.parent(line) is not source.parent(other):
+                continue
+            linear = number if extent is None else f"{number} % ({_operand(extent)} * {_operand(width)})"
+            extent = extent or _slow_extent(source, function, number, width)
+            if extent is not None:
+                lines = tuple(sorted({id(one): one for one in (line, other)}.values(), key=source.place))
+                yield _Tiles(slow, fast, lines, linear, extent, width)
+
+
+def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
+    """How many values the quotient of ``number`` by ``width`` takes; None where that cannot be read."""
+    factors = {
+        source.code(other)
+        for one in source.every(cst.BinaryOperation, function)
+        if isinstance(one.operator, cst.Multiply)
+        for mine, other in ((one.left, one.right), (one.right, one.left))
+        if source.code(mine) == width and isinstance(other, cst.Name)
+    }
+    if len(factors) == 1:  # tiles = rows · columns
+        return factors.pop()
+    total = _total(source, function, number)
+    return None if total is None else f"{source.tile_module}.cdiv({total}, {width})"
+
+
+def _total(source: Source, function: Function, name: str) -> str | None:
+    """How many values ``name`` takes over all blocks; None where that cannot be read."""
+    for loop in source.every(cst.For, function):
+        if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
+            persistent = dotted(loop.iter.func) == "range" and len(loop.iter.args) == 3
+            return source.code(loop.iter.args[1].value) if persistent else None
+    values = [value for _, one, value in assignments(source, function) if one == name]
+    ids = source.calls("bid", inside=function)
+    if len(values) == 1 and isinstance(values[0], cst.Call) and values[0] in ids and values[0].args:
+        return f"{source.tile_module}.num_blocks({source.code(values[0].args[0].value)})"
+    return None
+
+
+def _ordered(source: Source, function: Function, tiles: _Tiles) -> _Tiles | None:
+    """With rows first: the index that comes first where results are stored. None where a statement that assigns
+    the two assigns more, or the two are never stored at."""
+    pair = {tiles.first, tiles.second}
+    if {name for line in tiles.statements for name in names_assigned(line)} != pair:
+        return None
+    for call in source.calls("store", "scatter", inside=function):
+        index = elements(argument(call, "index", 1) or argument(call, "indices", 1))
+        reads = [names_read(one) for one in index or []]
+        after = [dependent(source, function, [name]) for name in (tiles.first, tiles.second)]
+        places = [next((i for i, read in enumerate(reads) if read & one), None) for one in after]
+        first, second = places
+        if first is None or second is None or first == second:
+            continue
+        if first < second:
+            return tiles
+        if not tiles.linear:
+            return _Tiles(tiles.second, tiles.first, tiles.statements, axes=(1, 0))
+        return _Tiles(
+            tiles.second, tiles.first, tiles.statements, tiles.linear, tiles.columns, tiles.rows, tiles.axes
+        )
+    return None
+
+
+def _is_shared(source: Source, function: Function, tiles: _Tiles) -> bool:
+    """Whether some load follows from the row alone and some from the column alone."""
+    by_row, by_column = (dependent(source, function, [one]) for one in (tiles.first, tiles.second))
+    kinds = set()
+    for call in source.calls("load", "gather", inside=function):
+        index = argument(call, "index", 1) or argument(call, "indices", 1)
+        if index is not None:
+            read = names_read(index)
+            kinds.add((bool(read & by_row), bool(read & by_column)))
+    return (True, False) in kinds and (False, True) in kinds
+
+
+def _operand(text: str) -> str:
+    return text if text.isidentifier() or text.endswith(")") else f"({text})"
+
+
+ENTRY = Swizzle()

@@ -1,0 +1,152 @@
+"""Entry D: the TF32 guard. Float32 tiles go into a product as tfloat32, which the tensor cores multiply.
+
+Without the cast cuTile multiplies float32 exactly, on the ordinary cores. Where a task declares that tf32 (or
+coarser) is precise enough, the cast loses nothing that was promised; elsewhere it is a lossy change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
+from tilewright.playbook.analyses.expressions import text_of
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source, argument, dotted
+from tilewright.records import Value
+
+VALUES = ("tfloat32",)
+
+_EFFECT = Effect(1.5, 8.0, "requirements K1 D: about 2×, TileGym's wiki measured about 8×", "2026-11-20")
+_WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they are"
+
+
+@dataclass(frozen=True)
+class Tf32:
+    about: About
+    declared: bool
+    """Whether it is for tasks whose ``precision`` allows it."""
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        if (facts.task.precision is not None) != self.declared:
+            return ()
+        arrays = array_dtypes(source, facts)
+        found = []
+        for name, function in source.tile_code.items():
+            known = arrays if name in source.kernels else {}
+            for node in _products(source, function):
+                operands = _operands(source, node)
+                if operands is None or any(_is_tf32(source, function, one) for one in operands):
+                    continue
+                if {dtype_of(source, function, one, known) for one in operands} - {None} == {"float32"}:
+                    line, column = source.place(node)
+                    what = f"product of {' and '.join(_short(source, one) for one in operands)}"
+                    site = Site(name, line, column, what, VALUES, why="float32 operands, no tensor core path")
+                    try:
+                        self.apply(source, site, VALUES[0])
+                    except NotApplicable:
+                        continue
+                    found.append(site)
+        return found
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.functions.get(site.kernel)
+        products = _products(source, function) if function is not None else []
+        node = next((one for one in products if source.place(one) == (site.line, site.column)), None)
+        operands = _operands(source, node) if node is not None else None
+        if function is None or node is None or operands is None:
+            raise NotApplicable(f"{source.name}:{site.line}: no product of two tiles")
+        if any(_is_tf32(source, function, one) for one in operands):
+            raise NotApplicable(f"{source.name}:{site.line}: the operands are tfloat32 already")
+        cast = f".astype({source.tile_module}.{value})"
+        if isinstance(node, cst.Call) and node in source.calls("mma", inside=function):
+            changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {
+                one: cst.parse_expression(text_of(source, one) + cast) for one in operands
+            }
+            return source.replaced(changes)
+        left, right = (text_of(source, one) + cast for one in operands)
+        return _accumulating(source, node, operands, f"{source.tile_module}.mma({left}, {right}, ")
+
+
+def _products(source: Source, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    """Calls of mma and matmul, and ``@``."""
+    operators = [
+        one
+        for one in source.every(cst.BinaryOperation, function)
+        if isinstance(one.operator, cst.MatrixMultiply)
+    ]
+    return [*source.calls("mma", "matmul", inside=function), *operators]
+
+
+def _operands(
+    source: Source, node: cst.BaseExpression
+) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    if isinstance(node, cst.BinaryOperation):
+        return node.left, node.right
+    assert isinstance(node, cst.Call)
+    left, right = argument(node, "x", 0), argument(node, "y", 1)
+    return None if left is None or right is None else (left, right)
+
+
+def _accumulating(
+    source: Source,
+    node: cst.BaseExpression,
+    operands: tuple[cst.BaseExpression, cst.BaseExpression],
+    product: str,
+) -> str:
+    """``@`` gives a tile of its operands' dtype, tf32 here, so the sum is made in float32 by an accumulator."""
+    above = source.parent(node)
+    if isinstance(above, cst.AugAssign) and isinstance(above.operator, cst.AddAssign):
+        target = source.code(above.target)
+        new = cst.parse_statement(f"{target} = {product}{target})")
+        assert isinstance(new, cst.SimpleStatementLine)
+        return source.replaced({above: new.body[0].with_changes(semicolon=above.semicolon)})
+    if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Add):
+        other = above.right if above.left is node else above.left
+        assign = source.parent(above)
+        if isinstance(assign, cst.Assign) and dotted(assign.targets[0].target) == dotted(other) != "":
+            return source.replaced({above: cst.parse_expression(f"{product}{source.code(other)})")})
+    if not all(isinstance(one, cst.Name) for one in operands):
+        raise NotApplicable("the shape of the product is not at hand: its operands are no plain names")
+    left, right = (source.code(one) for one in operands)
+    module = source.tile_module
+    zeros = f"{module}.zeros(({left}.shape[0], {right}.shape[1]), {module}.float32)"
+    return source.replaced({node: cst.parse_expression(f"{product}{zeros})")})
+
+
+def _is_tf32(source: Source, function: cst.FunctionDef, node: cst.BaseExpression) -> bool:
+    return "tfloat32" in source.code(node) or dtype_of(source, function, node, {}) == "tfloat32"
+
+
+def _short(source: Source, node: cst.BaseExpression) -> str:
+    text = " ".join(source.code(node).split())
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+ENTRY = Tf32(
+    About(
+        id="D",
+        name="TF32 guard",
+        what="float32 operands of a product cast to tfloat32; the sum stays float32",
+        when="float32 tiles reach ct.mma or @ and the task declares tf32 or coarser arithmetic",
+        when_not=_WHEN_NOT,
+        priority={"compute": 1, "balanced": 1, "memory": 9},
+        effect=_EFFECT,
+    ),
+    declared=True,
+)
+LOSSY = Tf32(
+    About(
+        id="D-lossy",
+        name="TF32 where float32 is declared",
+        what="float32 operands of a product cast to tfloat32; the sum stays float32",
+        when="float32 tiles reach ct.mma or @, and the user allows changes that round differently",
+        when_not=f"{_WHEN_NOT}; results that need more than ten bits of mantissa",
+        priority={"compute": 2, "balanced": 2, "memory": 10},
+        effect=_EFFECT,
+        risk="lossy",
+    ),
+    declared=False,
+)

@@ -1,0 +1,66 @@
+"""G: one tile size, or two together, halved or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tilewright.playbook.analyses.best_predicted import allowed, tile_values
+from tilewright.playbook.analyses.configuration_sites import Place, places, written
+from tilewright.playbook.base import About, Effect, Facts, Site
+from tilewright.playbook.entries.tune_space import read_changes
+from tilewright.playbook.syntax import Source
+from tilewright.records import Value
+
+SITES = 6
+
+
+class TileSizes:
+    about = About(
+        id="G",
+        name="tile sizes",
+        what="halves or doubles a tile size, or two of them",
+        when="tiles are far from what registers and shared memory hold, or waste the last tile of a dimension",
+        when_not="the size is fixed by the problem, such as a head's dimension or a whole row",
+        priority={"memory": 5, "balanced": 4, "compute": 2},
+        effect=Effect(1.05, 1.50, "K1 G: +5 to 50 %", "2026-11"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        found: list[Site] = []
+        for place in places(source, facts):
+            sizes = _sizes(place, facts)
+            pair = sorted(sizes, key=lambda name: -sizes[name][0])[:2]
+            if len(pair) == 2:
+                found += _site(place, facts, " and ".join(sorted(pair)), _pairs(sorted(pair), sizes))
+            for name, (now, *others) in sizes.items():
+                near = [{name: size} for size in others if size in (now * 2, now // 2)]
+                found += _site(place, facts, name, near)
+        return found[:SITES]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        return written(source, site, read_changes(str(value)))
+
+
+def _sizes(place: Place, facts: Facts) -> dict[str, tuple[int, ...]]:
+    """Tile → its size today, then those around it; without what has no other size."""
+    shipped = facts.task.space.shipped
+    near = {name: tile_values(name, shipped[name], facts) for name in place.constants}
+    return {name: (int(shipped[name]), *sizes) for name, sizes in near.items() if sizes}  # type: ignore[arg-type]
+
+
+def _pairs(names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, Value]]:
+    """Both larger first: a larger tile reads less, and most kernels are written with small ones."""
+    (one, other), ((a, *_), (b, *_)) = names, [sizes[name] for name in names]
+    for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
+        if left in sizes[one] and right in sizes[other]:
+            yield {one: left, other: right}
+
+
+def _site(place: Place, facts: Facts, what: str, changes: Iterable[Mapping[str, Value]]) -> Iterator[Site]:
+    shipped = facts.task.space.shipped
+    possible = (change for change in changes if allowed(facts, shipped.replace(**change)))
+    if values := [place.value(change) for change in possible]:
+        yield place.site(f"{what} of {place.kernel}", tuple(values))
+
+
+ENTRY = TileSizes()

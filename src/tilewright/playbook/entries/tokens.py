@@ -1,0 +1,247 @@
+"""Entry J: token chains. Accesses that wait for others with which they share no byte, and how to end the wait.
+
+cuTile orders accesses to one array by tokens: a load waits for the stores to its array that stand before it, and
+a store in a loop for the one of the iteration before, unless an index of it is the loop's own variable. Two forms
+of source end such a wait: the load moved in front of the store, and a loop over the stored index itself. Both
+are offered only where the interpreter has shown that no byte is shared; `findings` tells of all the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
+from tilewright.playbook.analyses.independence import Waiting, waiting
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Function, Source, argument, dotted, elements
+from tilewright.records import Value
+
+OVER_INDEX = "loop over the index"
+
+
+@dataclass(frozen=True, eq=False)
+class _Move:
+    """A load that may stand further up in its block."""
+
+    load: cst.Call
+    statement: cst.SimpleStatementLine
+    above: cst.SimpleStatementLine
+    passed: tuple[cst.Call, ...]
+    """The stores that it then no longer waits for."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Renamed:
+    """A loop whose variable only serves to compute the index of a store: ``index = base + variable``."""
+
+    store: cst.Call
+    loop: cst.For
+    statement: cst.SimpleStatementLine
+    index: str
+    base: cst.BaseExpression
+
+
+class Tokens:
+    about = About(
+        id="J",
+        name="token chains",
+        what="a load in front of the stores that it need not wait for, or a loop over the index that is stored at",
+        when="accesses to one array wait for one another, and the interpreter shows that they share no byte",
+        when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
+        "computed by division, which no source form frees",
+        priority={"memory": 9, "balanced": 9, "compute": 10},
+        effect=Effect(1.0, 1.1, "requirements K1 J (variable)", "2026-11-20"),
+    )
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        moves = [one for function in source.tile_code.values() for one in _moves(source, function)]
+        loops = [one for function in source.tile_code.values() for one in _renamed(source, function)]
+        if not moves and not loops:
+            return ()
+        proven = waiting(facts)
+        if isinstance(proven, str):
+            return ()
+        independent = {(one.place, one.awaited_place) for one in proven if one.independent}
+        found = {}
+        for move in moves:  # the furthest way up comes last and stays
+            pairs = {(source.place(move.load), source.place(store)) for store in move.passed}
+            if pairs <= independent:
+                line, column = source.place(move.load)
+                lines = _lines(source, move.passed)
+                why = f"waits for stores in {lines}, with which it shares no byte on any reduced workload"
+                value = f"above line {source.place(move.above)[0]}"
+                kernel = source.function_of(move.load)
+                found[line, column] = Site(kernel, line, column, "load after a store", (value,), why=why)
+        for loop in loops:
+            place = source.place(loop.store)
+            if (place, place) in independent:
+                line, column = place
+                why = "waits for the store of the iteration before, with which it shares no byte"
+                kernel = source.function_of(loop.store)
+                found[place] = Site(kernel, line, column, "store in a loop", (OVER_INDEX,), why=why)
+        return list(found.values())
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        function = source.functions.get(site.kernel)
+        place = (site.line, site.column)
+        if function is not None and value == OVER_INDEX:
+            for loop in _renamed(source, function):
+                if source.place(loop.store) == place:
+                    return _over_index(source, loop)
+        elif function is not None:
+            for move in _moves(source, function):
+                above = f"above line {source.place(move.above)[0]}"
+                if source.place(move.load) == place and above == value:
+                    return _moved(source, move)
+        raise NotApplicable(
+            f"{source.name}:{site.line}: no access here whose wait a change of source would end"
+        )
+
+    def findings(self, source: Source, facts: Facts) -> tuple[str, ...]:
+        """What waits for what, for a person who looks where the time goes; or why that cannot be said."""
+        proven = waiting(facts)
+        if isinstance(proven, str):
+            return (f"token chains: not known, {proven}",)
+        return tuple(f"token chains: {one}{_remedy(one)}" for one in proven)
+
+
+def _remedy(one: Waiting) -> str:
+    if not one.independent:
+        return ": the wait is needed"
+    return " on any reduced workload: the wait could be spared (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
+
+
+def _lines(source: Source, calls: Sequence[cst.Call]) -> str:
+    numbers = sorted({source.place(call)[0] for call in calls})
+    return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {', '.join(map(str, numbers))}"
+
+
+# A load moved up ----------------------------------------------------------------------------------
+
+
+def _moves(source: Source, function: Function) -> Iterator[_Move]:
+    """For each load in a plain assignment the places above stores to its array, the nearest first."""
+    effects = Effects(source, function)
+    for block in source.every(cst.IndentedBlock, function):
+        for index, statement in enumerate(block.body):
+            if not isinstance(statement, cst.SimpleStatementLine) or not effects.stores_nothing(statement):
+                continue
+            loads = [call for call in source.every(cst.Call, statement) if effects.is_load(call)]
+            if len(loads) != 1 or not all(isinstance(one, cst.Assign) for one in statement.body):
+                continue
+            yield from _ways_up(source, effects, statement, loads[0], block.body[:index])
+
+
+def _ways_up(
+    source: Source,
+    effects: Effects,
+    statement: cst.SimpleStatementLine,
+    load: cst.Call,
+    before: Sequence[cst.BaseStatement],
+) -> Iterator[_Move]:
+    reads, gives = names_read(statement), set(names_assigned(statement))
+    passed: list[cst.Call] = []
+    for above in reversed(before):
+        if not isinstance(above, cst.SimpleStatementLine):
+            return
+        if set(names_assigned(above)) & (reads | gives) or names_read(above) & gives:
+            return
+        stores = [
+            call
+            for call in source.calls("store", "scatter", inside=above)
+            if _same_array(effects, call, load)
+        ]
+        passed += stores
+        if stores:
+            yield _Move(load, statement, above, tuple(passed))
+
+
+def _same_array(effects: Effects, store: cst.Call, load: cst.Call) -> bool:
+    arrays = [
+        {name for one in names_read(call.args[0].value) for name in effects.arrays_of(one)}
+        if call.args
+        else set()
+        for call in (store, load)
+    ]
+    return bool(arrays[0] & arrays[1])
+
+
+def _moved(source: Source, move: _Move) -> str:
+    new = cst.FlattenSentinel([move.statement, move.above])
+    return source.replaced({move.above: new, move.statement: cst.FlattenSentinel([])})
+
+
+# A loop over the index ----------------------------------------------------------------------------
+
+
+def _renamed(source: Source, function: Function) -> Iterator[_Renamed]:
+    for loop in source.every(cst.For, function):
+        found = _index_of(source, function, loop)
+        if found is None:
+            continue
+        statement, index, base = found
+        for store in source.calls("store", inside=loop):
+            indices = elements(argument(store, "index", 1)) or []
+            if any(isinstance(one, cst.Name) and one.value == index for one in indices):
+                yield _Renamed(store, loop, statement, index, base)
+
+
+def _index_of(
+    source: Source, function: Function, loop: cst.For
+) -> tuple[cst.SimpleStatementLine, str, cst.BaseExpression] | None:
+    """``index = base + variable`` at the top of a loop over ``range(…)`` that uses the variable nowhere else."""
+    if not isinstance(loop.target, cst.Name) or not isinstance(loop.body, cst.IndentedBlock):
+        return None
+    if (
+        not isinstance(loop.iter, cst.Call)
+        or dotted(loop.iter.func) != "range"
+        or not 1 <= len(loop.iter.args) <= 2
+    ):
+        return None
+    variable, changing = loop.target.value, set(names_assigned(loop))
+    uses = [one for one in source.every(cst.Name, function) if one.value == variable]
+    if len(uses) != 2 or names_assigned(function)[variable] != 1:
+        return None
+    counted = names_assigned(function)
+    for statement, index, value in assignments(source, loop):
+        if source.parent(statement) is not loop.body or counted[index] != 1:
+            continue
+        if not isinstance(value, cst.BinaryOperation) or not isinstance(value.operator, cst.Add):
+            continue
+        for one, base in ((value.right, value.left), (value.left, value.right)):
+            plain = len(names_assigned(statement)) == 1 and dotted(one) == variable
+            if plain and not names_read(base) & changing and Effects(source, function).is_pure(base):
+                return statement, index, base
+    return None
+
+
+def _over_index(source: Source, found: _Renamed) -> str:
+    assert isinstance(found.loop.iter, cst.Call)
+    bounds = [arg.value for arg in found.loop.iter.args]
+    base = source.code(found.base)
+    limits = [f"{base} + {_term(source, one)}" for one in bounds]
+    new = cst.parse_expression(f"range({', '.join(limits if len(limits) == 2 else [base, *limits])})")
+    lines = [*found.statement.leading_lines]
+    assert isinstance(found.loop.body, cst.IndentedBlock)
+    body = [one for one in found.loop.body.body if one is not found.statement]
+    block = found.loop.body
+    if found.statement.trailing_whitespace.comment is not None:
+        block = block.with_changes(header=found.statement.trailing_whitespace)
+    loop = found.loop.with_changes(
+        target=cst.Name(found.index),
+        iter=new,
+        body=block.with_changes(body=body),
+        leading_lines=[*found.loop.leading_lines, *(one for one in lines if one.comment is not None)],
+    )
+    return source.replaced({found.loop: loop})
+
+
+def _term(source: Source, node: cst.BaseExpression) -> str:
+    text = source.code(node)
+    return text if isinstance(node, (cst.Name, cst.Integer, cst.Call, cst.Attribute)) else f"({text})"
+
+
+ENTRY = Tokens()

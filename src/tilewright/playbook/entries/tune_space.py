@@ -1,0 +1,96 @@
+"""C: the best predicted configurations of the kernel's space, all tried in one iteration.
+
+What is offered was compiled and read: spilling, slow tensor paths and equal machine code are gone, so that a
+few races stand for some hundred configurations.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from tilewright.playbook.analyses.best_predicted import best_predicted
+from tilewright.playbook.analyses.configuration_sites import Place, current, places, written
+from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.syntax import Source
+from tilewright.records import Configuration, Value
+from tilewright.space import knobs
+
+OFFERED = 16
+REMEMBERED = 32
+"""Sources whose answer is kept: the loop asks again after each iteration, mostly for the same text."""
+
+
+class TuneSpace:
+    about = About(
+        id="C",
+        name="tune the space",
+        what="ships the configuration that races best among the best predicted: tile sizes and compiler hints",
+        when="the shipped tiles or hints were chosen for another board, or not at all",
+        when_not="the space was tuned on this board for these workloads: nothing is predicted better",
+        priority={"memory": 3, "balanced": 2, "compute": 2},
+        effect=Effect(
+            1.10, 1.50, "K1 C: +10 to 50 %; 1.74 times for TileGym's FMHA (measured.md 5)", "2026-11"
+        ),
+    )
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[object, ...], tuple[Configuration, ...]] = OrderedDict()
+
+    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+        now = current(facts)
+
+        def best(place: Place) -> tuple[Value, ...]:
+            found = self._best(source, facts, place.constants)
+            return tuple(place.value(_difference(config, now)) for config in found)
+
+        return [
+            replace(place.site(f"configuration in {place.what}", ()), search=partial(best, place))
+            for place in places(source, facts)
+        ]
+
+    def apply(self, source: Source, site: Site, value: Value) -> str:
+        return written(source, site, read_changes(str(value)))
+
+    def _best(self, source: Source, facts: Facts, constants: Sequence[str]) -> tuple[Configuration, ...]:
+        workloads = tuple(one.name for one in facts.workloads)
+        key = (source.text, facts.task.name, facts.board.name, current(facts), workloads, tuple(constants))
+        if key not in self._known:
+            self._known[key] = best_predicted(facts, OFFERED, constants)
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+
+def _difference(config: Configuration, now: Configuration) -> dict[str, Value]:
+    return {name: value for name, value in config.items() if value != now[name]}
+
+
+def read_changes(text: str) -> dict[str, Value]:
+    """``TILE_M=64,occupancy=auto`` as values by knob; raises `NotApplicable` for another text."""
+    changes: dict[str, Value] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not name.isidentifier():
+            raise NotApplicable(f"'{text}' is not of the form knob=value,knob=value")
+        changes[name] = _read(name, value)
+    return changes
+
+
+def _read(name: str, text: str) -> Value:
+    if name in knobs.HINTS:
+        return knobs.read_hint(name, text)
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None if text == "auto" else text
+
+
+ENTRY = TuneSpace()
