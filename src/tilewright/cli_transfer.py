@@ -12,7 +12,7 @@ from tilewright.cli_shared import AsJson, print_json
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.transfer.configuration_source import Listed
+    from tilewright.source.configurations import Listed
     from tilewright.transfer.triton import Transferred
 
 Source = Annotated[
@@ -44,8 +44,8 @@ def transfer(
 
     Example: `tilewright transfer matmul.py --to triton --rename TILE_K=BK`
     """
+    from tilewright.source.configurations import read
     from tilewright.transfer import text
-    from tilewright.transfer.configuration_source import read
     from tilewright.transfer.triton import transfer as transferred
 
     file, name = _parted(source)

@@ -9,7 +9,7 @@ from textwrap import dedent, indent
 import pytest
 
 from tilewright.lint.guards import on_every_call
-from tilewright.lint.module import Module
+from tilewright.source.module import Module
 
 HEAD = "import functools\n_cache = {}\nkernel = object()\n_one = None\n"
 

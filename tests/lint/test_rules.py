@@ -10,8 +10,8 @@ import pytest
 from tests.lint.rule_examples import EXAMPLES
 
 from tilewright.lint.findings import LEVELS, Finding, Rule
-from tilewright.lint.module import Module
 from tilewright.lint.rules import ABOUT, CANNOT_READ, NO_OP_HINT, RULES, codes
+from tilewright.source.module import Module
 
 
 def found(rule: Rule, text: str) -> list[Finding]:

@@ -31,10 +31,10 @@ from tilewright.optimizing.loop import Limits, Loop, Setup, baseline_iteration
 from tilewright.optimizing.standing import mean_interval_ms, mean_ms
 from tilewright.optimizing.workspace import Workspace
 from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
-from tilewright.playbook.syntax import Source
 from tilewright.race.protocol import noise_of
 from tilewright.race.stats import Interval
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
 from tilewright.worker.client import measured_of

@@ -29,8 +29,8 @@ from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import Board, board
 from tilewright.inspect.work import Work, bound_of, count
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Checked, MachineCode, Value
+from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.verify.quick import Verdicts

@@ -10,8 +10,8 @@ from tests.playbook.kit import H200, loaded
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
 from tilewright.playbook.base import Entry, Facts
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 
 def launch_facts(text: str, folder: Path, on: Board = H200) -> Facts:

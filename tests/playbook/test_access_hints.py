@@ -13,7 +13,7 @@ from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of,
 from tilewright.hardware.architectures import board
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.entries import allow_tma, latency
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 HINTED = SCALE.replace("(1, TILE))", "(1, TILE), latency=10)")
 WITHOUT = SCALE.replace("t * 2)", "t * 2, allow_tma=False)")

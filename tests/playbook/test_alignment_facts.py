@@ -11,7 +11,7 @@ from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of,
 
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.entries import divisible, static_shapes
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 FLAT = '''\
 import cuda.tile as ct

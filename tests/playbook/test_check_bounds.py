@@ -9,7 +9,7 @@ from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, v
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.check_bounds import ENTRY, EVERY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 PLAIN = BLOCK.replace(", check_bounds=True", "")
 RAGGED = copy(ROW).replace("'N': 256", "'N': 250")

@@ -13,7 +13,7 @@ from tests.playbook.kit import H200, EntryContract, codes_of, facts_of, loaded, 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.entries import clusters, occupancy, worker_warps
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 HINTED = SCALE.replace(
     "tw.Space(shipped={})", 'tw.Space(hints={"num_ctas": (1, 2)}, shipped={"num_ctas": 2})'

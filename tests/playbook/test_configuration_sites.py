@@ -12,8 +12,8 @@ from tests.playbook.kit import changed_lines, facts_of, loaded
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import Facts, NotApplicable
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 WARPS = {"num_worker_warps": 4}
 

@@ -6,7 +6,7 @@ import libcst as cst
 import pytest
 
 from tilewright.playbook.analyses.dataflow import Effects, dependent, names_assigned, names_read
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 KERNEL = """
 import cuda.tile as ct

@@ -10,7 +10,7 @@ from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
 from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.gather_load import ENTRY, EVERY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 GRID = "(-(-M // config.TILE), -(-N // config.TILE))"

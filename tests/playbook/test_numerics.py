@@ -10,7 +10,7 @@ from tests.playbook.kit import EntryContract, codes_of, loaded, only, verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SOFTMAX, applied, launch_facts
 
 from tilewright.playbook.entries import approximate, exp2, flush_to_zero
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 ONLINE = (
     HEAD

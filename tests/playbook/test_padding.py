@@ -8,7 +8,7 @@ from tests.playbook.kit import EntryContract, changed_lines, facts_of, loaded, o
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.entries.padding import ENTRY, NONE, ZERO
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 AMPERE = board("A100-80GB")
 BARE = copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))")

@@ -12,7 +12,7 @@ from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.persistent import ENTRY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 FEW = SCALE_ROWS.replace('"M": 8192', '"M": 200')
 EARLY = SCALE_ROWS.replace("    factor =", "    if row % 3 == 7:\n        return\n    factor =")

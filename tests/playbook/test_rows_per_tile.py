@@ -10,7 +10,7 @@ from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, v
 from tilewright.playbook.analyses.row_numbers import row_numbers
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.rows_per_tile import ENTRY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 BLOCKS = copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (TILE, TILE)))")

@@ -13,7 +13,7 @@ from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, LINEAR_PRODUCT, 
 from tilewright.playbook.base import Site
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.swizzle import ENTRY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 
 class TestSwizzle(EntryContract):

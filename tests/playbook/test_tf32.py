@@ -11,7 +11,7 @@ from tests.playbook.plain import HALF_PRODUCT, SINGLE_PRODUCT, TF32_PRODUCT, app
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.tf32 import ENTRY, LOSSY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 CAST = "left.astype(ct.tfloat32), right.astype(ct.tfloat32)"
 

@@ -11,7 +11,7 @@ from tilewright.playbook.analyses.tile_access import accesses, converted
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries import tile_load
 from tilewright.playbook.entries.tile_load import ENTRY, EVERY, VIEWS
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 PERMUTED = copy(

@@ -9,7 +9,7 @@ from tests.playbook.configured import MATMUL, SCALE
 from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, verdict
 
 from tilewright.playbook.entries.tile_sizes import ENTRY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 
 class TestTileSizes(EntryContract):

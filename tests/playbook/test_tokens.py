@@ -11,7 +11,7 @@ from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, 
 from tilewright.playbook.analyses.independence import waiting
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.tokens import ENTRY
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 HALVES = (
     HEAD

@@ -15,7 +15,7 @@ from tilewright.playbook.analyses import best_predicted
 from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.entries import tune_space
 from tilewright.playbook.entries.tune_space import ENTRY, OFFERED, read_changes
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.source.configurations import Listed, read
+from tilewright.source.values import Unread, value_of
 from tilewright.space import knobs
-from tilewright.transfer.configuration_source import Listed, read
-from tilewright.transfer.source_values import Unread, value_of
 from tilewright.transfer.triton import NO_CUTILE, NO_TRITON, transfer
 
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.lint.cutile import Search, searches
-from tilewright.lint.module import Module, Named, names, once, own, parameters, returned
 from tilewright.lint.tile_code import given, passed_for, taken_by
+from tilewright.source.cutile import Search, searches
+from tilewright.source.module import Module, Named, names, once, own, parameters, returned
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from tilewright.lint.module import Module, once
+from tilewright.source.module import Module, once
 
 MEMOISED = ("functools.cache", "functools.lru_cache", "cache", "lru_cache", "functools.cached_property")
 ONCE = {"__init__", "__post_init__", "__new__", "__init_subclass__", "setUp", "setup", "main"}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tilewright.lint.configurations import WRAPPERS
-from tilewright.lint.cutile import OLD_SEARCH, kernels, launches, searches
-from tilewright.lint.module import Module, text
+from tilewright.source.cutile import OLD_SEARCH, kernels, launches, searches
+from tilewright.source.hints import WRAPPERS
+from tilewright.source.module import Module, text
 
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60

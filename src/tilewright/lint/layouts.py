@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from tilewright.lint.cutile import Search, kernels_of
-from tilewright.lint.module import Module, Named, parameters, returned
 from tilewright.lint.tile_code import annotation, passed_for, taken_by
+from tilewright.source.cutile import Search, kernels_of
+from tilewright.source.module import Module, Named, parameters, returned
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
 """Methods whose result lies where the tensor lies."""

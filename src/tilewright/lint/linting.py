@@ -11,9 +11,9 @@ from pathlib import Path
 from tilewright.errors import RequestError
 from tilewright.lint.findings import Finding, Level
 from tilewright.lint.inventory import Item, inventory
-from tilewright.lint.module import Module
-from tilewright.lint.reading import TOO_DEEP, text_of
 from tilewright.lint.rules import ABOUT, CANNOT_READ, RULES, codes
+from tilewright.source.module import Module
+from tilewright.source.reading import TOO_DEEP, text_of
 
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<codes>[^\]]*)\])?")
 """On the line of the finding, or alone on the line above it."""

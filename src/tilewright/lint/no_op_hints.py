@@ -13,9 +13,9 @@ from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import keep_torch_out
 from tilewright.lint.findings import Finding
-from tilewright.lint.module import Module
 from tilewright.lint.rules import NO_OP_HINT
 from tilewright.records import Configuration, MachineCode, Value
+from tilewright.source.module import Module
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from tilewright.lint.module import Module, once
+from tilewright.source.module import Module, once
 
 ASKS = re.compile(
     r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)", re.I

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.lint.cutile import kernels
-from tilewright.lint.module import DEPTH, Module, Named, once, parameters
+from tilewright.source.cutile import kernels
+from tilewright.source.module import DEPTH, Module, Named, once, parameters
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
 WRITES = {"store", "scatter", "store_advanced_indexing", "store_offset"}

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from tilewright.errors import in_one_line
 from tilewright.ledger.records import EntryHistory
 from tilewright.playbook.base import LAST, Entry, Facts, Risk, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
 """The weight of a class priority (K2) is this to the power of its place: the first counts 2.7 times the seventh."""

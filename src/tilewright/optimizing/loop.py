@@ -41,9 +41,9 @@ from tilewright.optimizing.standing import mean_interval_ms, mean_ms
 from tilewright.optimizing.what_changed import what_changed
 from tilewright.optimizing.workspace import Workspace
 from tilewright.playbook.base import Entry, Facts, Finding
-from tilewright.playbook.syntax import Source
 from tilewright.progress import Progress
 from tilewright.records import Bound, Value, Workload
+from tilewright.source.syntax import Source
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import Work
-from tilewright.playbook.syntax import Source
 from tilewright.records import Bound, MachineCode, Value, Workload
+from tilewright.source.syntax import Source
 from tilewright.task.task import Launch, Task
 
 Risk: TypeAlias = Literal["lossless", "lossy"]

@@ -18,7 +18,7 @@ from typing import Any
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
 from tilewright.hardware.packages import installed_version
 from tilewright.runtime.arrays import facts_of
-from tilewright.runtime.source import source_of
+from tilewright.source.digest import source_of
 
 __all__ = ["array_part", "board_of", "digest", "flag_part", "source_of", "toolkit"]
 

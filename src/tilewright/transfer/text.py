@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.records import Configuration
+from tilewright.source.configurations import Listed
 from tilewright.space.knobs import HINTS
-from tilewright.transfer.configuration_source import Listed
 from tilewright.transfer.triton import Dropped, Transferred
 
 LONGEST = 110

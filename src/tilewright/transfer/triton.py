@@ -19,10 +19,10 @@ from typing import Any, Literal, TypeAlias
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.architectures import architecture
 from tilewright.records import Configuration, Value
+from tilewright.source.configurations import TRITON_ARGUMENTS, Written
+from tilewright.source.values import Unread
 from tilewright.space import knobs
 from tilewright.space.space import Space
-from tilewright.transfer.configuration_source import TRITON_ARGUMENTS, Written
-from tilewright.transfer.source_values import Unread
 
 Target: TypeAlias = Literal["cutile", "triton"]
 TARGETS: tuple[Target, ...] = ("cutile", "triton")

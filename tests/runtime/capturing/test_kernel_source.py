@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.runtime.capturing.kernel_source import is_quiet, needed, source_of_needed
+from tilewright.source.needed import is_quiet, needed, source_of_needed
 
 PROGRAM = '''"""A program."""
 from __future__ import annotations

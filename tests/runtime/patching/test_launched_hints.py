@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.patching.launched_hints import _searches, launched_hints
+from tilewright.source.launched_hints import _searches, launched_hints
 
 
 class Kernel:

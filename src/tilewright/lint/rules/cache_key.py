@@ -15,11 +15,11 @@ from tilewright.lint.caches import (
     local_names,
     tuning_caches,
 )
-from tilewright.lint.cutile import kernels_of
 from tilewright.lint.findings import About, Finding, Level
 from tilewright.lint.layouts import strides_vary
-from tilewright.lint.module import Module, parameters, returned
 from tilewright.lint.tile_code import annotation
+from tilewright.source.cutile import kernels_of
+from tilewright.source.module import Module, parameters, returned
 
 
 class CacheKey:

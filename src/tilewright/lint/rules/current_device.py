@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
+from tilewright.source.module import Module
 
 ASKED = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 

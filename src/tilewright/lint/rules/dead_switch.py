@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
 from tilewright.lint.switches import UNREAD
+from tilewright.source.module import Module
 
 
 class DeadSwitch:

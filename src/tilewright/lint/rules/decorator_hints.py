@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.configurations import configurations
-from tilewright.lint.cutile import given_hints, kernels_of, searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, text
+from tilewright.source.cutile import given_hints, kernels_of, searches
+from tilewright.source.hints import configurations
+from tilewright.source.module import Module, text
 
 
 class DecoratorHints:

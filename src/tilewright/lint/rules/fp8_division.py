@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding, Level
-from tilewright.lint.module import Module, Named, keywords, names
 from tilewright.lint.tile_code import operation, tile_functions
+from tilewright.source.module import Module, Named, keywords, names
 
 FP8 = ("float8", "fp8")
 LARGEST = (448.0, 57344.0, 240.0)

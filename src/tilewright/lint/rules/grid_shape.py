@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import launches, searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, returned
+from tilewright.source.cutile import launches, searches
+from tilewright.source.module import Module, returned
 
 
 class GridShape:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import hinted, kernels_of
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
+from tilewright.source.cutile import hinted, kernels_of
+from tilewright.source.module import Module
 
 
 class HintsDropped:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import Hinted, Search, given_hints, hinted, kernels_of, keys_of, searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, text
+from tilewright.source.cutile import Hinted, Search, given_hints, hinted, kernels_of, keys_of, searches
+from tilewright.source.module import Module, text
 
 
 class HintsNeverTimed:

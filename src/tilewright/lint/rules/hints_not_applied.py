@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.lint.configurations import configurations
-from tilewright.lint.cutile import HINTS, Search, given_hints, hints_of_kernel, kernels_of, searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, text
+from tilewright.source.cutile import HINTS, Search, given_hints, hints_of_kernel, kernels_of, searches
+from tilewright.source.hints import configurations
+from tilewright.source.module import Module, text
 
 
 class HintsNotApplied:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import hinted, kernels, launches
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.guards import on_every_call
-from tilewright.lint.module import Module, text
+from tilewright.source.cutile import hinted, kernels, launches
+from tilewright.source.module import Module, text
 
 
 class HintsOnHotPath:

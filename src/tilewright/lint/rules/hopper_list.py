@@ -8,9 +8,9 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tilewright.lint.cutile import searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, keywords
+from tilewright.source.cutile import searches
+from tilewright.source.module import Module, keywords
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 LARGE = 256

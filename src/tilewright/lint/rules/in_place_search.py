@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import Kernel, Search, kernels_of, launches, searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Function, Module, names, own, parameters, returned
 from tilewright.lint.tile_code import accesses
+from tilewright.source.cutile import Kernel, Search, kernels_of, launches, searches
+from tilewright.source.module import Function, Module, names, own, parameters, returned
 
 FRESH = {"clone", "copy", "empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "full"}
 RESETS = {"zero_", "fill_", "copy_"}

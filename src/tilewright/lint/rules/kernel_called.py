@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import kernels
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
 from tilewright.lint.tile_code import in_tile_code
+from tilewright.source.cutile import kernels
+from tilewright.source.module import Module
 
 
 class KernelCalled:

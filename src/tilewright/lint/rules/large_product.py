@@ -6,9 +6,9 @@ import ast
 import math
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
+from tilewright.source.cutile import searches
+from tilewright.source.module import Module
 
 MOST = 64
 

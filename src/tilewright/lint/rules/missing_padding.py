@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, Named, argument, keywords, names, text
 from tilewright.lint.tile_code import operation, tile_functions
+from tilewright.source.module import Module, Named, argument, keywords, names, text
 
 ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
 KEEPS_AXES = {"astype"}

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
 from tilewright.lint.tile_code import tile_functions
+from tilewright.source.module import Module
 
 NOT = {"to", "cast", "float", "half", "bfloat16"}
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
+from tilewright.source.module import Module
 
 INSTEAD = {
     "constexpr": "annotate the parameter with ct.Constant[int]",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.caches import tuning_caches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module
+from tilewright.source.module import Module
 
 
 class ProcessOnly:

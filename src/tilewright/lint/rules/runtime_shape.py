@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import kernels
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, argument, parameters
 from tilewright.lint.rules.element_index import elements
 from tilewright.lint.rules.tile_shape import SHAPE_AT
 from tilewright.lint.tile_code import annotation, operation
+from tilewright.source.cutile import kernels
+from tilewright.source.module import Module, argument, parameters
 
 
 class RuntimeShape:

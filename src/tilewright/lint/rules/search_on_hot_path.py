@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import searches
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.guards import on_every_call
-from tilewright.lint.module import Module
+from tilewright.source.cutile import searches
+from tilewright.source.module import Module
 
 
 class SearchOnHotPath:

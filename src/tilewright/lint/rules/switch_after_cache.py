@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tilewright.lint.caches import tuning_caches
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.guards import on_a_miss
-from tilewright.lint.module import Module
 from tilewright.lint.switches import switches
+from tilewright.source.module import Module
 
 
 class SwitchAfterCache:

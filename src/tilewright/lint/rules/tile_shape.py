@@ -6,11 +6,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tilewright.lint.configurations import configurations
-from tilewright.lint.cutile import searches
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, argument
 from tilewright.lint.tile_code import operation, tile_functions
+from tilewright.source.cutile import searches
+from tilewright.source.hints import configurations
+from tilewright.source.module import Module, argument
 
 SHAPE_AT = {
     "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.cutile import kernels
 from tilewright.lint.findings import About, Finding
-from tilewright.lint.module import Module, parameters
+from tilewright.source.cutile import kernels
+from tilewright.source.module import Module, parameters
 
 
 class UnusedParameter:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, dotted, with_argument
+from tilewright.source.syntax import Source, argument, dotted, with_argument
 
 LOADS, STORES = ("load", "gather"), ("store", "scatter")
 MOST = 4

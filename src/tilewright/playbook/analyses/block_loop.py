@@ -13,7 +13,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Function, Source, argument, number
+from tilewright.source.syntax import Function, Source, argument, number
 
 Statement = cst.BaseStatement
 _LOOPS = (cst.For, cst.While)

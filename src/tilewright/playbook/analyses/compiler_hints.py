@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tilewright.hardware.architectures import architecture, attainable_ctas
 from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import About, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import MachineCode, Value
+from tilewright.source.syntax import Source
 from tilewright.space.knobs import hint_problem
 
 

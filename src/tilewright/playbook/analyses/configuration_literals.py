@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.base import Facts, NotApplicable
-from tilewright.playbook.syntax import Source, dotted, with_argument
 from tilewright.records import Configuration, Value
+from tilewright.source.syntax import Source, dotted, with_argument
 from tilewright.space.knobs import HINTS
 
 NOT_A_LITERAL = object()

@@ -33,8 +33,8 @@ from tilewright.playbook.analyses.configuration_literals import (
     pairs,
 )
 from tilewright.playbook.base import Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, with_argument
 from tilewright.records import Configuration, Value
+from tilewright.source.syntax import Source, argument, with_argument
 from tilewright.space.knobs import HINTS
 
 LIKELY = (1.0, 0.6, 0.4)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import libcst as cst
 
-from tilewright.playbook.syntax import Function, Source, dotted, elements
+from tilewright.source.syntax import Function, Source, dotted, elements
 
 LOADS = ("load", "gather", "load_advanced_indexing")
 _IMPURE = (

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 
 def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:

@@ -9,7 +9,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments, parameters
 from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.base import Facts
-from tilewright.playbook.syntax import Function, Source, argument, dotted
+from tilewright.source.syntax import Function, Source, argument, dotted
 from tilewright.task.task import ArraySpec
 
 _LIKE_FIRST = (

@@ -6,7 +6,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments
 from tilewright.playbook.analyses.grids import fresh_in
-from tilewright.playbook.syntax import Source, number
+from tilewright.source.syntax import Source, number
 
 LOG2_E = 1.4426950408889634
 _SPELLED = (

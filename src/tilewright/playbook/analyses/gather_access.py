@@ -11,7 +11,7 @@ from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_access import Converted, kept, tuple_text
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Source, argument, dotted, elements, is_atom
+from tilewright.source.syntax import Source, argument, dotted, elements, is_atom
 
 PADDING = {
     "UNDETERMINED": None,

@@ -13,7 +13,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_assigned
 from tilewright.playbook.analyses.task_code import LaunchCode, fresh_name, launch_of
 from tilewright.playbook.base import Facts, NotApplicable
-from tilewright.playbook.syntax import Source, dotted, elements, number
+from tilewright.source.syntax import Source, dotted, elements, number
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_shapes import Shapes, new_axes, reshaped, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Source, argument, elements, number
+from tilewright.source.syntax import Source, argument, elements, number
 
 Term: TypeAlias = tuple[str, ...]
 """Names and calls that are multiplied, as they are written, in order; () is the number 1."""

@@ -12,7 +12,7 @@ from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.task_code import argument_of, shape_of
 from tilewright.playbook.analyses.tile_shapes import Shapes
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Source, dotted
+from tilewright.source.syntax import Source, dotted
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from tilewright.playbook.analyses.block_loop import block_ids, grid_extents, is_
 from tilewright.playbook.analyses.grids import Grid, fresh_in
 from tilewright.playbook.analyses.task_code import with_kernel_argument
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.syntax import Source
+from tilewright.source.syntax import Source
 
 
 def one_item_kernel(source: Source, site: Site) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read
-from tilewright.playbook.syntax import Source, dotted
+from tilewright.source.syntax import Source, dotted
 
 _KEEPS = (
     "max",

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned
-from tilewright.playbook.syntax import Source, elements
+from tilewright.source.syntax import Source, elements
 
 Statement = TypeVar("Statement", bound=cst.CSTNode)
 Kind: TypeAlias = Literal["value", "opaque", "loop", "parameter", "outside"]

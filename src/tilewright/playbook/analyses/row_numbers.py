@@ -16,7 +16,7 @@ from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Function, Source, argument, dotted, elements, is_atom, number
+from tilewright.source.syntax import Function, Source, argument, dotted, elements, is_atom, number
 
 
 @dataclass(frozen=True, eq=False)

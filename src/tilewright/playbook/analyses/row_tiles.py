@@ -26,7 +26,7 @@ from tilewright.playbook.analyses.tile_shapes import (
     tile_call,
 )
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Function, Source, argument, dotted, elements, is_atom, with_argument
+from tilewright.source.syntax import Function, Source, argument, dotted, elements, is_atom, with_argument
 
 WRITES = ("store", "scatter")
 SCALAR_CALLS = ("bid", "num_blocks", "cdiv")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Source, argument, dotted, elements, keyword
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, dotted, elements, keyword
 
 Dictionary = cst.Dict
 

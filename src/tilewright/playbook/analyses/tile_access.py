@@ -18,7 +18,7 @@ from tilewright.playbook.analyses.index_masks import limits_of
 from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.playbook.syntax import Source, argument, elements, is_atom, number
+from tilewright.source.syntax import Source, argument, elements, is_atom, number
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4

@@ -16,8 +16,8 @@ import libcst as cst
 from tilewright.playbook.analyses.index_forms import Forms, Scalar, Span
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
 from tilewright.playbook.base import Facts, NotApplicable
-from tilewright.playbook.syntax import Source, argument, dotted, elements
 from tilewright.records import Workload
+from tilewright.source.syntax import Source, argument, dotted, elements
 
 
 @dataclass(frozen=True)

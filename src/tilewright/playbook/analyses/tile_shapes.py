@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
-from tilewright.playbook.syntax import Function, Source, argument, dotted, elements, number
+from tilewright.source.syntax import Function, Source, argument, dotted, elements, number
 
 Shape: TypeAlias = tuple[str, ...]
 Bound: TypeAlias = tuple[cst.BaseExpression, cst.BaseExpression | None]

@@ -20,8 +20,8 @@ from tilewright.playbook.analyses.access_hints import (
     with_keyword,
 )
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 KINDS = ("store", "load")
 COPIES = {"store": "UTMASTG", "load": "UTMALDG"}

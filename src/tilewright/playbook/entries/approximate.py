@@ -13,8 +13,8 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Function, Source, argument, number, with_argument
 from tilewright.records import Value
+from tilewright.source.syntax import Function, Source, argument, number, with_argument
 
 APPROXIMATE, FLUSHED, RECIPROCAL, RSQRT = "approximate", "approximate, flush to zero", "reciprocal", "rsqrt"
 _ROUNDED = ("truediv", "sqrt", "tanh")

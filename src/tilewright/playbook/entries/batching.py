@@ -15,8 +15,8 @@ from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
 from tilewright.playbook.analyses.items import one_item_kernel, with_items
 from tilewright.playbook.analyses.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 SLOTS = (2, 4, 8)
 VALUES: tuple[Value, ...] = (4, 2, 8, "4 unrolled", "2 unrolled")

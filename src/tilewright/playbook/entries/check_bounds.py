@@ -22,8 +22,8 @@ from tilewright.playbook.analyses.task_code import (
 )
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, dotted, is_atom, with_argument
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, dotted, is_atom, with_argument
 
 EVERY = "every access"
 ELEMENTS = "gathers and scatters"

@@ -16,8 +16,8 @@ from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.task_code import launch_of
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 DIVISORS = (16, 8)
 """16 elements are 16 bytes or more of every dtype: the widest access (K9: TMA needs 16 contiguous bytes)."""

@@ -13,8 +13,8 @@ import libcst as cst
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
 from tilewright.playbook.analyses.log2_domain import Scale, scales
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, number, with_argument
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, number, with_argument
 
 FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, with_argument
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, with_argument
 
 OPERATIONS = (
     "exp2",

@@ -13,8 +13,8 @@ from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
 from tilewright.playbook.analyses.tile_access import Converted, with_access
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 EVERY = "every access"
 LOADS = "loads only"

@@ -13,8 +13,8 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Function, Source
 from tilewright.records import Value
+from tilewright.source.syntax import Function, Source
 
 BEFORE_LOOP = "before the loop"
 MOST_SITES = 6

@@ -15,8 +15,8 @@ from tilewright.playbook.analyses.access_hints import (
     with_keyword,
 )
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, number
 from tilewright.records import Value
+from tilewright.source.syntax import Source, number
 
 KINDS = (*LOADS, *STORES)
 FOR_STREAMS = (10, 6, 3, 1)

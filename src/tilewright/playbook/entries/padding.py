@@ -16,8 +16,8 @@ from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.analyses.task_code import argument_of, shape_of
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, dotted, with_argument
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, dotted, with_argument
 
 ZERO = "zero"
 NONE = "none"

@@ -22,8 +22,8 @@ from tilewright.playbook.analyses.task_code import (
     with_launch_parameter,
 )
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, number
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, number
 
 BLOCKS_PER_SM = (2, 4, 1, 8)
 WAVES = 2

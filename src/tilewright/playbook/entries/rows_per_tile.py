@@ -22,8 +22,8 @@ from tilewright.playbook.analyses.task_code import (
     with_knob,
 )
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, elements, number
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, elements, number
 
 ROWS = (4, 2, 8, 16)
 ELEMENTS = 1 << 15

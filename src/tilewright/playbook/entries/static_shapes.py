@@ -14,8 +14,8 @@ import libcst as cst
 
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, dotted
 from tilewright.records import Value
+from tilewright.source.syntax import Source, dotted
 from tilewright.task.task import ArraySpec
 
 _FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")

@@ -25,8 +25,8 @@ from tilewright.playbook.analyses.task_code import (
     with_knob,
 )
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Function, Source, argument, dotted, elements
 from tilewright.records import Value
+from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
 HEIGHTS = (8, 4, 16)
 IN_L2 = 0.5

@@ -14,8 +14,8 @@ import libcst as cst
 from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source, argument, dotted
 from tilewright.records import Value
+from tilewright.source.syntax import Source, argument, dotted
 
 VALUES = ("tfloat32",)
 

@@ -13,8 +13,8 @@ from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.tile_access import Converted, accesses, converted, with_access
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Function, Source
 from tilewright.records import Value
+from tilewright.source.syntax import Function, Source
 
 EVERY = "every access"
 VIEWS = "every access, views too"

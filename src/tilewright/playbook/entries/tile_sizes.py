@@ -8,8 +8,8 @@ from tilewright.playbook.analyses.best_predicted import allowed, tile_values
 from tilewright.playbook.analyses.configuration_sites import Place, places, written
 from tilewright.playbook.base import About, Effect, Facts, Site
 from tilewright.playbook.entries.tune_space import read_changes
-from tilewright.playbook.syntax import Source
 from tilewright.records import Value
+from tilewright.source.syntax import Source
 
 SITES = 6
 

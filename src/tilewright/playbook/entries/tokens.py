@@ -16,8 +16,8 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.independence import Waiting, waiting
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Function, Source, argument, dotted, elements
 from tilewright.records import Value
+from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
 OVER_INDEX = "loop over the index"
 

@@ -14,8 +14,8 @@ from functools import partial
 from tilewright.playbook.analyses.best_predicted import best_predicted
 from tilewright.playbook.analyses.configuration_sites import Place, current, places, written
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
-from tilewright.playbook.syntax import Source
 from tilewright.records import Configuration, Value
+from tilewright.source.syntax import Source
 from tilewright.space import knobs
 
 OFFERED = 16

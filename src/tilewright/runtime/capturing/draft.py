@@ -13,10 +13,10 @@ from tilewright.records import Value
 from tilewright.runtime.capturing.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capturing.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
 from tilewright.runtime.capturing.facts import Factor, Facts, Form, Stored, stored, tiles
-from tilewright.runtime.capturing.kernel_source import is_quiet, source_of_needed
 from tilewright.runtime.capturing.naming import RESERVED, free_name
 from tilewright.runtime.capturing.rebuilding import PROGRAM
 from tilewright.runtime.capturing.tables import among, contents
+from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.task import ArraySpec
 

@@ -70,7 +70,7 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> Any:
     """The kernel as it stands in its own file, whatever versions of it are loaded: from its package, else from
     that part of its file that it needs. Raises TaskError where it is gone."""
     from tilewright.errors import TaskError
-    from tilewright.runtime.capturing.kernel_source import loaded_part
+    from tilewright.source.needed import loaded_part
 
     try:
         found = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
@@ -83,7 +83,7 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> Any:
 
 
 def _module(one: DescribedLaunch) -> ModuleType:
-    from tilewright.runtime.capturing.kernel_source import loaded_part
+    from tilewright.source.needed import loaded_part
     from tilewright.task.loading import editable
 
     path = Path(one.file)

@@ -25,10 +25,10 @@ from tilewright.runtime.patching.exhaustive_problem import (
     checked,
     problem_of,
 )
-from tilewright.runtime.patching.launched_hints import launched_hints
 from tilewright.runtime.stored.said_once import warn_once
 from tilewright.runtime.stored.winners import Winner, Winners
 from tilewright.runtime.surroundings import Surroundings
+from tilewright.source.launched_hints import launched_hints
 
 if TYPE_CHECKING:
     from tilewright.runtime.live.searching import Found

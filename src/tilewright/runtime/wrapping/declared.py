@@ -14,9 +14,9 @@ from typing import Any
 from tilewright.errors import RequestError, SpaceError, UnknownChoice
 from tilewright.records import Configuration, Value
 from tilewright.runtime.modes import Mode, from_name
-from tilewright.runtime.source import function_of
 from tilewright.runtime.wrapping.buckets import Bucket
 from tilewright.runtime.wrapping.signature import Kind, Layout, kind_of
+from tilewright.source.digest import function_of
 from tilewright.space.knobs import HINTS
 from tilewright.space.space import Space
 

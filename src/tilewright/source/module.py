@@ -13,7 +13,7 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from tilewright.lint.reading import tree_of
+from tilewright.source.reading import tree_of
 
 Named: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

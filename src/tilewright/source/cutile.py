@@ -12,7 +12,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.lint.module import DEPTH, Module, Named, argument, keywords, once, returned
+from tilewright.source.module import DEPTH, Module, Named, argument, keywords, once, returned
 
 HINTS = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
 KERNEL = "cuda.tile.kernel"

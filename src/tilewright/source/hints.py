@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tilewright.lint.module import DEPTH, Module, returned
+from tilewright.source.module import DEPTH, Module, returned
 
 WRAPPERS = {"list", "tuple", "sorted", "reversed"}
 CONTAINERS = (ast.List, ast.Tuple)

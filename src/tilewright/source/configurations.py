@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.lint.reading import TOO_DEEP, text_of, tree_of
-from tilewright.space.knobs import HINTS, is_tile
-from tilewright.transfer.source_values import (
+from tilewright.source.reading import TOO_DEEP, text_of, tree_of
+from tilewright.source.values import (
     MOST_VALUES,
     Names,
     Unread,
@@ -28,7 +27,8 @@ from tilewright.transfer.source_values import (
     passes,
     rounds,
     value_of,
-)  # fmt: skip
+)
+from tilewright.space.knobs import HINTS, is_tile
 
 Language: TypeAlias = Literal["triton", "cutile"]
 
