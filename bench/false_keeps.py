@@ -19,9 +19,9 @@ from pathlib import Path
 
 from common import made_here, need_gpu, write
 
-from tilewright.optimizing.confirming import Confirmed, confirm
-from tilewright.optimizing.version_racing import Arena, Confirmation
-from tilewright.optimizing.versions import Version, materialise
+from tilewright.optimize.gates.arena import Arena, Confirmation
+from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.versions.version import Version, materialise
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import ratio_interval

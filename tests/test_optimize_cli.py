@@ -18,8 +18,8 @@ from tests.optimizing.test_run import ARGUMENTS, PROMISED, PROMISED_OF_ITERATION
 
 from tilewright import cli, cli_optimize, cli_shared
 from tilewright.ledger.ledger import Ledger
-from tilewright.optimizing import decide
-from tilewright.optimizing import run as optimizing
+from tilewright.optimize import decide
+from tilewright.optimize import run as optimizing
 from tilewright.race.rules import Policy
 
 

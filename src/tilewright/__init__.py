@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.errors import TilewrightError
     from tilewright.inspect.inspect import inspect
     from tilewright.languages.cutile.private import decorated_hints
-    from tilewright.optimizing.run import optimize
+    from tilewright.optimize.run import optimize
     from tilewright.records import Configuration, Workload
     from tilewright.runtime.wrapping.buckets import powers_of_two
     from tilewright.runtime.wrapping.wrapper import tuned
@@ -36,7 +36,7 @@ _HOMES = {
     "inspect": "inspect.inspect",
     "integers": "task.task",
     "normal": "task.task",
-    "optimize": "optimizing.run",
+    "optimize": "optimize.run",
     "powers_of_two": "runtime.wrapping.buckets",
     "rising": "task.task",
     "tune": "tune.tune",

@@ -27,7 +27,7 @@ from tilewright.cli_shared import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.optimizing.optimized import Optimized
+    from tilewright.optimize.optimized import Optimized
     from tilewright.progress import Progress
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
@@ -87,8 +87,8 @@ def optimize(
     session = early_session()  # before all else: its process imports torch meanwhile
 
     from tilewright.languages import keep_torch_out
-    from tilewright.optimizing import optimized
-    from tilewright.optimizing import run as optimizing
+    from tilewright.optimize import optimized
+    from tilewright.optimize import run as optimizing
     from tilewright.race.rules import Policy
 
     with (

@@ -44,7 +44,7 @@ def report(
     Example: `tilewright report latest --patch faster.patch`
     """
     from tilewright.ledger.ledger import Ledger
-    from tilewright.optimizing import optimized
+    from tilewright.optimize import optimized
     from tilewright.reporting.collected import collect
     from tilewright.reporting.markdown import markdown as as_markdown
     from tilewright.reporting.page import page

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.ledger.records import Iteration, Standing
-from tilewright.optimizing.optimized import Optimized
+from tilewright.optimize.optimized import Optimized
 
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.optimizing.limits import TimeUp, within
+from tilewright.optimize.limits import TimeUp, within
 from tilewright.worker import session as session_module
 from tilewright.worker.session import Lost, Session
 

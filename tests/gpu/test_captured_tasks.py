@@ -10,8 +10,8 @@ import pytest
 from tests.gpu.test_check_gpu import checked
 from tests.runtime import captured_kernels as kernels
 
-from tilewright.optimizing.version_racing import Arena
-from tilewright.optimizing.versions import materialise
+from tilewright.optimize.gates.arena import Arena
+from tilewright.optimize.versions.version import materialise
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.runtime.capturing import capture

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimizing.confirming import Confirmed, confirm
-from tilewright.optimizing.version_racing import Arena, Confirmation, Fallen
-from tilewright.optimizing.versions import Version, materialise
+from tilewright.optimize.gates.arena import Arena, Confirmation, Fallen
+from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.versions.version import Version, materialise
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime

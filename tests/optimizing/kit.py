@@ -22,14 +22,14 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
-from tilewright.optimizing import versions
-from tilewright.optimizing.attempting import Builder, Variant, fell
-from tilewright.optimizing.decide import AA_CONFIDENCE, Paired, decide
-from tilewright.optimizing.gate import Judged
-from tilewright.optimizing.handed_in import Proposer
-from tilewright.optimizing.loop import Limits, Loop, Setup, baseline_iteration
-from tilewright.optimizing.standing import mean_interval_ms, mean_ms
-from tilewright.optimizing.workspace import Workspace
+from tilewright.optimize.attempting import Builder, Variant, fell
+from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
+from tilewright.optimize.gates.base import Judged
+from tilewright.optimize.handed_in import Proposer
+from tilewright.optimize.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.optimize.standing import mean_interval_ms, mean_ms
+from tilewright.optimize.versions import version as versions
+from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
 from tilewright.race.protocol import noise_of
 from tilewright.race.stats import Interval

@@ -13,7 +13,7 @@ from tests.optimizing.kit import H200, SCALE, Lines, Tripping
 
 from tilewright.inspect.work import bound_of, count
 from tilewright.ledger.records import EntryHistory
-from tilewright.optimizing.choosing import MOST_TRIES, Proposal, Tries, proposals
+from tilewright.optimize.choosing import MOST_TRIES, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, Facts
 from tilewright.task.loading import load_task
 

@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.optimizing import decide as decide_module
-from tilewright.optimizing.decide import (
+from tilewright.optimize import decide as decide_module
+from tilewright.optimize.decide import (
     AA_CONFIDENCE,
     BASE_MISSES,
     ERROR,
@@ -38,7 +38,7 @@ from tilewright.optimizing.decide import (
     following,
     rounds_needed,
 )
-from tilewright.optimizing.version_racing import CONFIRM_SECONDS
+from tilewright.optimize.gates.arena import CONFIRM_SECONDS
 from tilewright.race import stats
 from tilewright.race.protocol import Noise, noise_of
 from tilewright.records import PredictedTime

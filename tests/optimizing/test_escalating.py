@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.optimizing.escalating import Case, Tried, escalation
+from tilewright.optimize.escalating import Case, Tried, escalation
 from tilewright.records import Bound, MachineCode
 
 CODE = MachineCode(

@@ -12,8 +12,8 @@ from tests.optimizing.kit import LIMITS, SCALE, Told, git, repository, staged
 
 from tilewright.errors import RequestError
 from tilewright.ledger.records import Iteration
-from tilewright.optimizing.handed_in import FromFiles, check_changes
-from tilewright.optimizing.run import Options, optimize
+from tilewright.optimize.handed_in import FromFiles, check_changes
+from tilewright.optimize.run import Options, optimize
 
 DOUBLED = "ct.load(x, (i,), (TILE,)) * 2"
 FASTER = SCALE.replace(DOUBLED, "2 * ct.load(x, (i,), (TILE,))")

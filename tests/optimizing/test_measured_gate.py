@@ -11,10 +11,10 @@ from tests.optimizing.kit import compiled
 
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
-from tilewright.optimizing.attempting import Variant
-from tilewright.optimizing.measured_gate import MeasuredGate
-from tilewright.optimizing.version_racing import Confirmation, Fallen, Race, RacedVersion
-from tilewright.optimizing.versions import Version
+from tilewright.optimize.attempting import Variant
+from tilewright.optimize.gates.arena import Confirmation, Fallen, Race, RacedVersion
+from tilewright.optimize.gates.measured import MeasuredGate
+from tilewright.optimize.versions.version import Version
 from tilewright.race.rounds import Budget
 from tilewright.records import Checked
 from tilewright.worker.client import measured_of

@@ -24,9 +24,9 @@ from tilewright import optimize_tables
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
-from tilewright.optimizing.interpreting import Interpreting
-from tilewright.optimizing.optimized import Optimized, to_json
-from tilewright.optimizing.run import Options, optimize
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.optimized import Optimized, to_json
+from tilewright.optimize.run import Options, optimize
 
 ROOT = Path(__file__).parents[2]
 
@@ -246,7 +246,7 @@ def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.optimizing.workspace.Workspace.keep", killed)
+        patched.setattr("tilewright.optimize.versions.workspace.Workspace.keep", killed)
         with pytest.raises(KeyboardInterrupt):
             optimize(str(file), arch="sm_90", options=options, seed=1)
     found = optimize(str(file), arch="sm_90", options=options, seed=1)

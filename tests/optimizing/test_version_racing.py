@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from tilewright.errors import MachineError, TaskError
-from tilewright.optimizing.confirming import Confirmed, confirm
-from tilewright.optimizing.decide import ROUNDS
-from tilewright.optimizing.version_racing import Arena, Confirmation, Fallen, Race
-from tilewright.optimizing.versions import Version
+from tilewright.optimize.decide import ROUNDS
+from tilewright.optimize.gates.arena import Arena, Confirmation, Fallen, Race
+from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.versions.version import Version
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime

@@ -13,7 +13,7 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.optimizing.versions import Forbidden, Version, judged, load, materialise, read_source
+from tilewright.optimize.versions.version import Forbidden, Version, judged, load, materialise, read_source
 from tilewright.space.space import Space
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Output, Task, Tensor

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import MachineError, StorageError, TaskError
-from tilewright.optimizing import git as git_module
-from tilewright.optimizing.git import Git, GitError
-from tilewright.optimizing.workspace import PathGate, Workspace
+from tilewright.optimize.versions import git as git_module
+from tilewright.optimize.versions.git import Git, GitError
+from tilewright.optimize.versions.workspace import PathGate, Workspace
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 

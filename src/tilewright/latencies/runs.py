@@ -93,7 +93,7 @@ def current(
 
 def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
     """``commit`` or ``commit+hash of the changes``; None where ``folder`` is in no repository with a commit."""
-    from tilewright.optimizing.git import Git
+    from tilewright.optimize.versions.git import Git
 
     try:
         root = Path(Git(folder)("rev-parse", "--show-toplevel").strip())

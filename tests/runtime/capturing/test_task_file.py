@@ -17,7 +17,7 @@ from tests.runtime import captured_kernels as kernels
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.errors import RequestError, TaskError
 from tilewright.hardware import architectures as hardware
-from tilewright.optimizing.run import Options, optimize
+from tilewright.optimize.run import Options, optimize
 from tilewright.records import MachineCode
 from tilewright.runtime.capturing import draft as captured_draft
 from tilewright.runtime.capturing.described import described

@@ -19,9 +19,9 @@ from tilewright.hardware.architectures import Board, architecture, attainable_ct
 from tilewright.hardware.prediction import WARPGROUP, Work, predict
 from tilewright.languages import language_of
 from tilewright.ledger.records import Attempt, AttemptStatus
-from tilewright.optimizing import versions
-from tilewright.optimizing.choosing import Proposal
-from tilewright.optimizing.versions import Version
+from tilewright.optimize.choosing import Proposal
+from tilewright.optimize.versions import version as versions
+from tilewright.optimize.versions.version import Version
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.optimizing.decide import PATIENCE, ROUNDS, Decision, decide
-from tilewright.optimizing.version_racing import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, Fallen
-from tilewright.optimizing.versions import Version
+from tilewright.optimize.decide import PATIENCE, ROUNDS, Decision, decide
+from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, Fallen
+from tilewright.optimize.versions.version import Version
 from tilewright.race.rounds import Budget
 
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.hardware.architectures import Board
-from tilewright.optimizing.attempting import Variant
+from tilewright.optimize.attempting import Variant
 from tilewright.records import Checked, Workload
 from tilewright.task.task import Task
 from tilewright.verify.checking import check

@@ -18,9 +18,9 @@ from typing import Protocol
 
 from tilewright.errors import RequestError, TaskError
 from tilewright.ledger.records import Iteration
-from tilewright.optimizing.choosing import Proposal
-from tilewright.optimizing.git import Git, GitError
-from tilewright.optimizing.versions import read_source
+from tilewright.optimize.choosing import Proposal
+from tilewright.optimize.versions.git import Git, GitError
+from tilewright.optimize.versions.version import read_source
 from tilewright.playbook.base import Facts, NotApplicable, Risk
 
 ENTRY = "L"

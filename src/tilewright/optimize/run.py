@@ -23,17 +23,17 @@ from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 from tilewright.ledger.results import key_of
-from tilewright.optimizing.attempting import Builder, Variant
-from tilewright.optimizing.decide import PATIENCE, POLICIES
-from tilewright.optimizing.escalating import Case, Tried, escalation
-from tilewright.optimizing.gate import Gate
-from tilewright.optimizing.handed_in import FromFiles, Proposer, check_changes
-from tilewright.optimizing.interpreting import Interpreting
-from tilewright.optimizing.loop import Limits, Loop, Setup, baseline_iteration
-from tilewright.optimizing.optimized import Optimized, us_of
-from tilewright.optimizing.predicted_gate import PredictedGate
-from tilewright.optimizing.versions import read_source
-from tilewright.optimizing.workspace import Workspace
+from tilewright.optimize.attempting import Builder, Variant
+from tilewright.optimize.decide import PATIENCE, POLICIES
+from tilewright.optimize.escalating import Case, Tried, escalation
+from tilewright.optimize.gates.base import Gate
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.predicted import PredictedGate
+from tilewright.optimize.handed_in import FromFiles, Proposer, check_changes
+from tilewright.optimize.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.optimize.optimized import Optimized, us_of
+from tilewright.optimize.versions.version import read_source
+from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import ENTRIES
 from tilewright.playbook.base import Entry
 from tilewright.progress import Progress, silent
@@ -271,8 +271,8 @@ def _gate(
     """``done``: iterations of an interrupted run, whose fresh inputs are not to come again."""
     if not asked.target.measured:
         return PredictedGate(interpreting, asked.workloads, bounds)
-    from tilewright.optimizing.measured_gate import MeasuredGate
-    from tilewright.optimizing.version_racing import Arena
+    from tilewright.optimize.gates.arena import Arena
+    from tilewright.optimize.gates.measured import MeasuredGate
 
     arena = stack.enter_context(
         Arena(

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.optimizing.git import Git, GitError
+from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 """What git says where it has no checkout; whatever else it says is an error for the user."""

@@ -31,15 +31,15 @@ from tilewright.ledger.records import (
     WorkloadOutcome,
     still_kept,
 )
-from tilewright.optimizing.attempting import Builder, Variant, applied, fell, screened
-from tilewright.optimizing.choosing import Key, Proposal, Tries, proposals
-from tilewright.optimizing.decide import following
-from tilewright.optimizing.gate import Gate, Judged
-from tilewright.optimizing.handed_in import ENTRY, Proposer, Seen, proposal_of
-from tilewright.optimizing.limits import TimeUp, within
-from tilewright.optimizing.standing import mean_interval_ms, mean_ms
-from tilewright.optimizing.what_changed import what_changed
-from tilewright.optimizing.workspace import Workspace
+from tilewright.optimize.attempting import Builder, Variant, applied, fell, screened
+from tilewright.optimize.choosing import Key, Proposal, Tries, proposals
+from tilewright.optimize.decide import following
+from tilewright.optimize.gates.base import Gate, Judged
+from tilewright.optimize.handed_in import ENTRY, Proposer, Seen, proposal_of
+from tilewright.optimize.limits import TimeUp, within
+from tilewright.optimize.standing import mean_interval_ms, mean_ms
+from tilewright.optimize.versions.workspace import Workspace
+from tilewright.optimize.what_changed import what_changed
 from tilewright.playbook.base import Entry, Facts, Finding
 from tilewright.progress import Progress
 from tilewright.records import Bound, Value, Workload

@@ -12,13 +12,13 @@ import random
 from collections.abc import Mapping, Sequence
 
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
-from tilewright.optimizing.attempting import Variant
-from tilewright.optimizing.confirming import SECONDS, Confirmed, confirm
-from tilewright.optimizing.decide import ROUNDS
-from tilewright.optimizing.gate import CORRECTNESS, Judged
-from tilewright.optimizing.interpreting import Interpreting
-from tilewright.optimizing.standing import mean_interval_ms, mean_ms, standing
-from tilewright.optimizing.version_racing import FEWEST_ROUNDS, Arena, Confirmation, Fallen, Race
+from tilewright.optimize.attempting import Variant
+from tilewright.optimize.decide import ROUNDS
+from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation, Fallen, Race
+from tilewright.optimize.gates.base import CORRECTNESS, Judged
+from tilewright.optimize.gates.confirming import SECONDS, Confirmed, confirm
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.standing import mean_interval_ms, mean_ms, standing
 from tilewright.race.rounds import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload

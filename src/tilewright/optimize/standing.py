@@ -9,7 +9,7 @@ from tilewright.inspect.work import count
 from tilewright.ledger.records import Standing
 from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
-from tilewright.optimizing.attempting import Variant
+from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Built, MeasuredTime, Workload
 

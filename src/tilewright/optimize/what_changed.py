@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.compare import Version, compare_tile_ir
-from tilewright.optimizing.attempting import Variant
+from tilewright.optimize.attempting import Variant
 from tilewright.records import MachineCode, Workload
 from tilewright.tileir.analysis.comparing import Comparison
 

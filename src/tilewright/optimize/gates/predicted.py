@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
-from tilewright.optimizing.attempting import Variant
-from tilewright.optimizing.decide import PredictedDecision, decide_predicted
-from tilewright.optimizing.gate import CORRECTNESS, Judged
-from tilewright.optimizing.interpreting import Interpreting
-from tilewright.optimizing.standing import standing
+from tilewright.optimize.attempting import Variant
+from tilewright.optimize.decide import PredictedDecision, decide_predicted
+from tilewright.optimize.gates.base import CORRECTNESS, Judged
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.standing import standing
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Checked, Workload
 

@@ -26,9 +26,9 @@ from types import TracebackType
 from typing import IO
 
 from tilewright.errors import MachineError, StorageError
-from tilewright.optimizing.git import Git, GitError
-from tilewright.optimizing.repositories import Place, place_of
-from tilewright.optimizing.versions import Forbidden, read_source
+from tilewright.optimize.versions.git import Git, GitError
+from tilewright.optimize.versions.repositories import Place, place_of
+from tilewright.optimize.versions.version import Forbidden, read_source
 from tilewright.task.loading import editable_files
 from tilewright.task.task import Task
 

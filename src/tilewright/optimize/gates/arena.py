@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import MachineError, TaskError
-from tilewright.optimizing.decide import AA_CONFIDENCE, Paired
-from tilewright.optimizing.versions import Version
+from tilewright.optimize.decide import AA_CONFIDENCE, Paired
+from tilewright.optimize.versions.version import Version
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import noise_of
 from tilewright.race.rounds import Budget

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilewright.ledger.records import Attempt, Correctness, Standing, WorkloadOutcome
-from tilewright.optimizing.attempting import Variant
+from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval
 
 CORRECTNESS: Mapping[str, Correctness] = {
