@@ -45,9 +45,9 @@ def report(
     """
     from tilewright.ledger.ledger import Ledger
     from tilewright.optimize import optimized
-    from tilewright.reporting.collected import collect
-    from tilewright.reporting.markdown import markdown as as_markdown
-    from tilewright.reporting.page import page
+    from tilewright.report.collected import collect
+    from tilewright.report.markdown import markdown as as_markdown
+    from tilewright.report.page import page
 
     with Ledger(home / "ledger.db" if home else None) as ledger:
         record = ledger.run(run)

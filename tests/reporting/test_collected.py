@@ -32,8 +32,8 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.race.stats import median_interval
-from tilewright.reporting.collected import Report, collect, settings, speedup_of
-from tilewright.reporting.markdown import fenced, markdown, text
+from tilewright.report.collected import Report, collect, settings, speedup_of
+from tilewright.report.markdown import fenced, markdown, text
 
 STEPS = (
     baseline_iteration(20.0),

@@ -21,11 +21,11 @@ from tests.reporting.test_collected import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
 from tilewright.machine_code.instruction_mix import CLASSES
-from tilewright.reporting.charts import latencies, ranges, roofline
-from tilewright.reporting.collected import Report, collect
-from tilewright.reporting.mix import OTHERS, in_order, mix, mix_classes
-from tilewright.reporting.page import diff, page
-from tilewright.reporting.svg import Scale, around, tag
+from tilewright.report.charts import latencies, ranges, roofline
+from tilewright.report.collected import Report, collect
+from tilewright.report.mix import OTHERS, in_order, mix, mix_classes
+from tilewright.report.page import diff, page
+from tilewright.report.svg import Scale, around, tag
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" ]]> --> \x00\x1b[31m \ud800"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.ledger.records import Iteration, Standing
-from tilewright.reporting.collected import Report, Speedup, share_of_light
+from tilewright.report.collected import Report, Speedup, share_of_light
 
 NOTHING = "–"
 LARGE, SMALL = 1000.0, 1.0

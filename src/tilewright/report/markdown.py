@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.ledger.records import Iteration
-from tilewright.reporting.collected import Report, settings, speedup_of, time_us
-from tilewright.reporting.mix import in_order
-from tilewright.reporting.words import (
+from tilewright.report.collected import Report, settings, speedup_of, time_us
+from tilewright.report.mix import in_order
+from tilewright.report.words import (
     NOTHING,
     Words,
     between,

@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.records import RunRecord, Standing
-from tilewright.reporting.collected import Compared, Point, Report, time_us
-from tilewright.reporting.svg import Child, Markup, Scale, around, joined, label, tag
-from tilewright.reporting.words import between, number
+from tilewright.report.collected import Compared, Point, Report, time_us
+from tilewright.report.svg import Child, Markup, Scale, around, joined, label, tag
+from tilewright.report.words import between, number
 
 WIDE, NARROW = 960, 540
 """Widths: of a chart that stands alone, and of one that has another beside it."""

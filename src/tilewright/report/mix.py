@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.machine_code.instruction_mix import CLASSES
-from tilewright.reporting.charts import LEFT, NARROW, RIGHT, drawing
-from tilewright.reporting.collected import Report
-from tilewright.reporting.svg import Markup, Scale, joined, tag
+from tilewright.report.charts import LEFT, NARROW, RIGHT, drawing
+from tilewright.report.collected import Report
+from tilewright.report.svg import Markup, Scale, joined, tag
 
 MIX_COLOURS = 8
 """Classes with a colour of their own, the last for all others; the style sheet has as many."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.ledger.records import Iteration
-from tilewright.reporting.charts import latencies, roofline
-from tilewright.reporting.collected import Report, settings, speedup_of, time_us
-from tilewright.reporting.mix import in_order, mix, mix_classes, mixes
-from tilewright.reporting.style import STYLE
-from tilewright.reporting.svg import Child, Markup, tag
-from tilewright.reporting.words import (
+from tilewright.report.charts import latencies, roofline
+from tilewright.report.collected import Report, settings, speedup_of, time_us
+from tilewright.report.mix import in_order, mix, mix_classes, mixes
+from tilewright.report.style import STYLE
+from tilewright.report.svg import Child, Markup, tag
+from tilewright.report.words import (
     NOTHING,
     Words,
     between,
