@@ -34,9 +34,9 @@ from common import EXAMPLES, made_here, write
 
 from tilewright.hardware.gpu import detect
 from tilewright.race.stats import median_interval
-from tilewright.runtime.capturing import capture
-from tilewright.runtime.capturing.counting import BLOCK, EXACT, GROWTH
-from tilewright.runtime.capturing.stand_in import SIGNATURE
+from tilewright.runtime.capture import capture
+from tilewright.runtime.capture.counting import BLOCK, EXACT, GROWTH
+from tilewright.runtime.capture.stand_in import SIGNATURE
 
 sys.path.insert(0, str(EXAMPLES))
 from matmul import matmul

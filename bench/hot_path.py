@@ -30,10 +30,10 @@ from common import made_here, write
 
 from tilewright.hardware.gpu import detect
 from tilewright.race.stats import median_interval
-from tilewright.runtime.live.searching import Found, Outcome
+from tilewright.runtime.search.searching import Found, Outcome
 from tilewright.runtime.surroundings import Surroundings
-from tilewright.runtime.wrapping import tensor_guards
-from tilewright.runtime.wrapping.wrapper import tuned
+from tilewright.runtime.wrapper import tensor_guards
+from tilewright.runtime.wrapper.wrapper import tuned
 
 _available = tensor_guards.available
 

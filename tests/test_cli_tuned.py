@@ -18,10 +18,10 @@ from tests.runtime.stored.test_artefact import parts, stored
 from tilewright import cli, cli_tuned
 from tilewright.race.stats import Interval
 from tilewright.runtime.key import digest
-from tilewright.runtime.stored import verifying as tuned_verify
-from tilewright.runtime.stored.exporting import as_json, table_of
-from tilewright.runtime.stored.verifying import Against, Here, Verified
-from tilewright.runtime.stored.winners import Winner, Winners
+from tilewright.runtime.store import verifying as tuned_verify
+from tilewright.runtime.store.exporting import as_json, table_of
+from tilewright.runtime.store.verifying import Against, Here, Verified
+from tilewright.runtime.store.winners import Winner, Winners
 
 
 class Ran:

@@ -258,7 +258,7 @@ def _said(answer: Mapping[str, Any]) -> str:
 
 def stages(store: str) -> dict[str, Mapping[str, float]]:
     """By kernel: the seconds that its search waited for each stage, as the store has them."""
-    from tilewright.runtime.stored.winners import Winners
+    from tilewright.runtime.store.winners import Winners
 
     return {one.kernel: one.machine["seconds"] for one in Winners(Path(store) / "tuned.db").all()}
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.languages.cutile.private import decorated_hints
     from tilewright.optimize.run import optimize
     from tilewright.records import Configuration, Workload
-    from tilewright.runtime.wrapping.buckets import powers_of_two
-    from tilewright.runtime.wrapping.wrapper import tuned
+    from tilewright.runtime.wrapper.buckets import powers_of_two
+    from tilewright.runtime.wrapper.wrapper import tuned
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
     from tilewright.task.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
@@ -37,10 +37,10 @@ _HOMES = {
     "integers": "task.task",
     "normal": "task.task",
     "optimize": "optimize.run",
-    "powers_of_two": "runtime.wrapping.buckets",
+    "powers_of_two": "runtime.wrapper.buckets",
     "rising": "task.task",
     "tune": "tune.tune",
-    "tuned": "runtime.wrapping.wrapper",
+    "tuned": "runtime.wrapper.wrapper",
     "uniform": "task.task",
 }
 """Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only

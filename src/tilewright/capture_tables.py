@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.runtime.capturing.described import Argument, DescribedLaunch
-from tilewright.runtime.capturing.record import Capture, Recorded, programs
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.record import Capture, Recorded, programs
 
 NOTHING = "–"
 ARRAYS = 4

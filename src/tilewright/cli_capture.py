@@ -18,7 +18,7 @@ from tilewright.cli_shared import AsJson, print_json
 from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
-    from tilewright.runtime.capturing.record import Capture
+    from tilewright.runtime.capture.record import Capture
 
 __all__ = ["SETTINGS", "app", "capture"]
 
@@ -84,7 +84,7 @@ def capture(
 
     Example: `tilewright capture -- python -m train --steps 20`
     """
-    from tilewright.runtime.capturing import record as capture_record
+    from tilewright.runtime.capture import record as capture_record
 
     check_named(command)
     file = _file(out)
@@ -109,7 +109,7 @@ def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> Non
 
     Example: `tilewright captured show`
     """
-    from tilewright.runtime.capturing import record as capture_record
+    from tilewright.runtime.capture import record as capture_record
 
     file = _file(record)
     _show(capture_record.read(file), file, top, as_json)
@@ -126,8 +126,8 @@ def task(
 
     Example: `tilewright captured task 1 attention_task.py`
     """
-    from tilewright.runtime.capturing import record as capture_record
-    from tilewright.runtime.capturing.task_file import task_text
+    from tilewright.runtime.capture import record as capture_record
+    from tilewright.runtime.capture.task_file import task_text
 
     if to.suffix != ".py":
         raise RequestError(f"{to} is not a Python file; name one, e.g. {to.with_suffix('.py')}")
@@ -154,7 +154,7 @@ def _file(given: Path | None) -> Path:
 def _prepared(file: Path, private: bool) -> Capture | None:
     """Sees to it before the program starts that the record can be written. Returns the one that is there."""
     from tilewright.ledger.file import make_private
-    from tilewright.runtime.capturing import record as capture_record
+    from tilewright.runtime.capture import record as capture_record
 
     other = "choose another file with --out"
     try:
@@ -183,7 +183,7 @@ def _heading(recorded: Any, file: Path) -> str:
 
 
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
-    from tilewright.runtime.capturing.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
+    from tilewright.runtime.capture.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
 
     found = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
     if data_mib:
@@ -237,7 +237,7 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
         print_json([])
     terminal.note(NO_LAUNCH)
     if made := sum(one.count for one in earlier.launches()):
-        from tilewright.runtime.capturing.record import programs
+        from tilewright.runtime.capture.record import programs
 
         terminal.note(
             f"{file} was not replaced: it still holds {made} launches of an earlier capture "

@@ -16,9 +16,9 @@ from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
-    from tilewright.runtime.stored.naming import Kernels
-    from tilewright.runtime.stored.verifying import Verified
-    from tilewright.runtime.stored.winners import Unreadable, Winner, Winners
+    from tilewright.runtime.store.naming import Kernels
+    from tilewright.runtime.store.verifying import Verified
+    from tilewright.runtime.store.winners import Unreadable, Winner, Winners
 
 app = typer.Typer(
     name="tuned",
@@ -56,7 +56,7 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
 
     Example: `tilewright tuned list`
     """
-    from tilewright.runtime.stored import evidence
+    from tilewright.runtime.store import evidence
 
     store = _store()
     kernels, _ = _read(store)
@@ -77,7 +77,7 @@ def show(key: Key, as_json: AsJson = False) -> None:
 
     Example: `tilewright tuned show 3f2a91c0`
     """
-    from tilewright.runtime.stored.winners import Unreadable
+    from tilewright.runtime.store.winners import Unreadable
 
     unreadable: list[Unreadable] = []
     entries: list[Winner | Unreadable] = [*_store().all(unreadable.append)]
@@ -105,7 +105,7 @@ def export(
 
     Example: `tilewright tuned export --into tables/`
     """
-    from tilewright.runtime.stored import exporting
+    from tilewright.runtime.store import exporting
 
     kernels, _ = _read(_store())
     chosen: dict[str, list[Winner]] = {}
@@ -145,8 +145,8 @@ def import_(
 
     Example: `tilewright tuned import tables/softmax.json`
     """
-    from tilewright.runtime.stored import exporting
-    from tilewright.runtime.stored.artefact import load
+    from tilewright.runtime.store import exporting
+    from tilewright.runtime.store.artefact import load
 
     tables = [load(file) for file in files]  # all are read before any is stored
     found = exporting.import_tables(tables, _store(), replace=replace)
@@ -188,8 +188,8 @@ def verify(
 
     Example: `tilewright tuned verify --json`
     """
-    from tilewright.runtime.stored.verifying import this_machine
-    from tilewright.runtime.stored.verifying import verify as verified
+    from tilewright.runtime.store.verifying import this_machine
+    from tilewright.runtime.store.verifying import verify as verified
 
     store = _store()
     kernels, _ = _read(store)
@@ -250,8 +250,8 @@ def prune(
             "nothing says what to forget; give --kernel, --key, --older-than, --toolkit-not-current, "
             "--missing-source or --all"
         )
-    from tilewright.runtime.stored import evidence
-    from tilewright.runtime.stored.winners import Unreadable
+    from tilewright.runtime.store import evidence
+    from tilewright.runtime.store.winners import Unreadable
 
     criteria = _criteria(older_than, toolkit_not_current, missing_source)
     store = _store()
@@ -284,7 +284,7 @@ def _criteria(
     older_than: float | None, toolkit_not_current: bool, missing_source: bool
 ) -> list[Callable[[Any], bool]]:
     """What narrows the choice beside kernel and key."""
-    from tilewright.runtime.stored import evidence
+    from tilewright.runtime.store import evidence
 
     found: list[Callable[[Any], bool]] = []
     if older_than is not None:
@@ -296,7 +296,7 @@ def _criteria(
         current = toolkit()
         found.append(lambda one: evidence.toolkit(one) != current)
     if missing_source:
-        from tilewright.runtime.stored.verifying import source_problem
+        from tilewright.runtime.store.verifying import source_problem
 
         found.append(lambda one: bool(source_problem(one)))
     return found
@@ -306,14 +306,14 @@ def _criteria(
 
 
 def _store() -> Winners:
-    from tilewright.runtime.stored.winners import Winners
+    from tilewright.runtime.store.winners import Winners
 
     return Winners(strict=True)
 
 
 def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
     """What the store holds; what cannot be read of it is named, and does not stand in the way of the rest."""
-    from tilewright.runtime.stored.naming import Kernels
+    from tilewright.runtime.store.naming import Kernels
 
     unreadable: list[Unreadable] = []
     kernels = Kernels(store.all(unreadable.append))

@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.runtime.stored import evidence
-from tilewright.runtime.stored.verifying import Verified
-from tilewright.runtime.stored.winners import Winner
+from tilewright.runtime.store import evidence
+from tilewright.runtime.store.verifying import Verified
+from tilewright.runtime.store.winners import Winner
 
 NOTHING = "–"
 KEY_SHOWN = 12

@@ -124,7 +124,7 @@ def test_the_commands(bench: Any) -> None:
 def test_the_stages_are_those_of_the_stored_searches(bench: Any, tmp_path: Path) -> None:
     from tests.runtime.made_winners import winner
 
-    from tilewright.runtime.stored.winners import Winners
+    from tilewright.runtime.store.winners import Winners
 
     seconds = {"lower": 0.1, "compile": 4.0, "verify": 0.2, "race": 0.1}
     Winners(tmp_path / "tuned.db").put(winner("a", kernel="fmha", machine={"seconds": seconds}))

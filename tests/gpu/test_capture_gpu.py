@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.runtime import captured_kernels as kernels
 
-from tilewright.runtime.capturing import capture
-from tilewright.runtime.capturing import record as capture_record
-from tilewright.runtime.capturing.described import described
-from tilewright.runtime.capturing.rebuilding import rebuilt
-from tilewright.runtime.capturing.record import Recorded
-from tilewright.runtime.capturing.task_file import task_text
+from tilewright.runtime.capture import capture
+from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture.described import described
+from tilewright.runtime.capture.rebuilding import rebuilt
+from tilewright.runtime.capture.record import Recorded
+from tilewright.runtime.capture.task_file import task_text
 
 torch = pytest.importorskip("torch")
 ct = pytest.importorskip("cuda.tile")

@@ -14,9 +14,9 @@ from tilewright.optimize.gates.arena import Arena
 from tilewright.optimize.versions.version import materialise
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
-from tilewright.runtime.capturing import capture
-from tilewright.runtime.capturing import record as capture_record
-from tilewright.runtime.capturing.task_file import task_text
+from tilewright.runtime.capture import capture
+from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture.task_file import task_text
 from tilewright.task.loading import load_task, where_is
 
 torch = pytest.importorskip("torch")

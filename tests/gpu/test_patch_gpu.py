@@ -13,8 +13,8 @@ import cuda.tile as ct
 import pytest
 
 from tilewright import cli_run
-from tilewright.runtime.patching import patch
-from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.patch import patch
+from tilewright.runtime.store.winners import Winners
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -61,7 +61,7 @@ print(json.dumps({
     "best": result.best.config.TILE,
     "us": result.best.mean_us,
     "timed": len(result.successes),
-    "searched": "tilewright.runtime.live.searching" in sys.modules,
+    "searched": "tilewright.runtime.search.searching" in sys.modules,
 }))
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.runtime.live_kernels import double_in_place, doubled, scale, torch
 
-from tilewright.runtime.live.searching import Found, search
-from tilewright.runtime.live.trials import trials
+from tilewright.runtime.search.searching import Found, search
+from tilewright.runtime.search.trials import trials
 from tilewright.task.loading import load_task
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"

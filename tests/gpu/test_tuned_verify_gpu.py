@@ -17,7 +17,7 @@ import pytest
 from tests.runtime.made_winners import winner
 
 from tilewright.runtime.key import board_of, toolkit
-from tilewright.runtime.stored.winners import Winner, Winners
+from tilewright.runtime.store.winners import Winner, Winners
 
 torch = pytest.importorskip("torch")
 
@@ -51,7 +51,7 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def stored(kernel: Any, best: tuple[int, int], key: str, shipped: tuple[int, int], **parts: Any) -> Winner:
     """An entry whose winner and shipped configuration are (TILE, FACTOR)."""
-    from tilewright.runtime.capturing.described import described
+    from tilewright.runtime.capture.described import described
 
     x, y = torch.zeros(SIZE, device="cuda"), torch.zeros(SIZE, device="cuda")
 

@@ -10,10 +10,10 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 
-from tilewright.runtime.stored.winners import Winners
-from tilewright.runtime.wrapping import tensor_guards
-from tilewright.runtime.wrapping.background import wait_for_background
-from tilewright.runtime.wrapping.wrapper import tuned
+from tilewright.runtime.store.winners import Winners
+from tilewright.runtime.wrapper import tensor_guards
+from tilewright.runtime.wrapper.background import wait_for_background
+from tilewright.runtime.wrapper.wrapper import tuned
 
 torch = pytest.importorskip("torch")
 
@@ -136,7 +136,7 @@ def test_on_another_stream() -> None:
 
 def test_buckets_check_the_neighbour() -> None:
     """X-22."""
-    from tilewright.runtime.wrapping.buckets import powers_of_two
+    from tilewright.runtime.wrapper.buckets import powers_of_two
 
     op = add(buckets={"x": powers_of_two, "y": powers_of_two})
     for n in (1 << 20, (1 << 20) - 4096 * 16):

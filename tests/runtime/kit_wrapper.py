@@ -11,11 +11,11 @@ import cuda.tile as ct
 import tilewright
 from tilewright.hardware.architectures import board
 from tilewright.records import Failed
-from tilewright.runtime.live.searching import Found, Outcome
-from tilewright.runtime.live.trials import Trial
-from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.search.searching import Found, Outcome
+from tilewright.runtime.search.trials import Trial
+from tilewright.runtime.store.winners import Winners
 from tilewright.runtime.surroundings import Surroundings
-from tilewright.runtime.wrapping.wrapper import tuned
+from tilewright.runtime.wrapper.wrapper import tuned
 
 BOARD = "NVIDIA H200 sm_90"
 

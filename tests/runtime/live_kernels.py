@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from tilewright.race.rules import Policy
-from tilewright.runtime.live.device import Shot
-from tilewright.runtime.live.searching import Found, search
-from tilewright.runtime.live.trials import Trial, trials
+from tilewright.runtime.search.device import Shot
+from tilewright.runtime.search.searching import Found, search
+from tilewright.runtime.search.trials import Trial, trials
 
 torch = pytest.importorskip("torch")
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.runtime.stored.winners import Winner
+from tilewright.runtime.store.winners import Winner
 
 NOBODY = 65534
 

@@ -16,9 +16,9 @@ import pytest
 from tests.runtime.kit_wrapper import World
 
 import tilewright
-from tilewright.runtime.live.writes import written_by
-from tilewright.runtime.wrapping.buckets import powers_of_two
-from tilewright.runtime.wrapping.wrapper import tuned
+from tilewright.runtime.search.writes import written_by
+from tilewright.runtime.wrapper.buckets import powers_of_two
+from tilewright.runtime.wrapper.wrapper import tuned
 
 torch = pytest.importorskip("torch")
 
@@ -129,7 +129,7 @@ def halves(*shapes: tuple[int, ...]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_ships_compiles_and_declares_what_it_writes(name: str, example: Any) -> None:
-    from tilewright.runtime.live import building
+    from tilewright.runtime.search import building
 
     for op, values in ARGUMENTS[name](example(name)):
         chooser = op.tuned.chooser

@@ -39,7 +39,7 @@ def test_cuda_tile_brings_the_patch_and_not_the_search() -> None:
         "import cuda.tile as ct\n"
         "assert named is ct.tune.exhaustive_search is _tune.exhaustive_search\n"
         "print(named.__wrapped__.__module__, named.__wrapped__ is named)\n"
-        "print([m for m in ('numpy', 'typer', 'tilewright.runtime.patching.exhaustive') if m in sys.modules])\n"
+        "print([m for m in ('numpy', 'typer', 'tilewright.runtime.patch.exhaustive') if m in sys.modules])\n"
         "print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == 'TilewrightWaiting'])\n"
         "print('exec_module' in vars(ct.tune.__spec__.loader))"
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 from tilewright.errors import NoGpu
 from tilewright.runtime.key import board_of
-from tilewright.runtime.stored import said_once
-from tilewright.runtime.stored.claims import claim
-from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.store import said_once
+from tilewright.runtime.store.claims import claim
+from tilewright.runtime.store.winners import Winners
 
 Claim = Callable[..., AbstractContextManager[bool]]
 
@@ -33,7 +33,7 @@ class Left(Exception):
 
 def search(*arguments: Any, **options: Any) -> Any:
     """`searching.search`, imported when there is something to search."""
-    from tilewright.runtime.live import searching
+    from tilewright.runtime.search import searching
 
     return searching.search(*arguments, on_progress=_stop_when_leaving, **options)
 

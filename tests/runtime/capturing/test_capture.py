@@ -20,15 +20,15 @@ from tests.runtime import captured_kernels as kernels
 
 from tilewright import capture_tables
 from tilewright.errors import RequestError
-from tilewright.runtime.capturing import capture
-from tilewright.runtime.capturing import record as capture_record
-from tilewright.runtime.capturing import recorder as recorder_module
-from tilewright.runtime.capturing.counting import EXACT
-from tilewright.runtime.capturing.described import DescribedLaunch
-from tilewright.runtime.capturing.record import Capture, Part, Recorded, Times
-from tilewright.runtime.capturing.recorder import KINDS, OBJECTS, Recorder
-from tilewright.runtime.capturing.stand_in import SIGNATURE
-from tilewright.runtime.capturing.timing import Sampled, _Events, next_sample
+from tilewright.runtime.capture import capture
+from tilewright.runtime.capture import record as capture_record
+from tilewright.runtime.capture import recorder as recorder_module
+from tilewright.runtime.capture.counting import EXACT
+from tilewright.runtime.capture.described import DescribedLaunch
+from tilewright.runtime.capture.record import Capture, Part, Recorded, Times
+from tilewright.runtime.capture.recorder import KINDS, OBJECTS, Recorder
+from tilewright.runtime.capture.stand_in import SIGNATURE
+from tilewright.runtime.capture.timing import Sampled, _Events, next_sample
 
 torch = pytest.importorskip("torch")
 
@@ -465,7 +465,7 @@ def test_without_a_path_or_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_data_is_kept_up_to_a_limit(tmp_path: Path, launched: list[Any]) -> None:
-    from tilewright.runtime.capturing.rebuilding import rebuilt
+    from tilewright.runtime.capture.rebuilding import rebuilt
 
     x = torch.arange(64, dtype=torch.bfloat16)
     with capture.capturing(tmp_path / "c.json", data_bytes=1000):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.capturing import record as capture_record
+from tilewright.runtime.capture import record as capture_record
 
 torch = pytest.importorskip("torch")
 

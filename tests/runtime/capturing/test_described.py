@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime import captured_kernels as kernels
 
-from tilewright.runtime.capturing.described import Argument, DescribedLaunch, described, packed, unpacked
+from tilewright.runtime.capture.described import Argument, DescribedLaunch, described, packed, unpacked
 from tilewright.runtime.key import source_of
 from tilewright.task.task import ITEM_BYTES, ArraySpec
 

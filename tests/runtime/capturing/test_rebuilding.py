@@ -11,9 +11,9 @@ import pytest
 from tests.runtime import captured_kernels as kernels
 
 from tilewright.errors import RequestError
-from tilewright.runtime.capturing.data import elements
-from tilewright.runtime.capturing.described import described
-from tilewright.runtime.capturing.rebuilding import rebuilt
+from tilewright.runtime.capture.data import elements
+from tilewright.runtime.capture.described import described
+from tilewright.runtime.capture.rebuilding import rebuilt
 
 torch = pytest.importorskip("torch")
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.runtime.capturing.described import Argument, DescribedLaunch, packed
-from tilewright.runtime.capturing.tables import Table, last_number, tables
+from tilewright.runtime.capture.described import Argument, DescribedLaunch, packed
+from tilewright.runtime.capture.tables import Table, last_number, tables
 from tilewright.task.offsets import Rise
 from tilewright.task.task import ArraySpec
 

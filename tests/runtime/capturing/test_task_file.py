@@ -19,12 +19,12 @@ from tilewright.errors import RequestError, TaskError
 from tilewright.hardware import architectures as hardware
 from tilewright.optimize.run import Options, optimize
 from tilewright.records import MachineCode
-from tilewright.runtime.capturing import draft as captured_draft
-from tilewright.runtime.capturing.described import described
-from tilewright.runtime.capturing.facts import Factor, Stored, facts, grid_forms, stored
-from tilewright.runtime.capturing.naming import named
-from tilewright.runtime.capturing.record import Recorded
-from tilewright.runtime.capturing.task_file import task_text
+from tilewright.runtime.capture import draft as captured_draft
+from tilewright.runtime.capture.described import described
+from tilewright.runtime.capture.facts import Factor, Stored, facts, grid_forms, stored
+from tilewright.runtime.capture.naming import named
+from tilewright.runtime.capture.record import Recorded
+from tilewright.runtime.capture.task_file import task_text
 from tilewright.task.loading import load_task
 from tilewright.task.task import ArraySpec, Task
 from tilewright.tune.tune import tune

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.runtime.live_kernels import torch
 
-from tilewright.runtime.live.comparing_outputs import Difference, Expected, difference
+from tilewright.runtime.search.comparing_outputs import Difference, Expected, difference
 
 FLOATS = ("float32", "bfloat16", "float16", "float8_e4m3fn")
 
@@ -115,7 +115,7 @@ def test_against_a_shipped_one_that_does_not_agree_with_itself_nothing_is_right(
 
 
 def test_the_worst_element_is_found_in_any_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.runtime.live import comparing_outputs
+    from tilewright.runtime.search import comparing_outputs
 
     monkeypatch.setattr(comparing_outputs, "CHUNK", 1000)
     ref = numbers()

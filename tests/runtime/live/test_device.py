@@ -10,10 +10,10 @@ from tests.runtime.live_kernels import CpuMachine, doubles, found, space, torch,
 from tilewright.errors import NoGpu
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.race.protocol import CandidateCrashed
-from tilewright.runtime.live import racing
-from tilewright.runtime.live.device import CudaDevice, wait_for
-from tilewright.runtime.live.scratch import DeviceLost
-from tilewright.runtime.live.trials import Trial
+from tilewright.runtime.search import racing
+from tilewright.runtime.search.device import CudaDevice, wait_for
+from tilewright.runtime.search.scratch import DeviceLost
+from tilewright.runtime.search.trials import Trial
 
 
 @pytest.fixture(autouse=True)

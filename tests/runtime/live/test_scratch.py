@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.runtime.live_kernels import torch
 
-from tilewright.runtime.live.scratch import (
+from tilewright.runtime.search.scratch import (
     DeviceLost,
     Kept,
     NoRoom,

@@ -28,10 +28,10 @@ from tests.runtime.live_kernels import (
 from tilewright.errors import RequestError
 from tilewright.languages.cutile import private as cutile_private
 from tilewright.languages.cutile.cutile import CuTile
-from tilewright.runtime.live import scratch, searching
-from tilewright.runtime.live.scratch import DeviceLost, NoRoom
-from tilewright.runtime.live.searching import Nothing
-from tilewright.runtime.live.trials import Trial
+from tilewright.runtime.search import scratch, searching
+from tilewright.runtime.search.scratch import DeviceLost, NoRoom
+from tilewright.runtime.search.searching import Nothing
+from tilewright.runtime.search.trials import Trial
 
 
 @pytest.fixture(autouse=True)
@@ -380,7 +380,7 @@ def test_mistakes_of_the_caller_are_one_line() -> None:
 def test_importing_the_search_is_light() -> None:
     """No torch, NumPy or cuda-tile before a search."""
     code = (
-        "import sys, tilewright.runtime.live.searching, tilewright.runtime.live.trials as t\n"
+        "import sys, tilewright.runtime.search.searching, tilewright.runtime.search.trials as t\n"
         "assert not {'torch', 'numpy', 'cuda.tile'} & set(sys.modules), sorted(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -388,7 +388,7 @@ def test_importing_the_search_is_light() -> None:
 
 def test_the_kernel_that_is_launched_is_one_object_for_equal_hints() -> None:
     """A-47: each new kernel object would run the front end again."""
-    from tilewright.runtime.live.trials import trials
+    from tilewright.runtime.search.trials import trials
 
     made = trials(space(64, 128), lambda c: 1, scale, lambda c: (), lambda c: {"occupancy": 2})
     assert made[0].kernel is made[1].kernel  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.live_kernels import scale, torch
 
 from tilewright.errors import RequestError
-from tilewright.runtime.live.trials import FailedTrial, Trial, array_spec, label, trials
+from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec, label, trials
 
 
 class Named(NamedTuple):

@@ -21,10 +21,10 @@ import pytest
 from cuda.tile.tune import Measurement, TuningResult, _tune
 
 from tilewright.errors import MachineError, RequestError
-from tilewright.runtime.live.searching import Found, Nothing, Outcome
-from tilewright.runtime.patching import exhaustive, patch
-from tilewright.runtime.stored import said_once
-from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.patch import exhaustive, patch
+from tilewright.runtime.search.searching import Found, Nothing, Outcome
+from tilewright.runtime.store import said_once
+from tilewright.runtime.store.winners import Winners
 from tilewright.runtime.surroundings import Surroundings
 
 THEIRS = [_tune.exhaustive_search]
@@ -300,7 +300,7 @@ def test_no_room_for_trials_is_the_first_configuration(world: World) -> None:
 def test_found_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     first = tuned()
     world.search = Searches(error=AssertionError("searched again"))
-    monkeypatch.setitem(sys.modules, "tilewright.runtime.live.searching", None)  # a hit does not import it
+    monkeypatch.setitem(sys.modules, "tilewright.runtime.search.searching", None)  # a hit does not import it
     assert tuned() == first
 
 
@@ -353,7 +353,7 @@ def test_what_changes_nothing_is_not(world: World) -> None:
 def test_another_toolkit_or_board(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned()
     monkeypatch.setattr(
-        "tilewright.runtime.patching.candidate_key.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99"
+        "tilewright.runtime.patch.candidate_key.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99"
     )
     tuned()
     assert len(world.search.asked) == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.patching.widening import fields_of, replaced, widened
+from tilewright.runtime.patch.widening import fields_of, replaced, widened
 
 FMHA = [
     SimpleNamespace(TILE_M=256, TILE_N=128, num_ctas=1, occupancy=1),

@@ -18,9 +18,9 @@ from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
-from tilewright.runtime.stored import artefact, evidence, said_once
-from tilewright.runtime.stored.artefact import Table, distance_of, load, order_of
-from tilewright.runtime.stored.exporting import (
+from tilewright.runtime.store import artefact, evidence, said_once
+from tilewright.runtime.store.artefact import Table, distance_of, load, order_of
+from tilewright.runtime.store.exporting import (
     Imported,
     as_json,
     as_python,
@@ -28,7 +28,7 @@ from tilewright.runtime.stored.exporting import (
     sources_in,
     table_of,
 )
-from tilewright.runtime.stored.winners import TunedStoreWarning, Winner, Winners
+from tilewright.runtime.store.winners import TunedStoreWarning, Winner, Winners
 
 H200 = "NVIDIA H200 sm_90"
 
@@ -104,7 +104,7 @@ def test_a_row_always_finds_itself(drawn: list[dict[str, Any]]) -> None:
         assert rows[found.config["TILE"]] == call  # of equal rows the first
 
 
-@pytest.mark.filterwarnings("ignore::tilewright.runtime.stored.said_once.TunedStoreWarning")
+@pytest.mark.filterwarnings("ignore::tilewright.runtime.store.said_once.TunedStoreWarning")
 @given(st.lists(typed_calls, min_size=1, max_size=8), typed_calls)
 def test_nearest_never_crosses_what_has_to_be_equal_and_nothing_is_nearer(
     rows: list[dict[str, Any]], call: dict[str, Any]
@@ -279,7 +279,7 @@ def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
     (tmp_path / "call.json").write_text(json.dumps(parts(5000)))
     run = (
         "import sys, json; sys.modules |= dict.fromkeys(('sqlite3', 'torch', 'cuda', 'numpy'))\n"
-        "from tilewright.runtime.stored.artefact import load\n"
+        "from tilewright.runtime.store.artefact import load\n"
         "print(load('softmax.json').find(json.load(open('call.json'))).match)"
     )
     done = subprocess.run(

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.runtime.made_winners import as_another_user, lose_rights
 
-from tilewright.runtime.stored import claims, said_once
-from tilewright.runtime.stored.claims import claim
-from tilewright.runtime.stored.winners import TunedStoreWarning
+from tilewright.runtime.store import claims, said_once
+from tilewright.runtime.store.claims import claim
+from tilewright.runtime.store.winners import TunedStoreWarning
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ import pytest
 from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.runtime.stored import evidence
-from tilewright.runtime.stored.naming import Kernels
-from tilewright.runtime.stored.winners import Winner
+from tilewright.runtime.store import evidence
+from tilewright.runtime.store.naming import Kernels
+from tilewright.runtime.store.winners import Winner
 
 
 def of(module: str, kernel: str = "scale", qualname: str = "scale", file: str = "", **changes: Any) -> Winner:

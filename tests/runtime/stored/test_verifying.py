@@ -18,12 +18,12 @@ from tests.runtime.made_winners import winner
 
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
-from tilewright.runtime.capturing.described import described
-from tilewright.runtime.live.device import Shot
-from tilewright.runtime.live.scratch import DeviceLost
-from tilewright.runtime.live.trials import Trial
-from tilewright.runtime.stored.verifying import Here, Verified, source_problem, verify
-from tilewright.runtime.stored.winners import Winner
+from tilewright.runtime.capture.described import described
+from tilewright.runtime.search.device import Shot
+from tilewright.runtime.search.scratch import DeviceLost
+from tilewright.runtime.search.trials import Trial
+from tilewright.runtime.store.verifying import Here, Verified, source_problem, verify
+from tilewright.runtime.store.winners import Winner
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.tile")

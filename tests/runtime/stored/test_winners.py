@@ -18,8 +18,8 @@ import pytest
 from tests.runtime.made_winners import as_another_user, lose_rights, winner
 
 from tilewright.errors import StorageError
-from tilewright.runtime.stored import said_once, winners
-from tilewright.runtime.stored.winners import TunedStoreWarning, Unreadable, Winners
+from tilewright.runtime.store import said_once, winners
+from tilewright.runtime.store.winners import TunedStoreWarning, Unreadable, Winners
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tilewright.runtime.modes import Mode
-from tilewright.runtime.wrapping import tensor_guards
-from tilewright.runtime.wrapping.choosing import in_place
-from tilewright.runtime.wrapping.known import MOST_CHECKS, MOST_KEYS, Place
-from tilewright.runtime.wrapping.signature import Kind, Layout, Pattern, hot_function, key_function, kind_of
+from tilewright.runtime.wrapper import tensor_guards
+from tilewright.runtime.wrapper.choosing import in_place
+from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, Place
+from tilewright.runtime.wrapper.signature import Kind, Layout, Pattern, hot_function, key_function, kind_of
 
 torch = pytest.importorskip("torch")
 

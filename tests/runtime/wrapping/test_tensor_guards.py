@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.runtime.wrapping import tensor_guards
+from tilewright.runtime.wrapper import tensor_guards
 
 torch = pytest.importorskip("torch")
 

@@ -23,9 +23,9 @@ from tests.runtime.kit_wrapper import World, scale
 
 from tilewright import Space
 from tilewright.errors import RequestError, StorageError
-from tilewright.runtime.stored.winners import Winners
+from tilewright.runtime.store.winners import Winners
 from tilewright.runtime.surroundings import TuningWarning
-from tilewright.runtime.wrapping.buckets import powers_of_two
+from tilewright.runtime.wrapper.buckets import powers_of_two
 
 torch = pytest.importorskip("torch")
 
@@ -592,7 +592,7 @@ def test_a_process_that_is_killed_while_it_tunes_leaves_the_right_to_others(tmp_
 
 
 def test_a_shipped_table_is_used_before_anything_is_tuned(world: World, tmp_path: Path) -> None:
-    from tilewright.runtime.stored.exporting import table_of
+    from tilewright.runtime.store.exporting import table_of
 
     world.tuned()(STREAM, *arrays(), 2.0)
     table = table_of(Winners().all())

@@ -70,7 +70,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 def install() -> None:
     """Whatever goes wrong here, the program runs: unpatched, and told so in one line."""
     try:
-        from tilewright.runtime.patching import patch
+        from tilewright.runtime.patch import patch
 
         patch.install()
     except Exception as error:
@@ -80,7 +80,7 @@ def install() -> None:
 def install_capture() -> None:
     """As `install`: the program runs in any case."""
     try:
-        from tilewright.runtime.capturing import capture
+        from tilewright.runtime.capture import capture
 
         capture.install()
     except Exception as error:

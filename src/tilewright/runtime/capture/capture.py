@@ -1,0 +1,171 @@
+"""Recording what a program launches: a stand-in for `ct.launch` that counts, times a few, and calls the real one.
+
+Of each kernel the first launches are looked at, then ever one of many (`counting`); the others only pass through.
+What is new is described once (`described`). Whatever goes wrong in here, the launch is made as if nobody looked.
+`install` puts the stand-in where the program finds `ct.launch`; `tilewright capture` sets TILEWRIGHT_CAPTURE,
+and Tilewright's start-up file calls `install` when the program imports `cuda.tile`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import util  # cuda.tile imports it, too
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from tilewright.errors import RequestError
+from tilewright.runtime.capture.counting import ALWAYS, EXACT
+from tilewright.runtime.capture.recorder import Recorder
+from tilewright.runtime.swapping import swap
+
+VARIABLE = "TILEWRIGHT_CAPTURE"
+"""Path of the record; set, a program that imports `cuda.tile` is recorded."""
+DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
+"""Mebibytes of data that may be kept beside the record; unset, none."""
+EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
+"""1: every launch is looked at."""
+SECONDS_BETWEEN_WRITES = 0.25, 5.0
+"""At first and at most. A program that is killed loses what it launched after the last write."""
+SHARE_BETWEEN_WRITES = 1 / 4
+"""Of the time since the first launch: a worker that is killed soon loses a fifth of it."""
+TIMES_A_WRITE = 100
+"""Between two writes: many kinds take long to write, which may cost a program 1 %."""
+INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
+"""Modules that keep the real `ct.launch`: cuda-tile's own, but for the public one, and ours."""
+LAST = -1000
+"""Of the finalizers of `multiprocessing`: whatever launches, as the program's own may, comes before."""
+
+_LOCK = threading.Lock()
+_active: _Installed | None = None
+
+
+def install(
+    path: str | os.PathLike[str] | None = None, *, data_bytes: int | None = None, exact: bool | None = None
+) -> None:
+    """Records every launch of this process from now on, into a part beside ``path``.
+
+    path: default $TILEWRIGHT_CAPTURE. data_bytes: of the arrays to keep; default $TILEWRIGHT_CAPTURE_DATA
+    mebibytes, else none. exact: whether every launch is looked at; default $TILEWRIGHT_CAPTURE_EXACT, else not.
+    Raises RequestError where no path is given or its folder cannot be written.
+    """
+    global _active
+    import cuda.tile as ct
+
+    where = path or os.environ.get(VARIABLE)
+    if not where:
+        raise RequestError(f"capture: say where to, e.g. {VARIABLE}=capture.json")
+    limit = _data_bytes() if data_bytes is None else data_bytes
+    looked_at = ALWAYS if (_said_exact() if exact is None else exact) else EXACT
+    with _LOCK:
+        if _active is not None:
+            return
+        file = Path(where).resolve()
+        if not os.access(file.parent, os.W_OK):
+            raise RequestError(f"capture: cannot write into {file.parent}; choose another place with --out")
+        recorder = Recorder(ct.launch, file, limit, exact=looked_at)
+        _active = _Installed(recorder, ct.launch)
+
+
+def uninstall() -> None:
+    """Puts the real `ct.launch` back everywhere, and writes what was recorded."""
+    global _active
+    with _LOCK:
+        installed, _active = _active, None
+    if installed is not None:
+        installed.remove()
+
+
+@contextmanager
+def capturing(
+    path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool = False
+) -> Iterator[Recorder]:
+    """Records the launches inside the block; the record is at ``path`` afterwards."""
+    from tilewright.runtime.capture import record as capture_record
+
+    install(path, data_bytes=data_bytes, exact=exact)
+    assert _active is not None
+    try:
+        yield _active.recorder
+    finally:
+        uninstall()
+        capture_record.merged(Path(path).resolve())
+
+
+class _Installed:
+    """The stand-in in place of `ct.launch`, and what sees to it that its record is written."""
+
+    def __init__(self, recorder: Recorder, original: Callable[..., Any]) -> None:
+        self.recorder, self.original, self.stand_in = recorder, original, recorder.launch
+        self.stop = threading.Event()
+        swap(original, self.stand_in, INSIDE)
+        atexit.register(self.finish)
+        os.register_at_fork(after_in_child=self._in_child)
+        self._finish_worker()  # one that imports cuda.tile when it runs
+        util.register_after_fork(self, _Installed._finish_worker)  # at its start a worker forgets finalizers
+        self._start_writing()
+
+    def remove(self) -> None:
+        swap(self.stand_in, self.original, INSIDE)
+        atexit.unregister(self.finish)
+        self.finish()
+
+    def finish(self) -> None:
+        """The last word of this process; of two that call it, the first has it."""
+        self.stop.set()
+        self.recorder.begun.set()
+        self.recorder.write(finished=True)
+
+    def _start_writing(self) -> None:
+        """By a thread, not when SIGTERM comes: Python answers a signal only when the main thread is back from C, so a
+        program that waits there, say for a GPU that hangs, would not end."""
+        stop, begun = self.stop, self.recorder.begun
+
+        def work() -> None:
+            begun.wait()
+            first = perf_counter()
+            while not stop.is_set():
+                before = perf_counter()
+                self.recorder.write()
+                now = perf_counter()
+                stop.wait(pause(now - first, now - before))
+
+        threading.Thread(target=work, name="tilewright-capture", daemon=True).start()
+
+    def _in_child(self) -> None:
+        """A forked process starts a part of its own; threads do not live on in it."""
+        if _active is not self:
+            return
+        self.stop = threading.Event()
+        self.recorder.forget()
+        self._start_writing()
+
+    def _finish_worker(self) -> None:
+        """A process that `multiprocessing` forked ends by `os._exit`, and runs finalizers, but not `atexit`."""
+        util.Finalize(None, self.finish, exitpriority=LAST)
+
+
+def pause(age: float, took: float) -> float:
+    """Seconds until the next write, ``age`` seconds after the first launch. The last write took ``took``."""
+    at_first, at_most = SECONDS_BETWEEN_WRITES
+    return min(at_most, max(at_first, age * SHARE_BETWEEN_WRITES, took * TIMES_A_WRITE))
+
+
+def _data_bytes() -> int:
+    text = os.environ.get(DATA_VARIABLE, "")
+    if not text:
+        return 0
+    if not text.isdigit():
+        raise RequestError(f"{DATA_VARIABLE}='{text}' is not a number of mebibytes, e.g. 256")
+    return int(text) << 20
+
+
+def _said_exact() -> bool:
+    text = os.environ.get(EXACT_VARIABLE, "")
+    if text not in ("", "0", "1"):
+        raise RequestError(f"{EXACT_VARIABLE}='{text}' is neither 1 nor 0")
+    return text == "1"

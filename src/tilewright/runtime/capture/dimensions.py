@@ -1,0 +1,174 @@
+"""Which extents of a captured launch are dimensions of its task, and what the others are made of.
+
+Equal extents are one dimension. How far a launch may be scaled is a guess, to be tried on small shapes: see `Scaling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.runtime.capture.facts import Form, Stored
+from tilewright.runtime.capture.naming import RESERVED
+from tilewright.runtime.capture.tables import Table, last_number
+
+Made = tuple[str, tuple[int, ...]]
+"""An expression with a place for each of these extents."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What may be another number than it was. linked: rows that are twice as long as others stay so. tables: the
+    lengths of arrays of whole numbers, and the axes that these reach into, too. any: anything at all."""
+
+    linked: bool = False
+    tables: bool = True
+    any: bool = True
+
+
+SCALINGS = (Scaling(), Scaling(linked=True), Scaling(tables=False), Scaling(linked=True, tables=False))
+"""The most general first."""
+NOTHING = Scaling(any=False)
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """``arrays``: as they are declared. ``largest``: the largest number in each array of whole numbers whose contents
+    are known; ``tables``: those of them that rise. ``form``: of the grid."""
+
+    arrays: Mapping[str, Stored]
+    tables: Mapping[str, Table]
+    largest: Mapping[str, int]
+    form: tuple[Form, ...] | None
+    scaling: Scaling
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """Extent → its name."""
+        if not self.scaling.any:
+            return {}
+        extents = [self._counted(extent) for extent in self._extents()]
+        found = [extent for extent in dict.fromkeys(extents) if extent > 1 and extent not in self._stay]
+        found = [extent for extent in found if extent not in self._made]
+        return _named(found, self.form or (), {*self.arrays, *RESERVED})
+
+    def entry(self, extent: int) -> str | int:
+        """An extent as a shape has it: a name, an expression, or the number."""
+        if self.names and extent in self._made:
+            text, parts = self._made[extent]
+            return text.format(*(self.factor(part) for part in parts))
+        return self.names.get(extent, extent)
+
+    def factor(self, extent: int) -> str:
+        """As a part of an expression."""
+        text = str(self.entry(extent))
+        return f"({text})" if " " in text else text
+
+    def knows(self, extent: int) -> bool:
+        """Whether it is a dimension, or made of some."""
+        return extent in self.names or bool(self.names and extent in self._made)
+
+    def last(self, table: Table) -> str | int:
+        """The last number of a table."""
+        return last_number(
+            table, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)}
+        )
+
+    def beyond(self, name: str) -> str | int:
+        """What the numbers of an array are less than: an extent that the largest of them lies in, as an index or as a
+        length, or a number."""
+        largest, reached = self.largest[name], self._reached()
+        if largest + 1 in reached:
+            return self.entry(largest + 1)
+        return f"{self.factor(largest)} + 1" if largest in reached and self.knows(largest) else largest + 1
+
+    @cached_property
+    def counted(self) -> frozenset[str]:
+        """Dimensions that count the steps of tables, such as sequences."""
+        return frozenset(self.names[steps] for _, (steps,) in self._after.values() if steps in self.names)
+
+    @cached_property
+    def steered(self) -> frozenset[str]:
+        """Dimensions that tables count, or count along: no slice of them is a launch of its own."""
+        ends = {str(self.last(table)) for table in self.tables.values()}
+        ends |= {str(self.entry(len(table.numbers))) for table in self.tables.values()}
+        return frozenset(name for name in self.names.values() if any(name in _words(end) for end in ends))
+
+    @cached_property
+    def _made(self) -> dict[int, Made]:
+        return {**self._twice, **self._products, **self._after}
+
+    @cached_property
+    def _products(self) -> dict[int, Made]:
+        """Extents of flattened arrays alone that are the product of two others."""
+        shapes = [one.shape for one in self.arrays.values()]
+        flattened = {shape[0] for shape in shapes if len(shape) == 1}
+        others = sorted({extent for shape in shapes for extent in shape if extent > 1})
+        flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
+        pairs = {
+            extent: [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
+            for extent in flattened - self._stay
+        }
+        return {extent: ("{} * {}", found[0]) for extent, found in pairs.items() if len(found) == 1}
+
+    @cached_property
+    def _twice(self) -> dict[int, Made]:
+        """Rows that are twice as long as others, such as two halves that are rotated by one table of cosines."""
+        rows = {one.shape[-1] for one in self.arrays.values() if len(one.shape) > 1 and self.scaling.linked}
+        return {
+            extent: ("{} * 2", (extent // 2,))
+            for extent in rows - self._stay
+            if extent % 2 == 0 and extent // 2 in rows and extent > 2
+        }
+
+    @cached_property
+    def _after(self) -> dict[int, Made]:
+        """Lengths of tables alone that begin with 0: one more than what they count."""
+        lengths = {len(table.numbers) for table in self.tables.values() if table.starts} - self._reached()
+        return {length: ("{} + 1", (length - 1,)) for length in lengths - self._stay if length > 2}
+
+    def _counted(self, extent: int) -> int:
+        return self._after[extent][1][0] if extent in self._after else extent
+
+    @cached_property
+    def _stay(self) -> frozenset[int]:
+        """Extents that are numbers."""
+        found = {len(table.numbers) for table in self.tables.values()} - self._reached()
+        found = {length for length in found if length <= 2}
+        if not self.scaling.tables:
+            for name, largest in self.largest.items():
+                found |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}
+                found |= {largest, *sorted(extent for extent in self._reached() if extent > largest)[:1]}
+        return frozenset(found)
+
+    def _extents(self) -> list[int]:
+        return [extent for one in self.arrays.values() for extent in one.shape]
+
+    def _reached(self) -> set[int]:
+        """Extents of the arrays that are no tables."""
+        return {
+            extent for name, one in self.arrays.items() if name not in self.tables for extent in one.shape
+        }
+
+
+def _words(text: str) -> Sequence[str]:
+    return text.replace("(", " ").replace(")", " ").split()
+
+
+def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
+    """A name for each extent: that of the tile that divides it (M of TILE_M), else D0, D1 …"""
+    names: dict[int, str] = {}
+    for factor in (factor for axis in form for factor in axis):
+        suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
+        fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
+        if (
+            fits
+            and factor.extent in extents
+            and factor.extent not in names
+            and suffix not in {*taken, *names.values()}
+        ):
+            names[factor.extent] = suffix
+    free = (f"D{number}" for number in range(1000))
+    free_names = (name for name in free if name not in taken)
+    return {extent: names.get(extent) or next(free_names) for extent in extents}

@@ -1,0 +1,313 @@
+"""The text of a task file for a captured launch. What is decided stands in a `Draft`; here it becomes Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from tilewright.languages.cutile.cutile import DIVISOR
+from tilewright.records import Value
+from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
+from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
+from tilewright.runtime.capture.facts import Factor, Facts, Form, Stored, stored, tiles
+from tilewright.runtime.capture.naming import RESERVED, free_name
+from tilewright.runtime.capture.rebuilding import PROGRAM
+from tilewright.runtime.capture.tables import among, contents
+from tilewright.source.needed import is_quiet, source_of_needed
+from tilewright.space import knobs
+from tilewright.task.task import ArraySpec
+
+HINTS: Mapping[str, tuple[int | None, ...]] = {
+    "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Everything that a task file says about a captured launch."""
+
+    facts: Facts
+    heading: str
+    """What the docstring says of where the launch is from; one line."""
+    form: tuple[Form, ...] | None
+    """Of the grid; None where no rule explains it."""
+    knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+    """Constants that may vary, with their values."""
+    sizes: tuple[str, ...] = ()
+    """Constants that are tile sizes and nothing else, also where they equal an extent."""
+    work: tuple[float, Mapping[str, int]] = (1.0, {})
+    """FLOP: a factor, and the power of each dimension."""
+    independent: tuple[str, ...] = ()
+    scaling: Scaling = SCALINGS[0]
+    notes: tuple[str, ...] = ()
+    """What was left as it was, and why."""
+
+    @property
+    def launch(self) -> DescribedLaunch:
+        return self.facts.launch
+
+    @cached_property
+    def arrays(self) -> dict[str, tuple[Argument, ArraySpec, Stored]]:
+        found = {}
+        for one in self.launch.arrays():
+            assert one.array is not None
+            found[one.name] = (one, one.array, stored(one.array))
+        return found
+
+    @cached_property
+    def dimensions(self) -> Dimensions:
+        """None where the grid has no rule, or an array is no dense block: other extents than the captured ones would
+        then be another launch."""
+        flat = any(one.flat for _, _, one in self.arrays.values())
+        free = not flat and (self.form is not None or self.facts.persistent)
+        known = {
+            name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.facts.filled
+        }
+        return Dimensions(
+            {name: how for name, (_, _, how) in self.arrays.items()},
+            self.facts.tables,
+            {name: max(numbers) for name, numbers in known.items() if numbers},
+            self.form,
+            self.scaling if free else NOTHING,
+        )
+
+    @property
+    def dims(self) -> dict[int, str]:
+        """Extent → its name."""
+        return self.dimensions.names
+
+    @property
+    def workload(self) -> dict[str, int]:
+        return {name: extent for extent, name in self.dims.items()}
+
+    @cached_property
+    def free(self) -> tuple[str, ...]:
+        """Dimensions such as a batch: no tile divides them, nothing is contiguous along them, no table counts them."""
+        tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
+        last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
+        steered = self.dimensions.steered
+        return tuple(
+            name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered
+        )
+
+    @property
+    def shipped(self) -> dict[str, Value]:
+        constants = {name: self.launch.constants[name] for name in self.knobs}
+        hints = {
+            name: value for name, value in self.launch.hints.items() if name != "opt_level" or value != 3
+        }
+        return {**constants, **hints}
+
+    def text(self) -> str:
+        """The whole file."""
+        return "\n".join((*self._head(), *self._kernel(), *self._launch(), *self._task())) + "\n"
+
+    # The parts of the file
+
+    def _head(self) -> Iterator[str]:
+        yield f'"""{self.heading}'
+        yield ""
+        yield "Written by `tilewright captured task`. Nobody wrote down what this kernel should compute: its reference"
+        yield 'is the captured kernel itself, in float64. So "correct" means: as the captured kernel, not: right.'
+        for note in self.notes:
+            yield f"{note[0].upper()}{note[1:]}."
+        yield '"""'
+        yield ""
+
+    def _kernel(self) -> Iterator[str]:
+        root, names = self._root(), "Captured, viewed" if self._views else "Captured"
+        yield from ("import sys", "") if root else ()
+        yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}")
+        yield ""
+        yield from (f"sys.path.insert(0, {root!r})", "") if root else ()
+        if self.copied:
+            yield f"# What the kernel needs of {self.launch.file}, which does other things when it is loaded."
+            yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
+        else:
+            where = self.launch.module if self._in_package else self.launch.file
+            yield from (f"module = tw.editable({where!r})", "", "")
+
+    def _launch(self) -> Iterator[str]:
+        names = ", ".join((*self.arrays, *self.dims.values(), "config"))
+        yield f"def launched(kernel, {names}):"
+        yield '    """As it was captured, with the configuration that ``config`` says."""'
+        args = "".join(f"\n        {self._argument(one)}," for one in self.launch.arguments)
+        yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
+        kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
+        yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
+        yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {self._work()}", "", "")
+
+    def _task(self) -> Iterator[str]:
+        one = self.launch
+        yield "TENSORS = {"
+        yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
+        yield from ("}", f"SHIPPED = {self.shipped!r}", "")
+        yield "captured = Captured("
+        yield f"    module={one.module!r},"
+        yield f"    file={one.file!r},"
+        yield f"    qualname={one.qualname!r},"
+        yield f"    source={one.source!r},"
+        yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
+        yield from (")", "", "task = tw.Task(", f"    name={one.kernel!r},", "    tensors=TENSORS,")
+        yield from (
+            "    reference=captured.reference,",
+            "    trusted=captured.trusted,",
+            "    launch=launch,",
+        )
+        yield "    flops=flops,"
+        if self.independent:
+            yield f"    independent={self.independent!r},  # found by trying"
+        if not self.facts.orderly:
+            yield "    deterministic=False,  # blocks add to one place, in any order"
+        yield f"    serves={self._serves()},"
+        yield "    space=tw.Space("
+        yield f"        constants={dict(self.knobs)!r},"
+        yield f"        hints={self._hints()!r},"
+        yield from ("        shipped=SHIPPED,", "    ),")
+        yield f"    workloads={{'captured': {self.workload!r}}},"
+        yield ")"
+
+    # Pieces
+
+    @property
+    def copied(self) -> bool:
+        """Whether the file holds a copy of the kernel, because loading the kernel's own file would run a program."""
+        return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
+
+    @property
+    def _in_package(self) -> bool:
+        return "." in self.launch.module
+
+    @property
+    def _views(self) -> bool:
+        return any(one.flat or one.order is not None for _, _, one in self.arrays.values())
+
+    def _root(self) -> str | None:
+        """The folder to import the kernel's package from, where it is not installed."""
+        if not self._in_package:
+            return None
+        import importlib.util
+
+        top, file = self.launch.module.split(".")[0], Path(self.launch.file)
+        spec = importlib.util.find_spec(top)
+        if spec is not None and any(
+            file.is_relative_to(place) for place in spec.submodule_search_locations or ()
+        ):
+            return None
+        parts = len(self.launch.module.split(".")) + (file.name == "__init__.py")
+        return str(file.parents[parts - 1])
+
+    def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
+        """How an array is declared: what is read and written in one place as what was there before, too."""
+        one, array, how = self.arrays[name]
+        shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
+        if name not in self.facts.filled:
+            read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(one)})"
+            if name not in self.facts.updated:
+                yield name, read
+                return
+            before = free_name(f"{name}_before", {*self.arrays, *self.dims.values(), *RESERVED})
+            yield before, read
+            beside = f", updates={before!r}"
+        else:
+            source = self._in_place_of(one)
+            beside = f", in_place_of={source!r}" if source else ""
+        yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
+
+    def _distribution(self, one: Argument) -> str:
+        """Whole numbers are drawn among those that were there: an index stays an index, a table one."""
+        assert one.array is not None
+        if not one.array.dtype.startswith(WHOLE):
+            return ""
+        if (table := self.facts.tables.get(one.name)) is not None:
+            return f", {table.text(self.dimensions.last(table))}"
+        numbers = contents(one)
+        return f", {among(numbers, self.dimensions.beyond(one.name))}" if numbers else ", tw.integers(0, 1)"
+
+    def _in_place_of(self, output: Argument) -> str | None:
+        shared = (one.name for one, _, _ in self.arrays.values() if one.storage == output.storage)
+        return next((name for name in shared if name != output.name), None)
+
+    def _argument(self, one: Argument) -> str:
+        if one.kind == "array":
+            return self._view(one.name)
+        if one.kind == "list":
+            return f"[{', '.join(self._argument(item) for item in one.items)}]"
+        if one.name in self.knobs:
+            return f"config.{one.name}"
+        if type(one.value) is int and one.value > 1 and one.name not in self.sizes:
+            return self._number(one.name, one.value)
+        return repr(one.value)
+
+    def _number(self, name: str, value: int) -> str:
+        """A whole number: an extent where it equals one, or the power of two that holds it. The number of blocks, where
+        that stays as it was, is one too."""
+        if self.form is None and value == math.prod(self.launch.grid):
+            return repr(value)
+        if self.dimensions.knows(value):
+            return str(self.dimensions.entry(value))
+        if knobs.is_tile(name):
+            for extent, dim in self.dims.items():
+                if value // 2 < extent < value and knobs.is_power_of_two(value):
+                    return f"1 << ({dim} - 1).bit_length()"
+        return repr(value)
+
+    def _view(self, name: str) -> str:
+        _, array, how = self.arrays[name]
+        if how.flat:
+            return f"viewed({name}, {array.shape!r}, {array.strides!r})"
+        if how.order is None:
+            return name
+        shape = ", ".join(self.dimensions.factor(how.shape[axis]) for axis in how.order)
+        strides = ", ".join(
+            " * ".join(self.dimensions.factor(extent) for extent in how.shape[axis + 1 :]) or "1"
+            for axis in how.order
+        )
+        return f"viewed({name}, ({shape},), ({strides},))"
+
+    def _grid(self) -> str:
+        if self.form is None:
+            return repr(self.launch.grid)
+        axes = (" * ".join(self._factor(factor) for factor in form) or "1" for form in self.form)
+        return f"({', '.join(axes)},)"
+
+    def _factor(self, one: Factor) -> str:
+        name = self.dimensions.factor(one.extent)
+        if one.tile is None:
+            return name
+        return f"-(-{name} // {f'config.{one.tile}' if one.tile in self.knobs else self.launch.constants[one.tile]})"
+
+    def _work(self) -> str:
+        factor, powers = self.work
+        return " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
+
+    def _serves(self) -> str:
+        """Extents up to the captured ones that divide as they do: a kernel may count on either."""
+        if not self.dims:
+            return "lambda: True"
+        conditions = []
+        # The captured tiles divide an extent here where they did there. `verification.shapes` makes one or two tiles
+        # of an extent, and half a tile is the least that is tried, so something small is always served.
+        largest = max([DIVISOR, *(value for name, value in tiles(self.launch).items() if name in self.knobs)])
+        for extent, name in self.dims.items():
+            alone = name in self.free or name in self.dimensions.counted
+            modulus = 1 if alone else math.gcd(extent, largest)
+            conditions.append(
+                f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else "")
+            )
+            if self._is_tile_itself(extent):
+                conditions.append(f"{name} & ({name} - 1) == 0")
+        return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
+
+    def _is_tile_itself(self, extent: int) -> bool:
+        return any(value == extent and name not in self.knobs for name, value in tiles(self.launch).items())
+
+    def _hints(self) -> dict[str, tuple[Value, ...]]:
+        found: dict[str, tuple[Value, ...]] = {}
+        for name, value in self.shipped.items():
+            if name in knobs.HINTS:
+                found[name] = tuple(dict.fromkeys((value, *HINTS.get(name, ()))))
+        return found

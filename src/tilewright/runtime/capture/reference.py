@@ -1,0 +1,201 @@
+"""What a captured kernel computes: the reference of a task whose kernel nobody wrote a reference for.
+
+The kernel is loaded as it stands in its own file, never from a version that is being tried, and refused if
+its source is not what was captured. Without a GPU its Tile IR is interpreted. ``reference`` does so with every
+floating-point number in float64 (`tileir.precision`): the kernel without its rounding. ``trusted`` is the kernel as it
+is, on the GPU where the inputs lie there. So "correct" means: as the captured kernel computes, within twice its own
+error. Whether that is right nobody knows here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.errors import TaskError
+from tilewright.languages import language_of
+from tilewright.records import Configuration, Failed, Value
+from tilewright.runtime.capture.data import elements, numpy_dtype
+from tilewright.runtime.capture.described import WHOLE
+from tilewright.space import knobs
+from tilewright.task.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
+from tilewright.tileir.analysis.precision import in_precision
+from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.tree import Module
+from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.launching import bound
+from tilewright.tileir.run.memory import Memory
+
+ARCH = "sm_90"
+"""The front end needs one; what the kernel computes does not depend on it."""
+GPU_FLOP_FROM = 4e9
+"""Work beyond which, where there is a GPU, the reference is the captured kernel on it: the interpreter would take
+a minute. Twice what `verify` lets one reference cost where it can cut it into slices."""
+
+
+@dataclass
+class Captured:
+    """One kernel as it was captured.
+
+    module: as it was named when the kernel was launched; of a part of a package it is imported. file: where the kernel
+    stands; of a module of its own, or of a program, only what the kernel needs is loaded. qualname: of the kernel.
+    source: `key.source_of` the kernel.
+    tensors: as the task declares them. launch: as the task's, with the kernel as its first argument.
+    shipped: the configuration that was captured. flops: as the task's.
+    """
+
+    module: str
+    file: str
+    qualname: str
+    source: str
+    tensors: Mapping[str, Tensor | Output]
+    launch: Callable[..., Launch]
+    shipped: Mapping[str, Value]
+    flops: Callable[..., float]
+    _read: dict[tuple[bytes, str | None], Module] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def kernel(self) -> Any:
+        """The untouched kernel. Raises TaskError where its source is not what was captured."""
+        from tilewright.runtime.capture.rebuilding import untouched_kernel
+        from tilewright.runtime.key import source_of
+
+        kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
+        if source_of(kernel) != self.source:
+            raise TaskError(
+                f"kernel '{self.qualname}' in {self.file} has changed since it was captured, and its outputs are this "
+                "task's reference; fix: capture the program again, or put the captured version back"
+            )
+        return kernel
+
+    def reference(self, **given: Any) -> Any:
+        """The outputs in float64; in float32 where the inputs are. Where there is a GPU and the work is large: those
+        of the kernel as it is, on it."""
+        inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
+        dims = {name: value for name, value in given.items() if name not in inputs}
+        if call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM and (device := _gpu()):
+            tensors = {
+                name: _tensor(array, self.tensors[name].dtype, device) for name, array in inputs.items()
+            }
+            return _as_given([one.double().cpu().numpy() for one in self._on_gpu(dims, tensors)])
+        element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"
+        return _as_given(self._interpreted(dims, inputs, element))
+
+    def trusted(self, **given: Any) -> Any:
+        """The outputs of the kernel as it is: on the GPU where the inputs lie there, else interpreted."""
+        tensors = {name: given[name] for name in self._names(Tensor)}
+        dims = {name: value for name, value in given.items() if name not in tensors}
+        if next(iter(tensors.values())).is_cuda:
+            return _as_given(self._on_gpu(dims, tensors))
+        inputs = {
+            name: elements(one).view(numpy_dtype(self.tensors[name].dtype)) for name, one in tensors.items()
+        }
+        outputs = self._interpreted(dims, inputs, None)
+        names = self._names(Output)
+        return _as_given([
+            _tensor(array, self.tensors[name].dtype, "cpu") for name, array in zip(names, outputs, strict=True)
+        ])  # fmt: skip
+
+    def _names(self, kind: type) -> list[str]:
+        return [name for name, one in self.tensors.items() if isinstance(one, kind)]
+
+    def _before(self, name: str) -> str | None:
+        """The input that a tensor holds the values of before the launch: itself, or what it updates."""
+        one = self.tensors[name]
+        return one.updates if isinstance(one, Output) else name
+
+    def _launched(self, dims: Dims, tensors: Mapping[str, Any]) -> Launch:
+        offered = {**dims, **tensors, "kernel": self.kernel, "config": Configuration.of(self.shipped)}
+        launch: Launch = call_by_name(self.launch, offered, "launch of the captured kernel")
+        return launch
+
+    def _interpreted(self, dims: Dims, inputs: Mapping[str, Any], element: str | None) -> list[Any]:
+        """The outputs, by the Tile IR of the kernel; with ``element``, every floating-point number is one."""
+        arrays = {name: _specification(name, one, dims) for name, one in self.tensors.items()}
+        launch = self._launched(dims, arrays)
+        module = self._module(launch, element)
+        memory = Memory(watch=False)
+        held, addresses = {}, {}
+        for name, one in arrays.items():
+            dtype, before = _held_as(one.dtype, element), self._before(name)
+            held[name] = inputs[before].astype(dtype) if before else np.zeros(one.shape, dtype)
+            addresses[name] = memory.allocate(name, held[name]).address
+        arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
+        done = run(module, arguments, launch.grid, memory, seed=None)
+        if done.findings:
+            raise TaskError(f"the captured kernel itself, on these dimensions: {done.findings[0]}")
+        return [held[name] for name in self._names(Output)]
+
+    def _module(self, launch: Launch, element: str | None) -> Module:
+        lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
+        if isinstance(lowered, Failed):
+            raise TaskError(f"the captured kernel is not lowered for these dimensions: {lowered.reason}")
+        key = (lowered.code, element)
+        if key not in self._read:
+            module = read_bytecode(lowered.code)
+            self._read[key] = module if element is None else in_precision(module, element)
+        return self._read[key]
+
+    def _on_gpu(self, dims: Dims, tensors: Mapping[str, Any]) -> list[Any]:
+        import cuda.tile as ct
+        import torch
+
+        device = next(iter(tensors.values())).device
+        outputs = {}
+        for name in self._names(Output):
+            one, before = _specification(name, self.tensors[name], dims), self._before(name)
+            new = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+            outputs[name] = new.copy_(tensors[before]) if before else new
+        launch = self._launched(dims, {**tensors, **outputs})
+        ct.launch(torch.cuda.current_stream(), launch.grid, self._hinted, launch.args)
+        torch.cuda.synchronize()
+        return list(outputs.values())
+
+    @cached_property
+    def _hinted(self) -> Any:
+        return self.kernel.replace_hints(
+            **{name: self.shipped[name] for name in knobs.HINTS if name in self.shipped}
+        )
+
+
+def viewed(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """The same memory as an array of this shape and these strides (in elements), for a captured launch whose
+    arrays were not row-major: of a tensor of torch, or of an `ArraySpec`."""
+    if isinstance(tensor, ArraySpec):
+        return replace(tensor, shape=shape, strides_=strides)
+    return tensor.as_strided(shape, strides)
+
+
+def _specification(name: str, one: Tensor | Output, dims: Dims) -> ArraySpec:
+    return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in one.shape), one.dtype)
+
+
+def _held_as(dtype: str, element: str | None) -> Any:
+    if element is None or dtype.startswith(WHOLE):
+        return numpy_dtype(dtype)
+    return np.dtype(np.float32 if element == "f32" else np.float64)
+
+
+def _tensor(array: Any, dtype: str, device: str) -> Any:
+    """A torch tensor of ``dtype``, by its bytes: NumPy and torch do not know each other's small floats."""
+    import torch
+
+    own = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(dtype)))
+    raw = torch.from_numpy(own.reshape(-1).view(np.uint8).copy())
+    return raw.view(getattr(torch, dtype)).reshape(own.shape).to(device)
+
+
+def _gpu() -> str | None:
+    """The device of a process that has torch and a GPU already."""
+    torch = sys.modules.get("torch")
+    return "cuda" if torch is not None and torch.cuda.is_available() else None
+
+
+def _as_given(outputs: list[Any]) -> Any:
+    return tuple(outputs) if len(outputs) > 1 else outputs[0]

@@ -1,0 +1,90 @@
+"""Captured arrays of whole numbers: what they tell of the numbers that a task may draw in their place.
+
+A number among them may be an index, a length or an offset, so others than those that were there may lie outside some
+array. Where they rise, the steps are what the kernel is told: offsets of sequences that lie one after another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
+
+WRITTEN_OUT = 256
+"""Numbers of a table that a task file holds, to be drawn just as they were."""
+LARGEST_STEP = 128
+"""Steps that are multiples of more, or of another number than a power of two, are taken to be so by chance."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers that rise. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
+
+    name: str
+    numbers: tuple[int, ...]
+    starts: bool
+    step: int
+    least: int
+    most: int
+
+    @property
+    def last(self) -> int:
+        return self.numbers[-1]
+
+    def text(self, last: str | int) -> str:
+        """As a task file has it; ``last``: a number or an expression of dimensions."""
+        starts = "" if self.starts else ", starts=False"
+        steps = f"step={self.step}, least={self.least}, most={self.most}"
+        return f"tw.rising({last!r}{starts}, {steps}{_like(self.numbers)})"
+
+
+def tables(launch: DescribedLaunch) -> dict[str, Table]:
+    """The arrays whose numbers rise, by name."""
+    found = (_table(one) for one in launch.arrays())
+    return {table.name: table for table in found if table is not None}
+
+
+def contents(one: Argument) -> tuple[int, ...]:
+    """The numbers that were there, row by row; none for other arrays, and where they are not known."""
+    if one.array is None or one.contents is None or not one.array.dtype.startswith(WHOLE):
+        return ()
+    return tuple(int(number) for number in unpacked(one.contents, one.array).reshape(-1))
+
+
+def among(numbers: tuple[int, ...], beyond: str | int) -> str:
+    """Others of their kind, as a task file has it: from the least that was there, or the least length where ``beyond``
+    follows the dimensions, to less than ``beyond``."""
+    if isinstance(beyond, int):
+        return f"tw.integers({min(numbers)}, {beyond}{_like(numbers) if len(set(numbers)) > 1 else ''})"
+    return f"tw.integers({min(1, *numbers)}, {beyond!r}{_like(numbers)})"
+
+
+def _like(numbers: tuple[int, ...]) -> str:
+    return f", like={numbers!r}" if len(numbers) <= WRITTEN_OUT else ""
+
+
+def last_number(table: Table, extents: Mapping[int, str]) -> str | int:
+    """The last number as an expression of dimensions (``extents``: their names), where it is the extent of an axis that
+    the table counts along, or an index into one; else the number."""
+    is_index = table.most <= 1 or table.last not in extents
+    if is_index and table.last + 1 in extents:
+        return f"{extents[table.last + 1]} - 1"
+    return extents.get(table.last, table.last)
+
+
+def _table(one: Argument) -> Table | None:
+    numbers = contents(one)
+    if not numbers or one.array is None or one.array.ndim != 1 or min(numbers) < 0:
+        return None
+    steps = [after - before for before, after in itertools.pairwise(numbers)]
+    starts = numbers[0] == 0
+    if not steps or min(steps) < 0 or numbers[0] == numbers[-1] or (len(numbers) == 2 and not starts):
+        return None
+    steps += [] if starts else [numbers[0]]
+    common = math.gcd(*steps)
+    step = min(common & -common, LARGEST_STEP)
+    least = step if min(steps) else 0
+    return Table(one.name, numbers, starts, step, least, max(steps))

@@ -1,0 +1,238 @@
+"""From a captured launch to a task file: the kernel of somebody's program, ready to be tuned, checked, optimised.
+
+The rules that a task needs and a launch does not tell are tried on small shapes, on the interpreter: how the
+grid follows from the tiles, which tile sizes give the captured outputs, along which dimensions the outputs are
+independent, how the work grows. What does not hold stays as it was captured, and the file says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.errors import RequestError, TilewrightError
+from tilewright.hardware.architectures import default_board
+from tilewright.records import Value
+from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE
+from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS
+from tilewright.runtime.capture.draft import Draft
+from tilewright.runtime.capture.facts import ARCH, Facts, Form, facts, grid_forms, is_told, tiles
+from tilewright.runtime.capture.probing import independent_of, outputs_of, small_shape, work_of
+from tilewright.runtime.capture.record import Recorded
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
+from tilewright.tileir.run.registry import Unsupported
+from tilewright.verify.cases import Case
+from tilewright.verify.checking import check
+from tilewright.verify.interpreted import InterpreterEngine
+
+MOST_FORMS = 6
+"""Rules for the grid that are tried."""
+MOST_ELEMENTS = 1 << 23
+"""Of a shape to try something on."""
+SECONDS = 60.0
+"""For trying one rule with all its tile sizes."""
+
+
+def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
+    """The text of a task file for one captured launch; ``folder``: where the file will lie (drafts are tried there).
+
+    Raises RequestError where no task can be made of it, with the reason.
+    """
+    launch = recorded.launch
+    if launch.problem:
+        raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
+    found = facts(launch)
+    heading = heading or f"{launch.kernel} as a program launched it."
+    draft = _with_tiles(found, heading, folder)
+    with _loaded(draft, folder) as task:
+        draft = replace(draft, work=work_of(task))
+    with _loaded(replace(draft, independent=draft.free), folder) as task:
+        return replace(draft, independent=independent_of(task, draft.dimensions.steered)).text()
+
+
+# Tiles and the grid -----------------------------------------------------------------------------------
+
+
+def _with_tiles(found: Facts, heading: str, folder: Path) -> Draft:
+    """The draft that scales furthest, with that rule for the grid under which most of the other tile sizes give the
+    captured outputs."""
+    told = any(is_told(found.launch, one) for one in found.launch.arguments)
+    if told:
+        found = replace(found, persistent=_walks(found, heading, folder))
+    forms: list[tuple[Form, ...] | None] = [*grid_forms(found)[:MOST_FORMS]]
+    if found.persistent:
+        forms.insert(0 if told else len(forms), None)
+    seen: set[str] = set()
+    reasons: list[str] = []
+    for scaling in SCALINGS:
+        best = _best([Draft(found, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
+        if best is not None:
+            return best
+    forms = list(dict.fromkeys((*forms, None)))
+    best = _best([Draft(found, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
+    if best is None:
+        raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(found)))
+    return best
+
+
+def _unread(found: Facts) -> Iterator[str]:
+    """What the reason may be: tables whose numbers nobody knows are zeros in a task."""
+    for one in found.launch.arrays():
+        whole = one.array is not None and one.array.dtype.startswith(WHOLE)
+        if whole and one.contents is None and one.name in found.touched.read:
+            yield (
+                f"the numbers in '{one.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
+                "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
+            )
+
+
+def _best(drafts: list[Draft], folder: Path, seen: set[str], reasons: list[str]) -> Draft | None:
+    """Of those that are not ``seen`` yet; why the others are none is added to ``reasons``."""
+    best: Draft | None = None
+    for draft in drafts:
+        if best is not None and draft.form is None:
+            break
+        if (text := draft.text()) in seen:
+            continue
+        seen.add(text)
+        try:
+            tried, asked = _try(draft, folder)
+        except NotAsCaptured as reason:
+            reasons.append(str(reason))
+            continue
+        if best is None or _values(tried) > _values(best):
+            best = tried
+        if _values(best) >= asked > 0:
+            break
+    return best
+
+
+def _walks(found: Facts, heading: str, folder: Path) -> bool:
+    """Whether a single block that is told to be the only one does the work of all."""
+    arguments = tuple(
+        replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments
+    )
+    alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
+    outputs = []
+    try:
+        for launch in (found.launch, alone):
+            draft = Draft(replace(found, launch=launch, persistent=True), heading, None)
+            with _loaded(draft, folder) as task:
+                outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
+    except (TilewrightError, Unsupported):
+        return False
+    return all(np.allclose(one, other) for one, other in zip(*outputs, strict=True))
+
+
+class NotAsCaptured(Exception):
+    """Under a rule for the grid, even the captured configuration does not give what it should."""
+
+
+def _values(draft: Draft) -> int:
+    return sum(len(values) for values in draft.knobs.values())
+
+
+def _try(fixed: Draft, folder: Path) -> tuple[Draft, int]:
+    """The draft with those tile sizes that give the captured outputs, and how many sizes were tried."""
+    sizes = tiles(fixed.launch)
+    fixed = replace(fixed, notes=_notes(fixed))
+    free = sizes if fixed.form is not None or fixed.facts.persistent else {}
+    free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
+    wide = replace(
+        fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free
+    )
+    with _loaded(wide, folder) as task:
+        right = _right(task)
+    tried = {
+        name: tuple(value for value in values if value == sizes[name] or (name, value) in right)
+        for name, values in wide.knobs.items()
+    }
+    knobs = {name: values for name, values in tried.items() if len(values) > 1}
+    return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
+
+
+def _covers(draft: Draft, name: str, value: int) -> bool:
+    """Whether a tile has to hold a whole axis, by its size; one that divides an axis of the grid does not."""
+    if any(factor.tile == name for axis in draft.form or () for factor in axis):
+        return False
+    return any(value // 2 < extent <= value for extent in _held(draft))
+
+
+def _held(draft: Draft) -> set[int]:
+    """Extents of dimensions that a tile may have to hold; of a list, what all its arrays have."""
+    found: set[int] = set()
+    for one in draft.launch.arguments:
+        shapes = [set(draft.arrays[array.name][2].shape) for array in one.arrays()]
+        found |= set[int].intersection(*shapes) if shapes else set()
+    return found & {*draft.dims}
+
+
+def _neighbours(value: int) -> tuple[Value, ...]:
+    return tuple(size for size in (value // 2, value, value * 2) if size >= 1)
+
+
+def _right(task: Task) -> set[tuple[str, Value]]:
+    """The changes of one tile under which the kernel gives what it was captured with. Raises NotAsCaptured
+    where not even the captured configuration does, on small shapes."""
+    shipped = task.space.shipped
+    changes = [(name, value) for name, values in task.space.constants.items() for value in values]
+    configurations = [
+        shipped,
+        *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value),
+    ]
+    dims = small_shape(task)
+    if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
+        raise NotAsCaptured(
+            f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret"
+        )
+    engine, case = InterpreterEngine(task, default_board(ARCH)), Case(tuple(dims.items()), why="asked for")
+    first = check(task, engine, only=case)
+    if first.verdict != "correct":
+        raise NotAsCaptured(
+            f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
+        )
+    verdict = check(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
+    seen = {shipped, *(one.configuration for one in verdict.results if one.verdict == "correct")}
+    return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
+
+
+def _notes(draft: Draft) -> tuple[str, ...]:
+    found, grid, notes = draft.facts, draft.launch.grid, []
+    if draft.form is None and found.persistent:
+        notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
+    elif draft.form is None:
+        sizes = ", ".join(tiles(found.launch)) or "no tile"
+        notes.append(
+            f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were"
+        )
+    elif not draft.dims:
+        notes.append("on other extents the launch did not work, so all stay as they were")
+    elif not draft.scaling.tables:
+        notes.append(
+            "the numbers in its tables fit no other extents, so those that they reach stay as they were"
+        )
+    if any(one.kind == "list" for one in found.launch.arguments):
+        notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
+    if found.updated:
+        updated = ", ".join(sorted(found.updated))
+        notes.append(
+            f"checks begin with what {updated} held before; launches that are timed follow on one another"
+        )
+    return tuple(notes)
+
+
+@contextmanager
+def _loaded(draft: Draft, folder: Path) -> Iterator[Task]:
+    """The draft as a task, from a file beside the one to be."""
+    file = folder / f".{draft.launch.kernel}_draft.py"
+    file.write_text(draft.text(), encoding="utf-8")
+    try:
+        yield load_task(str(file))
+    finally:
+        file.unlink()

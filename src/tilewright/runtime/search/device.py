@@ -1,0 +1,260 @@
+"""The GPU's part of a search in the caller's process: one launch that is waited for, and the clock of the race.
+
+Everything is queued on the caller's stream, after what the caller queued there, and has ended before the search
+returns. `Device` is what a search needs of a machine; `CudaDevice` is the real one.
+
+The clock follows `bench.clock`: before each timed launch the L2 is emptied, so the host is ahead of the device
+and the time between the two events is the kernel's. What differs from the worker's clock is the neighbourhood:
+it is the caller's process, so nothing here collects garbage, returns torch's cached memory, or captures in a mode
+that other threads would notice, and an in-place kernel gets its input back before each launch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tilewright.errors import NoGpu, RequestError, in_one_line
+from tilewright.race.protocol import CandidateCrashed, Clock
+from tilewright.race.rules import Policy
+from tilewright.runtime.search.scratch import DeviceLost, NoRoom
+from tilewright.runtime.search.trials import Trial
+
+HANG_SECONDS = 120.0
+"""A launch that has not ended by then is taken for one that never will."""
+FLUSH_L2_TIMES = 2
+"""As in `bench.clock`: the flush writes this many times the L2."""
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A launch that is raced. ``refresh`` gives the kernel its input back where it writes over it."""
+
+    trial: Trial
+    args: tuple[Any, ...]
+    refresh: Callable[[], None]
+
+
+class Device(Protocol):
+    """What a search needs of the machine that it runs on."""
+
+    @property
+    def arch(self) -> str:
+        """``sm_90``."""
+        ...
+
+    def active(self) -> AbstractContextManager[None]:
+        """All work of the search is done inside: on the caller's device and stream."""
+        ...
+
+    def run(self, trial: Trial, args: tuple[Any, ...]) -> None:
+        """Launches once and waits. Raises what the launch raises, and DeviceLost where nothing can follow."""
+        ...
+
+    def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
+        """Times ``shots`` by their places; with the policy as it is kept (a graph may be impossible)."""
+        ...
+
+
+class CudaDevice:
+    """``stream``: the caller's, as an object of torch, cuda.core or CuPy, or as a handle."""
+
+    def __init__(self, stream: Any) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise NoGpu("tuning launches kernels, and torch finds no CUDA device here")
+        self._index = torch.cuda.current_device()
+        device = getattr(stream, "device", None)
+        if device is not None and getattr(device, "index", None) is not None:
+            self._index = device.index
+        handle = next(
+            (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name)),
+            stream,
+        )
+        self._stream = torch.cuda.current_stream(self._index)
+        if handle is not None and int(handle) != self._stream.cuda_stream:
+            self._stream = torch.cuda.ExternalStream(int(handle), device=self._index)
+
+    @property
+    def arch(self) -> str:
+        import torch
+
+        major, minor = torch.cuda.get_device_capability(self._index)
+        return f"sm_{major}{minor}"
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        import torch
+
+        with torch.cuda.device(self._index), torch.cuda.stream(self._stream):
+            if torch.cuda.is_current_stream_capturing():
+                raise RequestError("a CUDA graph is being captured on this stream: tune before the capture")
+            try:
+                yield
+            finally:
+                with suppress(Exception):  # a broken context: what broke it is being raised
+                    self._stream.synchronize()
+
+    def run(self, trial: Trial, args: tuple[Any, ...]) -> None:
+        import torch
+
+        done = torch.cuda.Event()
+        try:
+            self.launch(trial, args)
+            done.record()
+            wait_for(done.query, trial.label)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self.check_alive(trial.label, error)
+            raise
+
+    def launch(self, trial: Trial, args: tuple[Any, ...]) -> None:
+        """On the current stream."""
+        import cuda.tile as ct
+        import torch
+
+        ct.launch(torch.cuda.current_stream().cuda_stream, trial.grid, trial.kernel, args)
+
+    @contextmanager
+    def clock(self, shots: Sequence[Shot], policy: Policy) -> Iterator[tuple[Clock, Policy]]:
+        import torch
+
+        try:
+            clock = _CudaClock(self, shots, policy)
+        except torch.OutOfMemoryError:
+            raise NoRoom("there is no memory left for what empties the L2") from None
+        try:
+            if policy.launch == "graph" and not clock.capture():
+                policy = replace(policy, launch="eager")
+            yield clock, policy
+        finally:
+            clock.close()
+
+    def check_alive(self, label: str, error: Exception) -> None:
+        """Raises DeviceLost where ``error`` stays with the context, as that of a bad address does."""
+        import torch
+
+        try:
+            torch.cuda.synchronize()
+        except Exception:
+            raise DeviceLost(
+                f"configuration {label} broke the GPU's context ({in_one_line(error)}); this process cannot use "
+                "the GPU any more: leave the configuration out of the space and start again"
+            ) from error
+
+
+class _CudaClock:
+    def __init__(self, device: CudaDevice, shots: Sequence[Shot], policy: Policy) -> None:
+        import torch
+
+        self._device, self._shots, self._warm = device, shots, policy.l2 == "warm"
+        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
+        self._flush = (
+            None if self._warm else torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
+        )
+        self._events = self._pairs()
+        self._graphs: list[Any] = []
+
+    def capture(self) -> bool:
+        """One graph for each shot, where cuda-tile can capture them: not with lists of arrays (1.7)."""
+        import torch
+
+        self._events = self._pairs(external=True)
+        side, ours = torch.cuda.Stream(), torch.cuda.current_stream()
+        side.wait_stream(ours)
+        with torch.cuda.stream(side):
+            captured = all(self._captured(index) for index in range(len(self._shots)))
+        ours.wait_stream(side)
+        if not captured:
+            self.close()
+            self._events = self._pairs()
+        return captured
+
+    def round(self, order: Sequence[int]) -> Sequence[float]:
+        """Times in µs, in the order given. The whole round is queued before it is waited for."""
+        import torch
+
+        for index in order:
+            try:
+                if self._graphs:
+                    self._graphs[index].replay()
+                else:
+                    self._timed(index)
+            except Exception as error:
+                self._device.check_alive(self._shots[index].trial.label, error)
+                raise CandidateCrashed(index, in_one_line(error)) from error
+        labels = " or ".join(self._shots[index].trial.label for index in order)
+        done = torch.cuda.Event()  # those in a graph count as done until it runs
+        done.record()
+        try:
+            wait_for(done.query, labels)
+        except DeviceLost:
+            raise
+        except Exception as error:
+            self._device.check_alive(labels, error)
+            raise
+        return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
+
+    def close(self) -> None:
+        """Graphs before the events that they record: the other order crashes in the driver (torch 2.11)."""
+        import torch
+
+        with suppress(Exception):  # a broken context: what broke it is being raised
+            torch.cuda.current_stream().synchronize()
+            for graph in self._graphs:
+                graph.reset()
+        self._graphs.clear()
+        self._events.clear()
+
+    def _pairs(self, **kind: bool) -> list[tuple[Any, Any]]:
+        import torch
+
+        return [
+            (torch.cuda.Event(enable_timing=True, **kind), torch.cuda.Event(enable_timing=True, **kind))
+            for _ in self._shots
+        ]
+
+    def _captured(self, index: int) -> bool:
+        import torch
+
+        graph = torch.cuda.CUDAGraph()
+        try:
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self._timed(index)
+            finally:
+                graph.capture_end()
+        except Exception:
+            return False
+        self._graphs.append(graph)
+        return True
+
+    def _timed(self, index: int) -> None:
+        shot, (before, after) = self._shots[index], self._events[index]
+        shot.refresh()
+        if self._flush is None:
+            self._device.launch(shot.trial, shot.args)
+            shot.refresh()
+        else:
+            self._flush.zero_()
+        before.record()
+        self._device.launch(shot.trial, shot.args)
+        after.record()
+
+
+def wait_for(done: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
+    """Polls, so that Ctrl-C is heard and a kernel that never ends gets a name. Raises DeviceLost."""
+    started = time.monotonic()
+    while not done():
+        waited = time.monotonic() - started
+        if waited > seconds:
+            raise DeviceLost(
+                f"configuration {what} has not ended within {seconds:g} s; a kernel that runs cannot be stopped from "
+                "inside its process: end it, and leave the configuration out of the space"
+            )
+        time.sleep(0.0 if waited < 0.002 else 0.0002)

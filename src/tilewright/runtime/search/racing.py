@@ -1,0 +1,154 @@
+"""The race of what is right: live arguments for each, shared where they can be, and the rules of `bench.protocol`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.race.protocol import CandidateCrashed, Clock, Progress, RaceOutcome, race
+from tilewright.race.rules import Policy
+from tilewright.runtime.arrays import is_array
+from tilewright.runtime.search.building import Ready, aligned
+from tilewright.runtime.search.comparing_outputs import bits
+from tilewright.runtime.search.device import Shot
+from tilewright.runtime.search.scratch import Kept, extent, keeping, tensor_of
+from tilewright.runtime.search.trials import array_spec
+from tilewright.runtime.search.trying import Bound, Trying
+
+SECONDS = 1.5
+"""Wall time of a race, warm-up included, where that is enough for `ROUNDS`."""
+ROUNDS = 16
+"""Long kernels get the time for as many: fewer could not bound a median with the confidence of a race."""
+MAX_ROUNDS = 400
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the race says of one configuration; ``us`` None where it failed."""
+
+    reason: str
+    us: float | None = None
+    error_margin_us: float | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True)
+class Raced:
+    winner: int | None
+    standings: tuple[Standing, ...]
+    notes: tuple[str, ...]
+
+
+def raced(
+    field: Sequence[Ready],
+    trying: Trying,
+    policy: Policy,
+    shipped: int | None,
+    on_progress: Callable[[int, int], None],
+) -> Raced:
+    """Times ``field`` in interleaved rounds. ``shipped``: its place there, which wins ties. Raises NoRoom."""
+    with _bound(field, trying) as shots, trying.device.clock(shots, policy) as (clock, kept):
+        notes = []
+        if kept.launch != policy.launch:
+            notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
+        outcome = race(
+            len(shots), clock,
+            replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=MAX_ROUNDS),
+            cost=[_cost(one) for one in field], shipped=shipped,
+            on_progress=lambda seen: _said(seen, on_progress),
+        )  # fmt: skip
+    return Raced(
+        outcome.winner, tuple(_standing(outcome, n) for n in range(len(field))), (*notes, outcome.why)
+    )
+
+
+def _said(seen: Progress, on_progress: Callable[[int, int], None]) -> None:
+    on_progress(seen.rounds, len(seen.live))
+
+
+def _round_seconds(clock: Clock, n: int) -> float:
+    """One round of all, thrown away. A crash is met again in the race, which knows what to do."""
+    try:
+        return sum(clock.round(range(n))) * 1e-6
+    except CandidateCrashed:
+        return 0.0
+
+
+def _cost(one: Ready) -> tuple[int, ...]:
+    """What a configuration occupies, as `measuring.cost_of`; code in bytes."""
+    header = one.header
+    return (header.cluster, header.registers * header.threads, header.shared_bytes, header.code_bytes)
+
+
+def _standing(outcome: RaceOutcome, index: int) -> Standing:
+    one, measured = outcome.candidates[index], outcome.measured(index)
+    if one.state == "failed" or measured is None:
+        return Standing(one.reason)
+    low, high = measured.interval_us
+    margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
+    return Standing(one.reason, measured.us, margin, len(measured.samples_us))
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _bound(field: Sequence[Ready], trying: Trying) -> Iterator[list[Shot]]:
+    """A shot for each, on arguments that are held for the whole race. Written arrays hold afterwards what they
+    hold now; clones that the caller's function makes for each call are replaced by those of the first."""
+    base = Bound.of(field[0] if trying.yardstick is None else trying.yardstick)
+    mine = [base.arrays[name] for name in base.written]
+    with keeping(mine):
+        bound = [_shared(Bound.of(ready), base) for ready in field]
+        known = {extent(tensor_of(one)) for one in mine}
+        others = {
+            extent(tensor_of(one.arrays[name])): one.arrays[name] for one in bound for name in one.written
+        }
+        with keeping([array for where, array in others.items() if where not in known]):
+            inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
+            yield [_shot(one, inputs) for one in bound]
+
+
+def _shot(one: Bound, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
+    arrays = [one.arrays[name] for name in one.in_place]
+    if not arrays:
+        return Shot(one.ready.trial, one.args, lambda: None)
+    where = tuple(extent(tensor_of(array)) for array in arrays)
+    if where not in inputs:
+        inputs[where] = Kept(arrays)
+    return Shot(one.ready.trial, one.args, inputs[where].restore)
+
+
+def _shared(one: Bound, base: Bound) -> Bound:
+    """With the written arrays of ``base`` in place of its own where those are copies of them."""
+    copies = {
+        name: base.arrays[name]
+        for name in one.written
+        if name in base.arrays and _is_copy(one.arrays[name], base.arrays[name])
+    }
+    if not copies:
+        return one
+    replaced = {id(one.arrays[name]): array for name, array in copies.items()}
+
+    def swapped(value: Any) -> Any:
+        if is_array(value):
+            return replaced.get(id(value), value)
+        if isinstance(value, (list, tuple)) and any(is_array(each) for each in value):
+            return type(value)(replaced.get(id(each), each) for each in value)
+        return value
+
+    args = tuple(swapped(value) for value in one.args)
+    return Bound(one.ready, args, {**one.arrays, **copies})
+
+
+def _is_copy(array: Any, original: Any) -> bool:
+    """Other memory, the same layout, the same bits."""
+    import torch
+
+    mine, its = tensor_of(array), tensor_of(original)
+    if mine.data_ptr() == its.data_ptr() or aligned(array_spec(mine)) != aligned(array_spec(its)):
+        return False
+    return bool(torch.equal(bits(mine), bits(its)))

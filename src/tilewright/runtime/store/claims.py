@@ -1,0 +1,146 @@
+"""One tunes, the others wait or go on: who holds the right to search for a key.
+
+Two locks a key. A lock of this process, between its threads; and `flock` on ``claims/<digest>.lock`` beside
+the store, between processes. The kernel of the operating system frees the second when its process ends,
+however it ends, so there is nothing to clean up after a ``kill -9``. A file is removed when its claim ends,
+by whoever holds it.
+
+Where no file can be locked (a folder that cannot be written, a file system without locks) this is said
+once, and every process has the right: they tune side by side, and the first to store wins. On NFS `flock`
+holds between machines since Linux 2.6.12, where the server's lock service runs; without it, likewise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tilewright.errors import StorageError
+from tilewright.runtime.store import winners
+from tilewright.runtime.store.said_once import warn_once
+
+WAIT_SECONDS = 600.0
+"""The longest that one waits for another's search: longer than searches take that anybody waits for."""
+POLL_SECONDS = 0.02
+
+_guard = threading.Lock()
+_ours: set[str] = set()
+"""The paths that a thread of this process holds."""
+_open: set[int] = set()
+_forks = threading.Event()
+"""Set once `_after_fork` is registered."""
+
+
+@contextmanager
+def claim(
+    key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None
+) -> Iterator[bool]:
+    """True: this thread alone may tune ``key`` until the block ends. False: another does.
+
+    ``wait``: ask again for up to ``seconds``. Whoever got it after a wait looks into the store first:
+    the one before has probably found the winner. ``folder``: of the claims; by default beside the store.
+    """
+    deadline = time.monotonic() + (seconds if wait else 0.0)
+    path = _path(key, folder)
+    held = _taken(path)
+    while held is None and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        held = _taken(path)
+    try:
+        yield held is not None
+    finally:
+        if held is not None:
+            _give_back(path, held)
+
+
+def _path(key: str, folder: Path | None) -> str:
+    name = hashlib.sha256(key.encode()).hexdigest()
+    try:
+        return str((folder or winners.folder() / "claims") / f"{name}.lock")
+    except StorageError as error:  # no home directory: the threads of this process still exclude each other
+        warn_once(str(error))
+        return name
+
+
+NO_FILE = -1
+
+
+def _taken(path: str) -> int | None:
+    """The locked file, `NO_FILE` where nothing can be locked, or None: another holds it."""
+    with _guard:
+        if not _forks.is_set():
+            os.register_at_fork(after_in_child=_after_fork)
+            _forks.set()
+        if path in _ours:
+            return None
+        _ours.add(path)
+    try:
+        held = _locked(path)
+    except OSError as error:
+        warn_once(
+            f"cannot lock files in {os.path.dirname(path)} ({error.strerror}): several processes may tune "
+            f"one kernel at a time; fix: set {winners.VARIABLE} to a directory that you can write"
+        )
+        held = NO_FILE
+    except BaseException:
+        _ours.discard(path)
+        raise
+    if held is None:
+        _ours.discard(path)
+    return held
+
+
+def _locked(path: str) -> int | None:
+    import fcntl
+
+    if not os.path.isabs(path):
+        return NO_FILE
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    _open.add(opened)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(opened), os.stat(path)):
+            return opened
+    except (BlockingIOError, FileNotFoundError):
+        pass  # held by another; or removed by the one that held it, between our two lines
+    except BaseException:
+        _close(opened)
+        raise
+    _close(opened)
+    return None
+
+
+def _give_back(path: str, held: int) -> None:
+    try:
+        if held != NO_FILE:
+            os.unlink(path)
+    except OSError:
+        pass  # a file that stays is locked by nobody
+    finally:
+        if held != NO_FILE:
+            _close(held)
+        _ours.discard(path)
+
+
+def _close(opened: int) -> None:
+    import fcntl
+
+    fcntl.flock(opened, fcntl.LOCK_UN)  # closing alone would not, where a child has a copy
+    _open.discard(opened)
+    os.close(opened)
+
+
+def _after_fork() -> None:
+    """A child holds no claim. Its copies of the files would keep the parent's locks beyond the parent's end."""
+    global _guard
+    for opened in _open:
+        os.close(opened)
+    _open.clear()
+    _ours.clear()
+    _guard = threading.Lock()

@@ -1,0 +1,295 @@
+"""The winners of searches, in one SQLite file of the user: found once, and launched by every later process.
+
+    tuned.db in $TILEWRIGHT_TUNED, or else $XDG_CACHE_HOME/tilewright, or else ~/.cache/tilewright
+
+* A row is content-addressed: its key is the digest of every part that may change the winner (`key.digest`).
+  It is never changed, so the first writer wins and all processes, threads and ranks launch the same.
+* It carries its evidence: what became of every configuration of the space, and the launches themselves
+  as data, so that `tilewright tuned verify` can race them again.
+* From the user's program nothing of this file is ever an exception: a store that is corrupt, newer, of
+  another program, locked or out of reach is one warning a process (`TunedStoreWarning`), and then as if
+  it were empty. The command line asks with ``strict`` and gets the `StorageError`.
+* A rollback journal and no write-ahead log: it can be read in a folder that cannot be written, as
+  deployments have it, and lies in home directories that are shared over a network.
+* A connection a call: threads and forked processes may use one `Winners`. A `get` is one row by its
+  primary key, asked once for a key and a process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilewright.errors import StorageError
+from tilewright.ledger.codec import from_json, to_json
+from tilewright.ledger.file import (
+    BUSY_SECONDS,
+    DatabaseFile,
+    Schema,
+    Unusable,
+    as_text,
+    folder_in,
+    insert,
+    text_of,
+    utc_now,
+)
+from tilewright.records import Value
+from tilewright.runtime.store.said_once import TunedStoreWarning, warn_once
+
+__all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Unreadable", "Winner", "Winners", "folder"]
+
+VARIABLE = "TILEWRIGHT_TUNED"
+NAME = "tuned.db"
+HURRIED_SECONDS = 2.0
+"""How long the user's program waits for another process that writes; a write takes milliseconds."""
+
+TUNED = Schema(
+    table="tilewright_tuned_schema",
+    version=1,
+    statements=(
+        """CREATE TABLE winners (
+            key TEXT PRIMARY KEY, kernel TEXT NOT NULL, parts TEXT NOT NULL, config TEXT, place INTEGER,
+            label TEXT NOT NULL, shipped TEXT, runner_up TEXT, outcomes TEXT NOT NULL, launches TEXT,
+            origin TEXT NOT NULL, machine TEXT NOT NULL, created TEXT NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX winners_by_kernel ON winners (kernel)",
+    ),
+    variable=VARIABLE,
+    journal="DELETE",
+)
+Replaces = Callable[["Winner", "Winner"], bool]
+"""New and earlier winner of one key → whether the new one stands."""
+_JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
+
+
+@dataclass(frozen=True)
+class Winner:
+    """What one search found, and from what."""
+
+    key: str
+    kernel: str
+    parts: Mapping[str, Any]
+    """What the key was made of, readable."""
+    config: Mapping[str, Value] | None
+    """The configuration, where it is a record of named fields."""
+    index: int | None
+    """Its place in the space."""
+    label: str
+    """How it is shown."""
+    shipped: Mapping[str, Value] | None
+    runner_up: Mapping[str, Value] | None
+    outcomes: tuple[Mapping[str, Any], ...]
+    """What became of each configuration: a `searching.Outcome` as JSON."""
+    launches: Mapping[str, Any] | None
+    """``winner``, ``runner_up``, ``shipped`` → a `described.DescribedLaunch` as JSON."""
+    origin: str
+    """``wrapper``, ``run`` or ``import``."""
+    machine: Mapping[str, Any]
+    created: str
+    """ISO 8601 in UTC; where it is empty `Winners.put` writes the moment."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An entry that this Tilewright cannot read: another wrote it, or another hand changed it."""
+
+    key: str
+    kernel: str
+    problem: str
+    """In one line, with the fix."""
+
+
+def folder() -> Path:
+    """Where the store and its claims lie. A `StorageError` where no home directory is to be found."""
+    named = folder_in(VARIABLE)
+    if named is not None:
+        return named.absolute()
+    cache_home = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(cache_home):  # the specification says to ignore a relative one
+        return Path(cache_home) / "tilewright"
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):
+        raise StorageError(f"there is no home directory to keep tuned kernels in; fix: set {VARIABLE}")
+    return Path(home) / ".cache" / "tilewright"
+
+
+class Winners:
+    """The winners at ``path`` (default: ``tuned.db`` in `folder`).
+
+    ``strict``: what is wrong with the store is a `StorageError`, as the command line wants it, and the
+    wait for another writer is longer. Without it, one warning and an empty answer.
+    """
+
+    def __init__(self, path: Path | None = None, *, strict: bool = False):
+        self._path = path
+        self._strict = strict
+
+    @property
+    def path(self) -> Path:
+        return (self._path or folder() / NAME).absolute()
+
+    def get(self, key: str) -> Winner | None:
+        try:
+            with self._file() as file:
+                return file.get(key)
+        except StorageError as error:
+            self._say(error)
+            return None
+
+    def put(self, winner: Winner) -> Winner:
+        """Keep it, and return what stands afterwards: where its key is there, the earlier one.
+
+        Where the store cannot be written, ``winner`` stands for this process.
+        """
+        [(_, standing)] = self.put_all([winner])
+        return standing
+
+    def put_all(
+        self, winners: Sequence[Winner], replaces: Replaces = lambda new, earlier: False
+    ) -> tuple[tuple[Winner | None, Winner], ...]:
+        """Keep all of them or none; of each the earlier one of its key, if any, and what stands afterwards.
+
+        ``replaces``: whether the new one stands where there is an earlier one.
+        """
+        try:
+            with self._file() as file:
+                return file.put_all(winners, replaces)
+        except StorageError as error:
+            self._say(error)
+            return tuple((None, one) for one in winners)
+
+    def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
+        """Every winner that can be read; by kernel, then by date.
+
+        ``on_unreadable`` gets the entries that cannot; by default they are what is wrong with the store.
+        """
+        try:
+            with self._file() as file:
+                winners, unreadable = file.all()
+            for one in unreadable:
+                if on_unreadable is None:
+                    self._say(StorageError(one.problem))
+                else:
+                    on_unreadable(one)
+            return winners
+        except StorageError as error:
+            self._say(error)
+            return ()
+
+    def remove(self, keys: Iterable[str]) -> int:
+        """Forget these keys, all or none of them; how many were there."""
+        try:
+            with self._file() as file:
+                return file.remove(frozenset(keys))
+        except StorageError as error:
+            self._say(error)
+            return 0
+
+    def _file(self) -> _File:
+        return _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS)
+
+    def _say(self, error: StorageError) -> None:
+        if self._strict:
+            raise error
+        warn_once(str(error), about=f"store {self._path}")
+
+
+class _File(DatabaseFile):
+    """The file, opened by the first call and closed by ``with``; every method may raise `StorageError`."""
+
+    def __init__(self, path: Path, busy_seconds: float):
+        super().__init__(path, replace(TUNED, busy_seconds=busy_seconds), utc_now, secrets.token_hex)
+
+    def get(self, key: str) -> Winner | None:
+        if not self._there():
+            return None
+        with self._reading() as connection:
+            return _standing(connection, key)
+
+    def put_all(
+        self, winners: Sequence[Winner], replaces: Replaces
+    ) -> tuple[tuple[Winner | None, Winner], ...]:
+        now = text_of(self._clock())
+        rows = [_row(one if one.created else replace(one, created=now)) for one in winners]
+        with self._writing() as connection:
+            return tuple(_put(connection, one, row, replaces) for one, row in zip(winners, rows, strict=True))
+
+    def all(self) -> tuple[tuple[Winner, ...], tuple[Unreadable, ...]]:
+        winners, unreadable = [], []
+        with self._reading() as connection:
+            for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key"):
+                try:
+                    winners.append(_winner(dict(row)))
+                except Unusable as error:
+                    unreadable.append(Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}"))
+        return tuple(winners), tuple(unreadable)
+
+    def remove(self, keys: frozenset[str]) -> int:
+        if not self._there():
+            return 0
+        with self._writing() as connection:
+            forget = "DELETE FROM winners WHERE key = ?"
+            return sum(connection.execute(forget, (key,)).rowcount for key in keys)
+
+    def _there(self) -> bool:
+        """False before the first search of all; a folder that may not be entered is an error."""
+        with self._seam():
+            return self._exists()
+
+    def _opened(self) -> sqlite3.Connection:
+        connection = super()._opened()
+        connection.text_factory = _text  # else one row that is no text makes all of them unreadable
+        return connection
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _put(
+    connection: sqlite3.Connection, winner: Winner, row: dict[str, Value], replaces: Replaces
+) -> tuple[Winner | None, Winner]:
+    earlier = _standing(connection, winner.key)
+    if earlier is not None:
+        if not replaces(winner, earlier):
+            return earlier, earlier
+        connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
+    insert(connection, "winners", row)
+    return earlier, _winner(row)
+
+
+def _standing(connection: sqlite3.Connection, key: str) -> Winner | None:
+    row = connection.execute("SELECT * FROM winners WHERE key = ?", (key,)).fetchone()
+    return None if row is None else _winner(dict(row))
+
+
+def _row(winner: Winner) -> dict[str, Value]:
+    try:
+        data = to_json(winner)
+    except ValueError as error:
+        raise StorageError(f"cannot keep the winner of {winner.kernel}: {error}") from error
+    data["place"] = data.pop("index")  # a word of SQL
+    return {name: as_text(value) if name in _JSON else value for name, value in data.items()}
+
+
+def _winner(row: dict[str, Value]) -> Winner:
+    """Read as strictly as any record: a row that another hand changed is refused and not launched."""
+    try:
+        data = {name: _parsed(value) if name in _JSON else value for name, value in row.items()}
+        data["index"] = data.pop("place")
+        return from_json(Winner, data, defaults=True)
+    except (ValueError, RecursionError) as error:
+        key = str(row["key"])[:12]
+        raise Unusable(
+            f"holds an entry of {row['kernel']} that this Tilewright cannot read, {key} ({error}); "
+            f"fix: `tilewright tuned prune --key {key}`, or use the Tilewright that wrote it"
+        ) from error
+
+
+def _parsed(value: Value) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,272 @@
+"""The hot path of a tuned kernel: from the arguments of a call to its launch, as one generated function.
+
+A launch of cuda-tile costs a few µs on the host, so a look-up may not cost more than one. For each pattern of
+arguments (which are arrays, which are flags) one Python function is generated, which asks each argument for
+exactly what decides, and nothing twice:
+
+    array      shape, dtype; strides, unless all are row-major; address modulo 16, unless all are aligned
+    output     whether it starts where another array starts: a call in place is another call
+    the first  its device, where there are several
+    int, bool, str, None    the value and its type
+    float, and what the author calls unkeyed    the type
+
+The values form the key of one dictionary look-up; what it holds launches. Before that the call is compared with the
+one that is expected (`known`): one check for all tensors instead of three questions to each, and no key. The
+dictionary is that of the mode in force, which is read first (A-16). No lock, no hash of a source, no new kernel
+object (A-21, A-47).
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import count
+from typing import Any
+
+from tilewright.runtime import modes
+from tilewright.runtime.arrays import is_array
+from tilewright.runtime.wrapper import tensor_guards
+from tilewright.runtime.wrapper.known import Place
+
+
+class Kind(Enum):
+    """What an argument is to the key."""
+
+    ARRAY = "array"
+    ARRAYS = "arrays"
+    """A list or tuple of arrays, or an array that is not torch's: asked by a function, more slowly."""
+    VALUE = "value"
+    TYPE = "type"
+
+
+Kinds = tuple[Kind, ...]
+_numbers = count()
+
+
+def kind_of(value: Any, keyed: bool = True) -> Kind:
+    """``keyed=False``: the author says that the value does not decide."""
+    if not keyed:
+        return Kind.TYPE
+    if hasattr(value, "data_ptr"):
+        return Kind.ARRAY
+    if is_array(value) or (isinstance(value, (list, tuple)) and any(is_array(one) for one in value)):
+        return Kind.ARRAYS
+    if isinstance(value, float):
+        return Kind.TYPE
+    try:
+        hash(value)
+    except TypeError:
+        return Kind.TYPE
+    return Kind.VALUE
+
+
+def arrays_key(value: Any) -> tuple[Any, ...]:
+    """What `Kind.ARRAYS` puts into the key."""
+    from tilewright.runtime.key import array_part
+
+    if isinstance(value, (list, tuple)):
+        return tuple(arrays_key(one) if is_array(one) else one for one in value)
+    part = array_part(value)
+    return part["dtype"], tuple(part["shape"]), tuple(part["strides"]), part["alignment"]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Of which kinds the arguments of a call are; from it follows the Python that tells such calls apart.
+
+    What nearly every call has in common costs one item for all arrays: that they are aligned, and row-major.
+    With at most one GPU (``devices``) nothing is asked of the device.
+    """
+
+    names: tuple[str, ...]
+    kinds: Kinds
+    outputs: tuple[str, ...]
+    devices: int
+
+    @cached_property
+    def arrays(self) -> list[str]:
+        return [name for name, kind in zip(self.names, self.kinds, strict=True) if kind is Kind.ARRAY]
+
+    @property
+    def addresses(self) -> str:
+        """A statement that reads the addresses of the arrays into variables."""
+        return "; ".join(f"_p_{name} = {name}.data_ptr()" for name in self.arrays) or "pass"
+
+    @property
+    def unaligned(self) -> str:
+        """0 where no array is. (One `&` each: faster than one of all bits together.)"""
+        return f"({' or '.join(f'_p_{name} & 15' for name in self.arrays) or 0})"
+
+    @cached_property
+    def items(self) -> dict[str, str]:
+        """What counts of a call beside its tensors, by a name of its own."""
+        form = {Kind.ARRAYS: "_arrays_key({0})", Kind.VALUE: "{0}", Kind.TYPE: "{0}.__class__"}
+        named = zip(self.names, self.kinds, strict=True)
+        found = {name: form[kind].format(name) for name, kind in named if kind is not Kind.ARRAY}
+        for name in self.arrays:
+            others = [f"_p_{other}" for other in self.arrays if other != name]
+            if name in self.outputs and others:
+                found[f"_at_{name}"] = " or ".join(f"_p_{name} == {other}" for other in others)
+        return found
+
+    @property
+    def key(self) -> str:
+        """The tuple that is the key."""
+        kinds = dict(zip(self.names, self.kinds, strict=True))
+        items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
+        for name, item in self.items.items():  # 1 and True are equal
+            items.append(f"{item}, {item}.__class__" if kinds.get(name) is Kind.VALUE else item)
+        if self.arrays:
+            row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
+            strides = ", ".join(f"{name}.stride()" for name in self.arrays)
+            each = ", ".join(f"_p_{name} & 15" for name in self.arrays)
+            items.append(f"{row_major} or ({strides},)")
+            items.append(f"{self.unaligned} and ({each},)")
+            if self.devices > 1:
+                items.append(f"{self.arrays[0]}.get_device()")
+        return _tuple(items)
+
+    @property
+    def guessed(self) -> str:
+        """Whether a call is of the key whose tensors ``_check`` knows and whose items are in ``_i_…``. Of all keys
+        those of aligned arrays alone."""
+        tests = [f"_check({', '.join(self.arrays)})", f"not {self.unaligned}"]
+        kinds = dict(zip(self.names, self.kinds, strict=True))
+        for name, item in self.items.items():
+            kind, expected = kinds.get(name), f"_i_{name}"
+            if kind is Kind.VALUE:  # nearly always the same object
+                tests.append(
+                    f"({item} is {expected} or {item}.__class__ is {expected}.__class__ and {item} == {expected})"
+                )
+            else:
+                tests.append(f"{item} == {expected}" if kind is Kind.ARRAYS else f"({item}) is {expected}")
+        return " and ".join(tests)
+
+
+def _tuple(items: Iterable[str]) -> str:
+    return f"({''.join(f'{item}, ' for item in items)})"
+
+
+_HOT = """\
+def {title}({parameters}):
+    _at = _usual
+    if _variable in _environment or _switch in _environment or _other_switch in _environment:
+        _at = _given[_get(_variable), _get(_switch), _get(_other_switch)]
+    {look_up}
+    if _kernel is None:
+        return _grid({parameters})
+    _ct_launch(stream, _grid, _kernel, ({arguments}))
+"""
+_LOOK_UP = """\
+try:
+        {addresses}
+        _grid, _kernel{constants} = _at.table[{key}].entry
+    except (KeyError, AttributeError, TypeError):
+        _grid, _kernel = _missed, None"""
+_GUESS = """\
+_known = _at.last.next
+    _check{items}, _grid, _kernel{constants} = _known.facts
+    try:
+        {addresses}
+        if {guessed}:
+            _at.last = _known
+        else:
+            _grid, _kernel{constants} = _at.looked_up({key}, {arrays}, {actual}, not {unaligned})
+    except (KeyError, AttributeError, TypeError):
+        _grid, _kernel = _missed, None"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arguments of a launch come from: ``names`` are the call's, ``arguments`` the kernel's, in order."""
+
+    names: tuple[str, ...]
+    arguments: tuple[str, ...]
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Those that the call does not give."""
+        return tuple(name for name in self.arguments if name not in self.names)
+
+    @property
+    def text(self) -> str:
+        """The tuple of arguments, without its brackets."""
+        return "".join(f"{name if name in self.names else f'_c_{name}'}, " for name in self.arguments)
+
+
+class _Given(dict[tuple[Any, ...], Place]):
+    """The place for the values of the variables that are read at each call; each combination is worked out once."""
+
+    def __init__(self, places: Mapping[str, Place], default: modes.Mode) -> None:
+        super().__init__()
+        self._places, self._default = places, default
+
+    def __missing__(self, values: tuple[Any, ...]) -> Place:
+        place = self[values] = self._places[modes.from_values(values, self._default).value]
+        return place
+
+
+def hot_function(
+    title: str,
+    layout: Layout,
+    pattern: Pattern,
+    launch: Callable[..., None],
+    places: Mapping[str, Place],
+    default: modes.Mode,
+    otherwise: Callable[[Kinds, tuple[Any, ...]], None],
+) -> Callable[..., None]:
+    """The function for one pattern of arguments. Its first parameter is the stream.
+
+    places: by the name of the mode; their entries have the constants as ``layout`` has them.
+    otherwise: called with the pattern's kinds and all arguments where the key is not there, or where the arguments
+    are not of this pattern.
+    """
+    guess = bool(pattern.arrays) and tensor_guards.available()
+    look_up = (_GUESS if guess else _LOOK_UP).format(
+        addresses=pattern.addresses,
+        key=pattern.key,
+        guessed=pattern.guessed,
+        unaligned=pattern.unaligned,
+        arrays=_tuple(pattern.arrays),
+        items="".join(f", _i_{name}" for name in pattern.items),
+        actual=_tuple(pattern.items.values()),
+        constants="".join(f", _c_{name}" for name in layout.constants),
+    )
+    text = _HOT.format(
+        title=title,
+        parameters=", ".join(("stream", *layout.names)),
+        look_up=look_up,
+        arguments=layout.text,
+    )
+    variable, switch, other_switch = modes.NAMES
+    scope = {
+        "_usual": places[default.value],
+        "_given": _Given(places, default),
+        "_environment": modes.CONTAINER,
+        "_variable": variable,
+        "_switch": switch,
+        "_other_switch": other_switch,
+        "_get": modes.CONTAINER.get,
+        "_missed": lambda *arguments: otherwise(pattern.kinds, arguments),
+        "_ct_launch": launch,
+        "_arrays_key": arrays_key,
+    }
+    return generated(text, scope, title)
+
+
+def key_function(pattern: Pattern) -> Callable[..., tuple[Any, ...]]:
+    """The key of the dictionary, for the cold path: the same expression as in `hot_function`."""
+    text = f"def key({', '.join(pattern.names)}):\n    {pattern.addresses}\n    return {pattern.key}\n"
+    return generated(text, {"_arrays_key": arrays_key}, "key")
+
+
+def generated(text: str, scope: dict[str, Any], name: str) -> Callable[..., Any]:
+    """The function ``name`` of the text; its lines show in tracebacks."""
+    file = f"<tilewright {name} {next(_numbers)}>"
+    exec(compile(text, file, "exec"), scope)  # noqa: S102 (its names are checked to be identifiers)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    function: Callable[..., Any] = scope[name]
+    return function
