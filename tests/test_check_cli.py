@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli
+from tilewright.cli import main as cli
 from tilewright.hardware.gpu import detect
 
 FILE = """

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli, cli_shared, doctor, terminal
+from tilewright.cli import doctor, terminal
+from tilewright.cli import main as cli
+from tilewright.cli import shared as cli_shared
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tilewright import cli_capture
+from tilewright.cli import capture as cli_capture
 from tilewright.errors import RequestError
 from tilewright.task.loading import load_task
 

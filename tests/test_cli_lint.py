@@ -10,7 +10,7 @@ import typer
 from tests.lint.rule_examples import EXAMPLES
 from typer.testing import CliRunner, Result
 
-from tilewright import cli_lint
+from tilewright.cli import lint as cli_lint
 from tilewright.errors import RequestError, UnknownChoice
 
 app = typer.Typer(pretty_exceptions_enable=False)

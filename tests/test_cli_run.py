@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tilewright import cli_run
+from tilewright.cli import run as cli_run
 from tilewright.errors import RequestError
 
 ROOT = Path(__file__).parent.parent

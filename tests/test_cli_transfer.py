@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 import tilewright as tw
-from tilewright.cli_transfer import transfer
+from tilewright.cli.transfer import transfer
 from tilewright.errors import TilewrightError
 
 SOURCE = """

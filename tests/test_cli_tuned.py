@@ -15,7 +15,8 @@ import typer
 from tests.runtime.made_winners import winner
 from tests.runtime.stored.test_artefact import parts, stored
 
-from tilewright import cli, cli_tuned
+from tilewright.cli import main as cli
+from tilewright.cli import tuned as cli_tuned
 from tilewright.race.stats import Interval
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import verifying as tuned_verify

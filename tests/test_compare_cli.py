@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tilewright import cli
+from tilewright.cli import main as cli
 
 TASK = """
     import cuda.tile as ct

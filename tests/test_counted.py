@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli
+from tilewright.cli import main as cli
 from tilewright.hardware.architectures import default_board
 from tilewright.hardware.roofline import classify
 from tilewright.inspect import work as counted

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tilewright import cli
+from tilewright.cli import main as cli
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware import architectures as hardware
 from tilewright.records import MachineCode

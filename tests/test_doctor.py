@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import doctor
-from tilewright.doctor import Check
+from tilewright.cli import doctor
+from tilewright.cli.doctor import Check
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile import private as cutile_private

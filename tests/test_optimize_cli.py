@@ -16,7 +16,9 @@ import pytest
 from tests.optimizing.kit import SCALE, git, repository
 from tests.optimizing.test_run import ARGUMENTS, PROMISED, PROMISED_OF_ITERATIONS, ROOT, STEEP
 
-from tilewright import cli, cli_optimize, cli_shared
+from tilewright.cli import main as cli
+from tilewright.cli import optimize as cli_optimize
+from tilewright.cli import shared as cli_shared
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize import decide
 from tilewright.optimize import run as optimizing

@@ -12,7 +12,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 SRC = Path(__file__).parent.parent / "src"
-PLUGIN = ("-p", "no:tilewright", "-p", "tilewright.pytest_plugin", "-p", "no:cacheprovider")
+PLUGIN = ("-p", "no:tilewright", "-p", "tilewright.latencies.plugin", "-p", "no:cacheprovider")
 """By its module, whether or not the package is installed here."""
 
 SUITE = """
@@ -67,14 +67,14 @@ def test_without_the_option_it_does_nothing(suite: pytest.Pytester) -> None:
 
 def test_what_everybody_pays_is_two_small_modules(suite: pytest.Pytester) -> None:
     code = (
-        "import pytest, sys; before = set(sys.modules); import tilewright.pytest_plugin; "
+        "import pytest, sys; before = set(sys.modules); import tilewright.latencies.plugin; "
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert {name for name in loaded if name.startswith("tilewright")} == {
         "tilewright",
-        "tilewright.pytest_plugin",
+        "tilewright.latencies.plugin",
     }
     assert not loaded & {"numpy", "torch", "rich", "typer", "cuda"}
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from tilewright import tables
-from tilewright.doctor import Check
+from tilewright.cli import tables
+from tilewright.cli.doctor import Check
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import Inspected
 from tilewright.records import (

@@ -12,7 +12,7 @@ from typing import Any
 import cuda.tile as ct
 import pytest
 
-from tilewright import cli_run
+from tilewright.cli import run as cli_run
 from tilewright.runtime.patch import patch
 from tilewright.runtime.store.winners import Winners
 

@@ -36,7 +36,7 @@ SUITE = """
 def test_runs_are_stored_with_their_gpu(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SRC))
     pytester.makepyfile(test_ops=SUITE)
-    plugin = ("-p", "no:tilewright", "-p", "tilewright.pytest_plugin")
+    plugin = ("-p", "no:tilewright", "-p", "tilewright.latencies.plugin")
     result = pytester.runpytest_subprocess(*plugin, "--tilewright", "--tilewright-save", "runs.json")
     assert result.ret == 0, result.outlines
     result.stdout.fnmatch_lines(["Pytorch: {*} ms"])

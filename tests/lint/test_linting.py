@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.lint.rule_examples import EXAMPLES
 
+from tilewright.cli import lint_table as tables
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.lint import tables
 from tilewright.lint.linting import Report, lint_paths
 from tilewright.lint.rules import ABOUT
 from tilewright.lint.sarif import sarif

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from tests.optimizing.kit import SCALE, git, repository
 
-from tilewright import optimize_tables
+from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger

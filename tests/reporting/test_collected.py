@@ -27,7 +27,7 @@ from tests.made_runs import (
 )
 from typer.testing import CliRunner
 
-from tilewright import cli_report
+from tilewright.cli import report as cli_report
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli_run
+from tilewright.cli import run as cli_run
 
 ROOT = Path(__file__).parents[2]
 

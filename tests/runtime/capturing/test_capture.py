@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 from tests.runtime import captured_kernels as kernels
 
-from tilewright import capture_tables
+from tilewright.cli import capture_table as capture_tables
 from tilewright.errors import RequestError
 from tilewright.runtime.capture import capture
 from tilewright.runtime.capture import record as capture_record

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
+from tilewright.cli import terminal
+from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
@@ -47,8 +47,8 @@ def lint(
 
     Example: `tilewright lint src/ --ignore TW202 --sarif lint.sarif`
     """
+    from tilewright.cli import lint_table as tables
     from tilewright.hardware.architectures import architecture
-    from tilewright.lint import tables
     from tilewright.lint.linting import lint_paths
     from tilewright.lint.rules import ABOUT
 

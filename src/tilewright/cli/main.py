@@ -21,20 +21,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright import (
-    __version__,
-    cli_capture,
-    cli_check,
-    cli_compare,
-    cli_lint,
-    cli_optimize,
-    cli_report,
-    cli_run,
-    cli_transfer,
-    cli_tuned,
+from tilewright import __version__
+from tilewright.cli import (
+    capture as cli_capture,
+)
+from tilewright.cli import (
+    check as cli_check,
+)
+from tilewright.cli import (
+    compare as cli_compare,
+)
+from tilewright.cli import (
+    lint as cli_lint,
+)
+from tilewright.cli import (
+    optimize as cli_optimize,
+)
+from tilewright.cli import (
+    report as cli_report,
+)
+from tilewright.cli import (
+    run as cli_run,
+)
+from tilewright.cli import (
     terminal,
 )
-from tilewright.cli_shared import (
+from tilewright.cli import (
+    transfer as cli_transfer,
+)
+from tilewright.cli import (
+    tuned as cli_tuned,
+)
+from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
     Arch,
@@ -54,7 +72,7 @@ from tilewright.cli_shared import (
     print_json,
     resumable,
     task_speaks_to_stderr,
-)  # fmt: skip
+)
 from tilewright.errors import RequestError, TilewrightError
 
 if TYPE_CHECKING:
@@ -129,7 +147,7 @@ def inspect(
     if lines:
         _count_lines(where, arch, config, workload, as_json)
         return
-    from tilewright import tables
+    from tilewright.cli import tables
     from tilewright.inspect import inspect as inspecting
     from tilewright.languages import keep_torch_out
 
@@ -152,7 +170,7 @@ def inspect(
 def _count_lines(
     where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool
 ) -> None:
-    from tilewright import count_tables
+    from tilewright.cli import lines_table as count_tables
     from tilewright.hardware.architectures import default_board
     from tilewright.inspect.work import count
     from tilewright.languages import keep_torch_out
@@ -252,7 +270,7 @@ def tune(
 
 
 def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
-    from tilewright import tables
+    from tilewright.cli import tables
 
     console, machine = terminal.stdout(), result.machine
     console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
@@ -320,8 +338,8 @@ def doctor(as_json: AsJson = False) -> None:
 
     Example: `tilewright doctor`
     """
-    from tilewright import doctor as examination
-    from tilewright import tables
+    from tilewright.cli import doctor as examination
+    from tilewright.cli import tables
 
     checks = examination.examine()
     if as_json:

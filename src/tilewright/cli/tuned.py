@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import AsJson, print_json, task_speaks_to_stderr
+from tilewright.cli import terminal
+from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
     elif not winners:
         print(f"nothing is stored in {store.path}")
     else:
-        from tilewright import tuned_tables
+        from tilewright.cli import tuned_table as tuned_tables
 
         terminal.stdout().print(tuned_tables.listed(winners, kernels.called))
 
@@ -87,7 +87,7 @@ def show(key: Key, as_json: AsJson = False) -> None:
     if as_json:
         print_json(winner)
     else:
-        from tilewright import tuned_tables
+        from tilewright.cli import tuned_table as tuned_tables
 
         terminal.stdout().print(tuned_tables.shown(winner))
 
@@ -202,7 +202,7 @@ def verify(
     if as_json:
         print_json([one.to_json() for one in found])
     else:
-        from tilewright import tuned_tables
+        from tilewright.cli import tuned_table as tuned_tables
 
         terminal.stdout().print(tuned_tables.verified(found, kernels.called))
         print(_counted(found))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import (
+from tilewright.cli import terminal
+from tilewright.cli.shared import (
     Arch,
     AsJson,
     Config,
@@ -62,7 +62,7 @@ def check(
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
-    from tilewright import check_tables
+    from tilewright.cli import check_table as check_tables
     from tilewright.languages import keep_torch_out
     from tilewright.verify import check as checks
     from tilewright.verify.report import worst

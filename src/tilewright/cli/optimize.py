@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import (
+from tilewright.cli import terminal
+from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
     Arch,
@@ -126,7 +126,7 @@ def _telling(bars: Progress) -> Progress:
 
 
 def _print(result: Optimized, where: str) -> None:
-    from tilewright import optimize_tables
+    from tilewright.cli import optimize_table as optimize_tables
 
     console = terminal.stdout()
     console.print(optimize_tables.iterations(result))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
-from tilewright.cli_shared import AsJson, print_json
+from tilewright.cli import terminal
+from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
+from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _prepared(file: Path, private: bool) -> Capture | None:
 
 
 def _heading(recorded: Any, file: Path) -> str:
-    from tilewright.capture_tables import launches
+    from tilewright.cli.capture_table import launches
 
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
     often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
@@ -220,7 +220,7 @@ def _ended(text: str, code: int) -> typer.Exit:
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
-    from tilewright import capture_tables
+    from tilewright.cli import capture_table as capture_tables
 
     if as_json:
         print_json([_as_json(number, one) for number, one in enumerate(recorded.launches()[:top], 1)])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright.cli_shared import AsJson, print_json
+from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def transfer(
 
     Example: `tilewright transfer matmul.py --to triton --rename TILE_K=BK`
     """
+    from tilewright.cli import transfer_text as text
     from tilewright.source.configurations import read
-    from tilewright.transfer import text
     from tilewright.transfer.triton import transfer as transferred
 
     file, name = _parted(source)

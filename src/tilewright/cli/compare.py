@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import (
+from tilewright.cli import terminal
+from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     Arch,
     AsJson,
@@ -17,7 +17,7 @@ from tilewright.cli_shared import (
     loaded,
     print_json,
     task_speaks_to_stderr,
-)  # fmt: skip
+)
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def compare(
 
     Example: `tilewright compare examples/matmul.py examples/matmul.py --config-b TILE_M=64 --arch sm_90`
     """
-    from tilewright import comparison_tables
+    from tilewright.cli import compare_table as comparison_tables
     from tilewright.hardware.architectures import default_board
     from tilewright.inspect import compare as comparing
     from tilewright.languages import keep_torch_out

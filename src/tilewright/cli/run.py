@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tilewright.cli_shared import print_json
+from tilewright.cli.shared import print_json
 from tilewright.errors import RequestError
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126

@@ -17,7 +17,7 @@ from rich.text import Text
 from tilewright.records import Bound, Candidate, Configuration, MachineCode, TuningResult, WorkloadResult
 
 if TYPE_CHECKING:  # `doctor` must print its table also where what `inspecting` needs is not installed
-    from tilewright.doctor import Check
+    from tilewright.cli.doctor import Check
     from tilewright.inspect.inspect import Inspected
 
 NOTHING = "–"

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from tilewright import terminal
-from tilewright.cli_shared import AsJson, print_json
+from tilewright.cli import terminal
+from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, its beginning, or latest.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tilewright import terminal
+from tilewright.cli import terminal
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
