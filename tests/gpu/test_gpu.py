@@ -97,13 +97,13 @@ def watch(event, args):
             starts.append(command)
 sys.addaudithook(watch)
 import torch
-from tilewright.compile import Unit, compile_all, hints_of
-from tilewright.hardware import board_for_gpu
-from tilewright.bench.gpu import detect
-from tilewright.bench.buffers import Buffers
+from tilewright.compile.compile import Unit, compile_all, hints_of
+from tilewright.hardware.architectures import board_for_gpu
+from tilewright.hardware.gpu import detect
+from tilewright.worker.process.buffers import Buffers
 from tilewright.languages import language_of
-from tilewright.loading import load_task
-from tilewright.candidates import remember
+from tilewright.task.loading import load_task
+from tilewright.tune.workload import remember
 counts = {}
 gpu = detect()
 board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)

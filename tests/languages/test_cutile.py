@@ -184,9 +184,9 @@ CACHED = """
     import io, json, sqlite3, sys
     import cuda.tile as ct
     from cuda.tile import compilation
-    from tilewright.languages.cutile import CuTile, signature_of
+    from tilewright.languages.cutile.cutile import CuTile, signature_of
     from tilewright.records import Configuration
-    from tilewright.task import ArraySpec, Launch
+    from tilewright.task.task import ArraySpec, Launch
     sys.path.insert(0, {folder!r})
     from kernels_of_cache import copy, unoptimised
 

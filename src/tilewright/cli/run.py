@@ -16,7 +16,7 @@ from tilewright.errors import RequestError
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """As shells and `env` end."""
 
-STARTUP = Path(__file__).parent / "runtime" / "startup"
+STARTUP = Path(__file__).parents[1] / "runtime" / "startup"
 """The folder whose `sitecustomize` every Python of the program runs first."""
 
 SETTINGS = {"allow_interspersed_args": False}

@@ -1,0 +1,586 @@
+"""The command line as a person and a script use it: real examples, and every mistake one can make."""
+
+from __future__ import annotations
+
+import errno
+import inspect as signatures
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tilewright.cli import doctor, terminal
+from tilewright.cli import main as cli
+from tilewright.cli import shared as cli_shared
+from tilewright.compile import compile
+from tilewright.hardware.gpu import Gpu, detect
+from tilewright.languages.cutile import toolchain
+from tilewright.race.rules import Policy
+from tilewright.task import loading
+
+ROOT = Path(__file__).parents[2]
+RMS_NORM = str(ROOT / "examples" / "rms_norm.py")
+MATMUL = str(ROOT / "examples" / "matmul.py")
+ONE = ("--config", "TILE_M=1,BLOCKS_PER_SM=1")
+
+PROMISED = {
+    "config", "arch", "status", "reason", "registers", "stack_bytes", "shared_bytes", "local_loads",
+    "local_stores", "tensor_path", "code_hash", "compile_seconds", "predicted_us", "bound",
+}  # fmt: skip
+
+SMALL = """
+    import cuda.tile as ct
+    import tilewright as tw
+
+    @ct.kernel
+    def scale(x, y, TILE: ct.Constant[int]):
+        i = ct.bid(0)
+        ct.store(y, (i,), ct.load(x, (i,), (TILE,)) * 2)
+
+    def launch(x, y, N, config):
+        return tw.Launch(scale, (-(-N // config.TILE),), (x, y, config.TILE))
+
+    def make(name="scale", launch=launch, **changes):
+        space = tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256})
+        parts = dict(
+            name=name, launch=launch, space=space,
+            tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+            reference=lambda x: 2 * x, workloads={"small": {"N": 4096}, "large": {"N": 8192}},
+            flops=lambda N: N,
+        )
+        return tw.Task(**parts | changes)
+"""
+
+
+class Ran:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def error(self) -> str:
+        """The only ``error:`` line; a traceback fails the test."""
+        assert "Traceback" not in self.err
+        (line,) = [line for line in self.err.splitlines() if line.startswith("error: ")]
+        return line
+
+
+Run = Callable[..., Ran]
+TaskFile = Callable[[str], str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ran:
+        code = cli.main(arguments)
+        out, err = capsys.readouterr()
+        return Ran(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> TaskFile:
+    """A task file of `SMALL` and the given lines."""
+
+    def write(lines: str, name: str = "ops.py") -> str:
+        path = tmp_path / name
+        path.write_text(dedent(SMALL) + dedent(lines))
+        return str(path)
+
+    return write
+
+
+def child(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
+        **environment,
+    }
+    command = [sys.executable, "-m", "tilewright", *arguments]
+    return subprocess.Popen(
+        command,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+# The commands -------------------------------------------------------------------------------------
+
+
+def test_the_module_runs() -> None:
+    out, err = child("--version").communicate(timeout=60)
+    assert re.fullmatch(r"tilewright \d+\.\d+\.\d+\n", out) and not err
+
+
+def test_every_command_has_help_with_an_example(run: Run) -> None:
+    listed = run()
+    assert listed.code == 0
+    for command in ("inspect", "compare", "tune", "doctor"):
+        assert command in listed.out
+        assert f"Example: tilewright {command}" in run(command, "--help").out
+
+
+def test_the_help_tells_the_defaults_that_the_functions_have() -> None:
+    from tilewright.tune import tune as tuning
+
+    assert cli.DEFAULT_BUDGET == compile.BUDGET_SECONDS
+    assert Policy().tie_band == cli.DEFAULT_TIE_BAND
+    assert signatures.signature(tuning.tune).parameters["top"].default == cli.DEFAULT_TOP
+    assert (Policy().l2, Policy().launch) == ("cold", "graph")
+
+
+def test_inspect_prints_one_json_array_and_nothing_else(run: Run) -> None:
+    ran = run("inspect", RMS_NORM, *ONE, "--arch", "sm_90,sm_100,sm_90", "--json")
+    assert ran.code == 0
+    rows = json.loads(ran.out)
+    assert [row["arch"] for row in rows] == ["sm_90", "sm_100"]
+    for row in rows:
+        assert row.keys() >= PROMISED
+        assert row["config"]["TILE_M"] == 1 and row["registers"] > 0 and row["predicted_us"] > 0
+    assert ran.err == ""
+
+
+def test_inspect_shows_a_table_and_the_bound(run: Run) -> None:
+    ran = run("inspect", RMS_NORM, *ONE, "--arch", "sm_90", "--workload", "2048x4096")
+    assert ran.code == 0
+    assert "sm_90 (H200), workload 2048x4096" in ran.out
+    assert "predicted" in ran.out and "bound: memory" in ran.out
+
+
+def test_inspect_reads_the_tensor_path_of_the_issue(run: Run) -> None:
+    ran = run("inspect", MATMUL, "--arch", "sm_90", "--config", "TILE_M=128,TILE_N=128,TILE_K=64", "--json")
+    (row,) = json.loads(ran.out)
+    assert row["tensor_path"] == "HGMMA" and row["bound"] == "compute"
+    lines = Path(MATMUL).read_text().splitlines()
+    said = {remark["category"]: lines[remark["line"] - 1] for remark in row["remarks"]}
+    assert "ct.mma" in said["tensorcore"], "the compiler's remarks name their source lines"
+
+
+def test_without_an_architecture_the_default_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: None)
+    ran = run("inspect", RMS_NORM, *ONE, "--json")
+    assert json.loads(ran.out)[0]["arch"] == "sm_90"
+    assert ran.err == "note: no GPU here: using sm_90; choose with --arch\n"
+
+
+def test_without_an_architecture_the_gpu_decides(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu("NVIDIA B200", "sm_100", 148, 180 << 30, 126 << 20, "13.0")
+    monkeypatch.setattr("tilewright.hardware.gpu.detect", lambda: gpu)
+    ran = run("inspect", RMS_NORM, *ONE, "--json")
+    assert json.loads(ran.out)[0]["arch"] == "sm_100" and not ran.err
+
+
+def test_what_the_space_forbids_is_compiled_when_asked_for_and_said(run: Run, task_file: TaskFile) -> None:
+    space = (
+        'tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256}, where=(lambda TILE: TILE < 512,))'
+    )
+    where = task_file(f"task = make(space={space})")
+    ran = run("inspect", where, "--arch", "sm_90", "--config", "TILE=512", "--json")
+    assert ran.code == 0 and json.loads(ran.out)[0]["registers"] > 0
+    assert ran.err.startswith("note: outside the space on sm_90: ") and "TILE=512" in ran.err
+
+
+def test_a_task_file_that_prints_does_not_spoil_the_json(run: Run, task_file: TaskFile) -> None:
+    ran = run("inspect", task_file('print("hello")\ntask = make()'), "--arch", "sm_90", "--json")
+    assert len(json.loads(ran.out)) == 2
+    assert "hello" in ran.err
+
+
+def test_doctor_says_what_works(run: Run) -> None:
+    ran = run("doctor")
+    assert ran.code == 0 and "inspect and predict" in ran.out and "compiling for sm_90" in ran.out
+
+
+def test_doctor_fails_where_nothing_can_be_predicted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = (doctor.Check("tileiras", False, "not installed", doctor.INSTALL),)
+    monkeypatch.setattr(doctor, "examine", lambda: broken)
+    assert run("doctor").code == 3
+    said = run("doctor", "--json")
+    assert said.code == 3 and json.loads(said.out)["checks"][0]["fix"] == doctor.INSTALL
+
+
+# tune, without a GPU ------------------------------------------------------------------------------
+
+no_gpu = pytest.mark.skipif(detect() is not None, reason="what tune says where there is no GPU")
+
+
+@no_gpu
+def test_tune_prints_one_json_object(run: Run, task_file: TaskFile) -> None:
+    ran = run("tune", task_file("task = make()"), "--arch", "sm_90", "--no-store", "--json")
+    assert ran.code == 0
+    result = json.loads(ran.out)
+    assert result["measured"] is False and result["machine"]["arch"] == "sm_90"
+    assert [one["workload"] for one in result["workloads"]] == ["small", "large"]
+    for one in result["workloads"]:
+        assert one.keys() >= {"best", "tied", "candidates"}
+        assert one["best"]["predicted_us"] > 0 and one["best"]["measured_us"] is None
+        assert one["best"].keys() >= {"config", "interval_us"} and len(one["candidates"]) == 2
+    assert "predicted, not measured" in ran.err
+
+
+@no_gpu
+def test_tune_without_a_gpu_ends_with_predicted_not_measured(run: Run, task_file: TaskFile) -> None:
+    ran = run("tune", task_file("task = make()"), "--workload", "large")
+    assert ran.code == 0
+    assert ran.out.rstrip().endswith("predicted, not measured")
+    assert "note: no GPU here" in ran.err and "sm_90" in ran.err
+    assert "workload large" in ran.out and "workload small" not in ran.out
+    assert "stored as run" in ran.out
+
+
+@no_gpu
+def test_tune_keeps_its_results_where_it_is_told(run: Run, task_file: TaskFile, tmp_path: Path) -> None:
+    kept, where = tmp_path / "kept.db", task_file("task = make()")
+    assert run("tune", where, "--arch", "sm_90", "--workload", "small", "--store", str(kept)).code == 0
+    assert kept.exists()
+    assert not (tmp_path / "tilewright-home").exists()
+    assert "exclude each other" in run("tune", where, "--store", str(kept), "--no-store").error
+
+
+@no_gpu
+def test_tune_that_finds_nothing_says_no(run: Run, task_file: TaskFile) -> None:
+    where = task_file("task = make(launch=lambda x, y: tw.Launch(scale, (1,), (x, y)))")
+    ran = run("tune", where, "--arch", "sm_90", "--workload", "small", "--no-store", "--json")
+    (only,) = json.loads(ran.out)["workloads"]
+    assert ran.code == 1 and only["best"] is None
+    assert all(one["status"] == "failed" and one["reason"] for one in only["candidates"])
+
+
+@no_gpu
+def test_tune_says_so_when_the_reference_has_the_wrong_shape(run: Run, task_file: TaskFile) -> None:
+    ran = run("tune", task_file("task = make(reference=lambda x: x[:7])"), "--arch", "sm_90", "--no-store")
+    assert ran.code == 2 and "(7,)" in ran.error and "(4096,)" in ran.error
+
+
+def test_tune_for_another_architecture_than_the_gpus_predicts(
+    run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
+    for module in ("tilewright.hardware.gpu", "tilewright.tune.tune"):
+        monkeypatch.setattr(f"{module}.detect", lambda: gpu)
+    ran = run("tune", task_file("task = make()"), "--arch", "sm_100", "--workload", "small", "--no-store")
+    assert ran.code == 0 and ran.out.rstrip().endswith("predicted, not measured")
+    assert "this machine's GPU is sm_90" in ran.err
+
+
+# The request is wrong -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["inspect", "tune"])
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ("def broken(:", r"ops\.py:\d+: does not import: SyntaxError"),
+        ("import no_such_module", r"ops\.py:\d+: does not import: ModuleNotFoundError.*no_such_module"),
+        ("task = undefined", r"ops\.py:\d+: does not import: NameError"),
+        ("", r"holds no task"),
+        ('a = make("one")\nb = make("two")', r"holds 2 tasks \(one, two\): say which, e\.g\. .*ops\.py:one"),
+        ("task = make(space=tw.Space(constants={'TILE': ()}, shipped={'TILE': 1}))", r"'TILE'.*is empty"),
+        (
+            "task = make(space={'TILE': (256, 512)})",
+            r"ops\.py:\d+: space is .*dict.*; pass tilewright\.Space",
+        ),
+        (
+            "task = make(space=({'TILE': t} for t in (1, 2)))",
+            r"space is .*generator.*; pass tilewright\.Space",
+        ),
+        ("task = make(space=[])", r"space is .*list.*; pass tilewright\.Space"),
+        ("task = make(workloads={})", r"has no workloads"),
+        ("raise SystemExit(1)", r"ops\.py"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_task_file_that_cannot_be_used(
+    run: Run, task_file: TaskFile, command: str, lines: str, said: str
+) -> None:
+    ran = run(command, task_file(lines), "--arch", "sm_90", "--json")
+    assert ran.code == 2 and re.search(said, ran.error), ran.error
+    assert ran.out == ""
+
+
+def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
+    where = task_file('a = make("one")\nb = make("two")')
+    assert run("inspect", f"{where}:two", "--arch", "sm_90", "--config", "TILE=256").code == 0
+    assert "unknown task in" in run("inspect", f"{where}:three", "--arch", "sm_90").error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("inspect", "missing.py"), "no such task file: missing.py"),
+        (("inspect", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
+        (("tune", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
+        (("inspect", RMS_NORM, "--arch", "sm_90a"), "write sm_90"),
+        (("inspect", RMS_NORM, "--arch", " , "), "names no architecture; known: sm_80"),
+        (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_Q=1"),
+         "unknown knob 'TILE_Q'; known: TILE_M, BLOCKS_PER_SM"),
+        (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_M"), "not of the form knob=value"),
+        (("inspect", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),
+        (("tune", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),
+        (("tune", RMS_NORM, "--l2", "hot"), "'hot' is not one of 'cold', 'warm'"),
+        (("tune", RMS_NORM, "--tie-band", "2"), "tie_band"),
+        (("tune", RMS_NORM, "--jobs", "0"), "--jobs"),
+        (("inspect",), "Missing argument 'FILE[:TASK]'"),
+        (("inspect", RMS_NORM, "--colour"), "--colour"),
+        (("inspekt", RMS_NORM), "inspekt"),
+        (("tuned", "list", "--colour"), "see tilewright tuned list --help"),
+        (("tuned", "lst"), "see tilewright tuned --help"),
+        (("lst",), "see tilewright --help"),
+    ],
+    ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_a_wrong_request_is_one_line_with_the_choices(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    ran = run(*arguments)
+    assert ran.code == 2 and said in ran.error
+    assert ran.out == ""
+
+
+def test_a_mistake_in_the_launch_is_said_without_a_traceback(run: Run, task_file: TaskFile) -> None:
+    where = task_file("""
+        def launch(x, y, N, config):
+            return tw.Launch(scale, (N // 0,), (x, y, config.TILE))
+
+        task = make(launch=launch)
+    """)
+    ran = run("inspect", where, "--arch", "sm_90", "--json")
+    text = ran.err if ran.code else ran.out  # an error of the request, or each candidate's failure
+    assert "ZeroDivisionError" in text and "Traceback" not in ran.err
+
+
+def test_a_mistake_in_the_work_of_a_task_is_said(run: Run, task_file: TaskFile) -> None:
+    ran = run("inspect", task_file("task = make(flops=lambda N: N / 0)"), "--arch", "sm_90", "--json")
+    assert ran.code == 2 and "ZeroDivisionError" in ran.error
+
+
+def test_whatever_comes_out_of_the_tasks_own_code_is_said_with_its_line(
+    run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = task_file("task = make(reference=lambda x: x.no_such_method())")
+    monkeypatch.setattr("tilewright.inspect.inspect.inspect", lambda task, *_, **__: task.reference(1))
+    ran = run("inspect", where, "--arch", "sm_90")
+    line = len(Path(where).read_text().splitlines())
+    assert ran.code == 2 and f"ops.py:{line}: AttributeError" in ran.error
+
+
+def test_a_kernel_that_does_not_compile_is_the_candidates_outcome(run: Run, task_file: TaskFile) -> None:
+    where = task_file("""
+        @ct.kernel
+        def wrong(x, y, TILE: ct.Constant[int]):
+            ct.store(y, (0,), no_such_name)
+
+        task = make(launch=lambda x, y, config: tw.Launch(wrong, (1,), (x, y, config.TILE)))
+    """)
+    ran = run("inspect", where, "--arch", "sm_90", "--config", "TILE=256", "--json")
+    (row,) = json.loads(ran.out)
+    assert ran.code == 0 and row["status"] == "failed" and "no_such_name" in row["reason"]
+    assert row["registers"] is None and row["predicted_us"] is None
+
+
+# This machine cannot do it ------------------------------------------------------------------------
+
+
+def test_a_missing_compiler_is_one_line_with_the_fix(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolchain.find_tileiras.cache_clear()
+    monkeypatch.setattr(toolchain, "_from_pip", lambda: None)
+    monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
+    try:
+        for command in ("inspect", "tune"):
+            ran = run(
+                command, RMS_NORM, "--arch", "sm_90", *(ONE if command == "inspect" else ("--no-store",))
+            )
+            assert ran.code == 3 and "tileiras" in ran.error and "pip install" in ran.error
+    finally:
+        toolchain.find_tileiras.cache_clear()
+
+
+def test_a_wrong_cuda_home_does_no_harm(tmp_path: Path) -> None:
+    if not toolchain.find_tileiras().from_pip:
+        pytest.skip("only the pip compiler is shielded from CUDA_HOME")
+    (tmp_path / "version.json").write_text('{"cuda": {"version": "12.4.1"}}')
+    out, err = child(
+        "inspect", RMS_NORM, *ONE, "--arch", "sm_90", "--json", CUDA_HOME=str(tmp_path)
+    ).communicate()
+    assert json.loads(out)[0]["status"] == "predicted", err
+    out, _ = child("doctor", CUDA_HOME=str(tmp_path)).communicate()
+    assert f"CUDA_HOME={tmp_path} (CUDA 12.4)" in out
+
+
+@pytest.mark.parametrize(
+    ("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose a place")]
+)
+def test_a_place_that_cannot_be_written_is_one_line(
+    run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), "/tmp/kernel.tileirbc")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    where = task_file("task = make()")
+    ran = run("inspect", where, "--arch", "sm_90", "--config", "TILE=256")
+    assert ran.code == 3 and "/tmp/kernel.tileirbc" in ran.error and fix in ran.error
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_under_stdout_is_one_line() -> None:
+    environ = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
+    }
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "tilewright", "--version"]
+        ran = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environ, check=False
+        )
+    assert ran.returncode == 3 and ran.stderr.startswith("error: No space left on device")
+    assert len(ran.stderr.splitlines()) == 1
+
+
+def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(where: str) -> None:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(loading, "load_task", broken)
+    ran = run("inspect", RMS_NORM, "--arch", "sm_90")
+    assert ran.code == 1 and "Traceback" in ran.err and "RuntimeError: surprise" in ran.err
+    assert ran.err.splitlines()[-1].startswith("error: this is a mistake in Tilewright")
+
+
+# Ctrl-C -------------------------------------------------------------------------------------------
+
+
+def compilers_in(folder: Path) -> list[str]:
+    """The running programs whose command line names ``folder``, where the compiler has its files."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = entry.joinpath("cmdline").read_text().replace("\0", " ")
+        except OSError:  # it ended while we looked
+            continue
+        if str(folder) in command and "tile" in command:
+            found.append(command)
+    return found
+
+
+def until(condition: Callable[[], Any], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("command", ["inspect", "tune"])
+@pytest.mark.parametrize("terminal_", [True, False], ids=["from the terminal", "from kill"])
+def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
+    command: str, terminal_: bool, tmp_path: Path
+) -> None:
+    home, files = tmp_path / "home", tmp_path / "compiler"
+    files.mkdir()
+    process = child(command, MATMUL, "--arch", "sm_90", TILEWRIGHT_HOME=str(home), TMPDIR=str(files))
+    try:
+        assert until(lambda: compilers_in(files))
+        if terminal_:
+            os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole foreground group
+        else:
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    expected = cli_shared.RESUME if command == "tune" else "interrupted"
+    assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
+    assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
+    assert list(files.glob("tilewright-*")) == []
+
+
+def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    process = child("--version", PYTHONPATH=os.pathsep.join((str(tmp_path), str(ROOT / "src"))))
+    assert process.communicate(timeout=60) == ("", "interrupted\n")
+    assert process.returncode == 130
+
+
+# What stdout cannot show --------------------------------------------------------------------------
+
+LISTED = "import triton\nc = [triton.Config({'BLOCK_M': 64, 'μ': 1})]\n"
+
+
+def test_what_stdout_lacks_has_a_stand_in(tmp_path: Path) -> None:
+    path = tmp_path / "triton_.py"
+    path.write_text(LISTED, encoding="utf-8")
+    process = child("transfer", str(path), PYTHONIOENCODING="ascii")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "# renamed: BLOCK_M -> TILE_M" in out and "'?': 1" in out
+
+
+def test_json_loses_nothing_where_stdout_lacks_it(tmp_path: Path) -> None:
+    path = tmp_path / "triton_.py"
+    path.write_text(LISTED, encoding="utf-8")
+    out, err = child("transfer", str(path), "--json", PYTHONIOENCODING="ascii").communicate(timeout=60)
+    assert json.loads(out)[0]["configurations"][0]["values"] == {"TILE_M": 64, "μ": 1}, err
+
+
+def test_a_file_name_that_is_no_text_is_no_traceback(run: Run, tmp_path: Path) -> None:
+    name = os.fsdecode(b"c\xff.py")
+    (tmp_path / name).write_text("def f(:\n")
+    shown = run("lint", name)
+    assert shown.code == 1 and shown.out.startswith("c?.py:1:") and not shown.err
+    assert json.loads(run("lint", name, "--json").out)["findings"][0]["file"] == name
+
+
+def test_a_stdout_without_an_encoding_is_printed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a program has it that catches what `main` prints."""
+    caught = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", caught)
+    assert cli.main(["run", "--json", "µ"]) == 0
+    assert json.loads(caught.getvalue())["command"] == ["µ"] and "µ" in caught.getvalue()
+
+
+# Progress -----------------------------------------------------------------------------------------
+
+
+def test_progress_in_a_file_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 1.0, 6.0, 7.0, 12.0])
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(now))
+    with terminal.progress(quiet=False) as progress:
+        for done in range(1, 5):
+            progress("compile", done, 4 if done < 4 else None, f"TILE={done}")
+    assert capsys.readouterr().err == "compile 2 of 4 TILE=2\ncompile 4 TILE=4\n"
+
+
+def test_progress_is_silent_with_json(capsys: pytest.CaptureFixture[str]) -> None:
+    with terminal.progress(quiet=True) as progress:
+        progress("compile", 1, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_progress_on_a_terminal_is_a_bar_that_goes_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with terminal.progress(quiet=False) as progress:
+        progress("compile", 1, 2, "[TILE=1]")
+        progress("race", 10, None)
+        progress("compile", 2, 2)

@@ -1,0 +1,332 @@
+"""`optimize` without a GPU, end to end: real git, ledger, compiler and interpreter; one run is shared.
+
+P-02, P-14, P-18, F-1, F-2, X-12, X-15 of the requirements; what `--json` promises; `kill -9` and after.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.optimize.kit import SCALE, git, repository
+
+from tilewright.cli import optimize_table as optimize_tables
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.ledger import perf_results
+from tilewright.ledger.ledger import Ledger
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.optimized import Optimized, to_json
+from tilewright.optimize.run import Options, optimize
+
+ROOT = Path(__file__).parents[2]
+
+STEEP = (
+    SCALE.replace('{"TILE": (256,)}', '{"TILE": (16, 1024)}')
+    .replace('{"TILE": 256}', '{"TILE": 16}')
+    .replace('{"N": 4096}', '{"N": 1 << 18}')
+)
+"""A tile so small that a larger one is predicted to be much faster."""
+OPTIONS = Options(iterations=2, only=("G", "worker_warps"), seconds=60)
+ARGUMENTS = (
+    "--arch", "sm_90", "--seed", "1", "--iterations", "2", "--only", "G", "--only", "worker_warps", "--budget", "60",
+)  # fmt: skip
+
+PROMISED = {"run", "measured", "baseline", "final", "kept", "stop_reason", "iterations"}
+PROMISED_OF_ITERATIONS = {
+    "n", "optimization", "site", "correctness", "status", "latency_ms", "interval", "reason",
+}  # fmt: skip
+
+
+def snapshot(folder: Path) -> dict[str, Any]:
+    """All that a user could miss: every file's bytes, the index, the stash and the refs that are theirs."""
+    files = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and ".git" not in path.parts
+    }
+    return {
+        "files": files,
+        "index": (folder / ".git" / "index").read_bytes(),
+        "head": (folder / ".git" / "HEAD").read_bytes(),
+        "main": git(folder, "rev-parse", "main"),
+        "status": git(folder, "status", "--porcelain"),
+        "stash": git(folder, "stash", "list"),
+    }
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One predicted run on a checkout with changes of the user's."""
+
+    file: Path
+    home: Path
+    before: dict[str, Any]
+    after: dict[str, Any]
+    result: Optimized
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    folder = tmp_path_factory.mktemp("optimizing")
+    file = repository(folder / "user", STEEP)
+    for name, text in (("staged.txt", "one\n"), ("dirty.txt", "two\n")):
+        (file.parent / name).write_text(text)
+        git(file.parent, "add", name)
+    git(file.parent, "commit", "--quiet", "--message=more")
+    (file.parent / "staged.txt").write_text("staged\n")
+    git(file.parent, "add", "staged.txt")
+    (file.parent / "dirty.txt").write_text("dirty\r\n")
+    (file.parent / "untracked.txt").write_text("untracked\n")
+    file.write_text(STEEP + "# not committed yet\n")
+    before, home = snapshot(file.parent), folder / "home"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TILEWRIGHT_HOME", str(home))
+        result = optimize(str(file), arch="sm_90", options=OPTIONS, seed=1)
+    return Shared(file, home, before, snapshot(file.parent), result)
+
+
+def test_the_user_s_tree_and_index_stay_byte_for_byte(shared: Shared) -> None:
+    """X-15: dirty, staged and untracked files too."""
+    assert shared.after == shared.before
+
+
+def test_something_is_kept_and_lies_on_a_branch_of_its_own(shared: Shared) -> None:
+    """P-02, F-2: over the files as they are on disk, one commit a kept change."""
+    record, folder = shared.result.record, shared.file.parent
+    assert shared.result.kept and (shared.result.speedup or 0) > 1.05
+    assert re.fullmatch(r"cutile-perf-scale-\d{4}-\d\d-\d\d", str(record.branch))
+    assert str(record.branch).endswith(str(datetime.date.fromisoformat(record.started[:10])))
+    commits = git(folder, "rev-list", f"{record.base_commit}..{record.branch}").split()
+    assert commits == [one.commit for one in reversed(shared.result.kept)]
+    assert git(folder, "show", f"{record.base_commit}:ops.py") == STEEP + "# not committed yet\n"
+    assert git(folder, "worktree", "list").count("\n") == 1, "the worktree is gone"
+
+
+def test_the_patch_applies_to_what_is_on_disk(shared: Shared, tmp_path: Path) -> None:
+    copy = tmp_path / "ops.py"
+    copy.write_bytes(shared.file.read_bytes())
+    patch = shared.result.folder / "changes.patch"
+    assert patch.read_text() == shared.result.patch != ""
+    subprocess.run(["git", "apply", str(patch)], cwd=tmp_path, check=True)
+    record = shared.result.record
+    assert copy.read_text() == git(shared.file.parent, "show", f"{record.branch}:ops.py")
+
+
+def test_nothing_in_it_claims_to_be_measured(shared: Shared) -> None:
+    record = shared.result.record
+    assert not record.measured and record.machine.gpu is None
+    for one in shared.result.iterations:
+        assert one.latency_ms is None and one.interval_ms is None and one.predicted_ms is not None
+        assert all(found.measured is None and found.ratio is None for found in one.outcomes)
+        assert one.n == 0 or "predict" in one.reason
+    assert all(one.measured is None and one.predicted for one in (*record.baseline, *record.final))
+
+
+def test_the_table_is_called_predicted(shared: Shared) -> None:
+    """F-1: `perf_results.md` holds measured times alone."""
+    folder = shared.result.folder
+    assert not (folder / "perf_results.md").exists()
+    rows = perf_results.parse((folder / "perf_predicted.md").read_text(), measured=False)
+    assert [one.iteration for one in rows] == [0, 1, 2]
+
+
+def test_the_object_has_the_promised_names(shared: Shared) -> None:
+    found = json.loads(json.dumps(to_json(shared.result), allow_nan=False))
+    assert found.keys() >= PROMISED
+    assert found["measured"] is False and found["note"] == "predicted, not measured"
+    assert found["run"] == shared.result.record.run and found["stop_reason"]
+    assert found["kept"] == [one.optimization for one in shared.result.kept]
+    assert [one["n"] for one in found["iterations"]] == [0, 1, 2]
+    for one in found["iterations"]:
+        assert one.keys() >= PROMISED_OF_ITERATIONS
+        assert one["latency_ms"] is None and one["interval"] is None
+        assert one["correctness"] in ("PASS", "FAIL", "unverified")
+        assert one["status"] in ("keep", "revert", "crash")
+    for part in ("baseline", "final"):
+        (only,) = found[part].values()
+        assert only["us"] is None and only["predicted_us"] > 0
+    assert found["baseline"]["small"]["predicted_us"] / found["final"]["small"][
+        "predicted_us"
+    ] == pytest.approx(found["speedup"])
+
+
+def test_the_ending_names_the_command_for_a_gpu(shared: Shared) -> None:
+    lines = list(optimize_tables.ending(shared.result, str(shared.file)))
+    assert lines[-1].startswith("predicted, not measured. On a machine with a GPU: tilewright optimize ")
+    assert any("(predicted, not measured)" in line for line in lines[:-1])
+    confirm = shared.result.record.confirm.split()
+    assert confirm[:2] == ["tilewright", "optimize"] and "--arch" not in confirm
+    assert "--arch" in shared.result.record.reproduce
+
+
+def test_the_ledger_has_it_all(shared: Shared) -> None:
+    with Ledger(shared.home / "ledger.db") as ledger:
+        assert ledger.run("latest") == shared.result.record
+        assert ledger.iterations("latest") == shared.result.iterations
+    assert all(one.attempts and one.why_chosen for one in shared.result.iterations[1:])
+    assert all(one.diff and one.comparison and one.commit for one in shared.result.iterations[1:])
+
+
+def test_what_earlier_runs_kept_is_known_to_the_next(shared: Shared) -> None:
+    with Ledger(shared.home / "ledger.db") as ledger:
+        seen = ledger.history(measured=False, arch="sm_90", kind=shared.result.record.kind)
+        assert {one.entry for one in shared.result.iterations[1:]} == seen.keys()
+        assert not ledger.history(measured=True)
+
+
+# Interrupted ----------------------------------------------------------------------------------------
+
+
+def child(file: Path, home: Path, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TILEWRIGHT_HOME": str(home)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tilewright", "optimize", str(file), *ARGUMENTS, *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=file.parent,
+    )  # fmt: skip
+
+
+def recorded(home: Path) -> int:
+    """Iterations that the only run has by now."""
+    if not (home / "ledger.db").exists():
+        return 0
+    with Ledger(home / "ledger.db") as ledger:
+        runs = ledger.runs()
+        return runs[0].iterations if runs else 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="kills with a signal")
+def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
+    """X-12: the same command goes on with the same run, without a gap and without trying anything twice."""
+    file, home = repository(tmp_path / "user", STEEP), tmp_path / "home"
+    process = child(file, home)
+    try:
+        deadline = time.monotonic() + 120
+        while recorded(home) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.communicate()
+    with Ledger(home / "ledger.db") as ledger:
+        (killed,) = ledger.runs()
+        before = ledger.iterations(killed.run)
+    assert killed.finished is None and len(before) == 2
+    out, err = child(file, home, "--json").communicate(timeout=300)
+    found = json.loads(out)
+    assert found["run"] == killed.run, err
+    assert [one["n"] for one in found["iterations"]] == [0, 1, 2]
+    with Ledger(home / "ledger.db") as ledger:
+        (finished,) = ledger.runs()
+        after = ledger.iterations(killed.run)
+    assert finished.finished is not None and after[:2] == before
+    assert (after[2].entry, after[2].site) != (after[1].entry, after[1].site)
+    assert file.read_text() == STEEP and git(file.parent, "status", "--porcelain") == ""
+    assert [one.status for one in after] == [one["status"] for one in found["iterations"]]
+
+
+def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the ledger and git: the ledger is written first, and what it says is done."""
+    file = repository(tmp_path / "user", STEEP)
+    options = Options(iterations=1, only=("G",), seconds=60)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("tilewright.optimize.versions.workspace.Workspace.keep", killed)
+        with pytest.raises(KeyboardInterrupt):
+            optimize(str(file), arch="sm_90", options=options, seed=1)
+    found = optimize(str(file), arch="sm_90", options=options, seed=1)
+    (kept,) = found.kept
+    assert [one.n for one in found.iterations] == [0, 1]
+    assert git(file.parent, "rev-parse", str(found.record.branch)).strip() == kept.commit
+    assert found.patch.strip() == kept.diff.strip() and (found.speedup or 0) > 1.05
+
+
+def test_a_change_that_was_edited_since_is_another_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, change = repository(tmp_path / "user", SCALE), tmp_path / "change.py"
+    keys = []
+
+    def stop(key: str, ledger: Ledger) -> None:
+        keys.append(key)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "resume", lambda self, key: stop(key, self))
+    for text in (SCALE + "# one\n", SCALE + "# two\n", SCALE + "# two\n"):
+        change.write_text(text)
+        with pytest.raises(KeyboardInterrupt):
+            optimize(str(file), arch="sm_90", seed=1, options=Options(changes=(change,)))
+    assert keys[0] != keys[1] == keys[2]
+
+
+# At the end -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("broken", ["the change", "the untouched code too"])
+def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code_is_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def incorrect(self: Interpreting, variant: Any, seconds: float) -> str | None:
+        untouched = 'TILE": 16}' in next(iter(variant.texts.values()))
+        return None if untouched and broken == "the change" else "y[7] is 3 for N = 1"
+
+    monkeypatch.setattr(Interpreting, "incorrect", incorrect)
+    file = repository(tmp_path / "user", STEEP)
+    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60))
+    if broken == "the change":
+        assert [one.status for one in found.iterations] == ["keep", "keep", "revert"]
+        assert "y[7] is 3" in found.iterations[2].reason
+        assert not found.kept and found.patch == "" and to_json(found)["kept"] == []
+        assert found.speedup == pytest.approx(1.0)
+    else:
+        assert len(found.kept) == 1 and found.patch
+        assert "the untouched code is not correct" in str(found.record.stop_reason)
+
+
+def test_untouched_code_that_is_wrong_is_one_clear_line(tmp_path: Path) -> None:
+    file = repository(tmp_path / "user", SCALE.replace("(TILE,)) * 2", "(TILE,)) * 3"))
+    with pytest.raises(RequestError, match="the untouched code of task 'scale' is not correct"):
+        optimize(str(file), arch="sm_90", seed=1, options=OPTIONS)
+    assert git(file.parent, "branch", "--list").split() == ["*", "main"]
+
+
+def test_without_a_repository_there_is_a_private_one(tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    (folder / "ops.py").write_text(STEEP)
+    found = optimize(
+        str(folder / "ops.py"), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60)
+    )
+    assert [path.name for path in folder.iterdir()] == ["ops.py"], "nothing is left beside the user's file"
+    assert found.kept and (folder / "ops.py").read_text() == STEEP
+    (private,) = (tmp_path / "tilewright-home" / "repositories").glob("scale-*")
+    assert (
+        git(private, "--git-dir", str(private), "rev-parse", str(found.record.branch)).strip()
+        == found.kept[-1].commit
+    )
+
+
+@pytest.mark.parametrize("changes", [{"iterations": -1}, {"patience": 0}, {"minutes": 0.0}])
+def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="iterations must be 0 or more"):
+        Options(**changes)
+
+
+def test_an_unknown_entry_names_those_that_there_are() -> None:
+    with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bC\b"):
+        Options(only=("Q9",))

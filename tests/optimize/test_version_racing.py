@@ -1,0 +1,314 @@
+"""The arena with a worker process that measures nothing: versions fall, and the run goes on (trust.md 29, 34).
+
+The process below answers like `bench.worker`, with the real race and a simulated clock. What a version does stands
+in the name of its copy: ``us=90`` is its true time, ``wrong``, ``hang``, ``crash``, ``unloadable`` what happens.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilewright.errors import MachineError, TaskError
+from tilewright.optimize.decide import ROUNDS
+from tilewright.optimize.gates.arena import Arena, Confirmation, Fallen, Race
+from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.versions.version import Version
+from tilewright.race.rounds import Budget
+from tilewright.race.rules import Policy
+from tilewright.records import Checked, MeasuredTime
+from tilewright.worker.session import Session
+
+SRC = str(Path(__file__).parents[2] / "src")
+FAKE = f"""\
+import json, os, sys, time
+sys.path.insert(0, {SRC!r})
+import numpy as np
+from dataclasses import asdict
+from tilewright.race import protocol
+from tilewright.race.rounds import Budget, interleaved
+from tilewright.testing.simulated import NoiseModel, SimulatedClock
+
+def say(**message):
+    print(json.dumps(message), flush=True)
+
+def of(version):
+    return dict(part.split("=") if "=" in part else (part, "") for part in version["/ops.py"].split("/") if part)
+
+def ends(version, when):
+    trouble = of(version)
+    if trouble.get("hang") == when:
+        time.sleep(60)
+    if trouble.get("crash") == when:
+        print("illegal memory access", file=sys.stderr)
+        os._exit(1)
+
+opened = json.loads(sys.stdin.readline())
+say(started=True)
+ready, seeds = set(), []
+for line in sys.stdin:
+    request = json.loads(line)
+    do = request["do"]
+    if do == "prepare":
+        if request["workload"] == "broken":
+            say(error="the reference is one constant", kind="TaskError")
+            continue
+        if request["workload"] == "huge":
+            say(failed="out of GPU memory", dead=False)
+            continue
+        seeds.append([request["seed"], request["passing"]])
+        key = (request["workload"], request["seed"])
+        say(done={{"cases": [], "new": key not in ready}})
+        ready.add(key)
+    elif do == "seen":
+        say(done={{"seeds": seeds, "opened": opened, "checks": checks}})
+    elif do == "check":
+        checks = globals().get("checks", []) + [of(request["version"]).get("name")]
+        ends(request["version"], "check")
+        if "unloadable" in of(request["version"]):
+            say(error="ops.py:3: does not import", kind="TaskError")
+            continue
+        wrong = of(request["version"]).get("wrong")
+        bad = wrong == "always" or wrong == "fresh" and seeds[-1][1]
+        say(done={{"checked": {{"verdict": "incorrect" if bad else "correct", "reason": "y at (0, 1)" if bad else "",
+                              "error": None, "cases": ["seed"]}}}})
+    else:
+        field = request["versions"]
+        base = request.get("shipped", request.get("copied"))
+        policy = protocol.Policy(**request["policy"])
+        for at, version in enumerate(field):
+            say(at=at)
+            ends(version, "capture")
+        if not request.get("careful"):
+            say(at=None)
+        for at, version in enumerate(field):
+            if request.get("careful"):
+                say(at=at)
+            ends(version, "round")
+        true_us = [float(of(version)["us"]) for version in (*field, field[base])]
+        clock = SimulatedClock(true_us, NoiseModel(sigma=0.004), seed=policy.seed)
+        rng = np.random.default_rng(policy.seed)
+        if do == "race":
+            outcome = protocol.race(len(field), clock, policy, cost=[()] * len(field), shipped=base, rng=rng,
+                                    on_progress=lambda p: say(progress=asdict(p)))
+            after = "after timing: y" if of(field[outcome.winner]).get("wrong") == "later" else None
+            say(done={{"race": outcome.to_json(), "monitor": {{}}, "after_timing": after}})
+        else:
+            if "throttled" in of(field[0]):
+                clock.noise = NoiseModel(disturbed=1.0)
+            timed = interleaved(clock, len(true_us), Budget(**request["budget"]), rng)
+            after = "after timing: y" if of(field[0]).get("wrong") == "later" else None
+            say(done={{**asdict(timed), "monitor": {{"nvml": "none"}}, "after_timing": after}})
+"""
+
+BASE = Version("baseline", {"/ops.py": "/name=baseline/us=100"})
+BUDGET = Budget(40, 10.0, 10)
+
+
+def version(name: str, us: float = 100, trouble: str = "") -> Version:
+    return Version(name, {"/ops.py": f"/name={name}/us={us}/{trouble}"})
+
+
+@pytest.fixture
+def arena() -> Iterator[Callable[..., Arena]]:
+    made: list[Arena] = []
+
+    def make(trusted: bool = True, silence: float = 20.0) -> Arena:
+        task: Any = SimpleNamespace(trusted=print if trusted else None)
+        session = Session(None, [sys.executable, "-u", "-c", FAKE])
+        session.silence = silence
+        made.append(Arena(task, "/ops.py:task", BASE, Policy(), 3, session=session))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.session.close()
+
+
+def seen(arena: Arena) -> Any:
+    answer = arena.session.ask({"do": "seen"})
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_the_worker_opens_the_baseline(arena: Callable[..., Arena]) -> None:
+    """What judges is the untouched code, whatever the user's file says meanwhile."""
+    one = arena()
+    one.verify(BASE, "w")
+    assert seen(one)["opened"] == {"task": "/ops.py:task", "files": dict(BASE.files)}
+
+
+def test_a_version_is_verified_once(arena: Callable[..., Arena]) -> None:
+    one, candidate = arena(), version("1")
+    assert one.verify(candidate, "w") == Checked("correct", "", None, ("seed",))
+    assert one.verify(candidate, "w") == one.verify(candidate, "w")
+    assert seen(one)["checks"] == ["1"]
+    one.verify(candidate, "w", seed=9)
+    one.verify(candidate, "v")
+    assert seen(one)["checks"] == ["1"] * 3
+    assert seen(one)["seeds"] == [[3, False], [9, True], [3, False]]
+
+
+def test_without_a_trusted_implementation_the_baseline_is_compared_with(arena: Callable[..., Arena]) -> None:
+    """The first correct outputs judge the whole of the next ones: not to be those of a candidate."""
+    one = arena(trusted=False)
+    one.verify(version("1"), "w")
+    one.verify(version("2"), "w")
+    one.verify(version("2"), "w", seed=9)
+    assert seen(one)["checks"] == ["baseline", "1", "2", "baseline", "2"]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("crash=check", "verify: illegal memory access (exit code 1)"),
+        ("hang=check", "verify: no answer for 1 s: a kernel hangs"),
+        ("unloadable", "verify: ops.py:3: does not import"),
+    ],
+)
+def test_a_version_that_does_not_run_falls_and_the_next_is_verified(
+    arena: Callable[..., Arena], trouble: str, reason: str
+) -> None:
+    one = arena(silence=1.0)
+    assert one.verify(version("1", trouble=trouble), "w") == Fallen("1", reason)
+    assert isinstance(one.verify(version("2"), "w"), Checked)
+
+
+def test_wrong_outputs_are_a_verdict(arena: Callable[..., Arena]) -> None:
+    checked = arena().verify(version("1", trouble="wrong=always"), "w")
+    assert isinstance(checked, Checked) and checked.verdict == "incorrect"
+
+
+def test_what_is_wrong_with_the_task_or_the_machine_is_raised(arena: Callable[..., Arena]) -> None:
+    with pytest.raises(TaskError, match="one constant"):
+        arena().verify(BASE, "broken")
+    with pytest.raises(MachineError, match="huge could not be prepared on the GPU: out of GPU memory"):
+        arena().verify(BASE, "huge")
+
+
+def medians(race: Race) -> dict[str, float]:
+    return {one.version.name: round(one.measured.us) for one in race.raced if one.measured}
+
+
+def test_a_race_times_all_and_drops_the_slow(arena: Callable[..., Arena]) -> None:
+    race = arena().race("w", [BASE, version("1", 90), version("2", 300), version("3", 80)])
+    assert medians(race) == {"baseline": 100, "1": 90, "2": 300, "3": 80}
+    assert {one.version.name: one.state for one in race.raced} == {
+        "baseline": "dropped", "1": "dropped", "2": "dropped", "3": "leader"
+    }  # fmt: skip
+    slow = race.raced[2].measured
+    assert slow and len(slow.samples_us) <= 8
+    assert race.record["policy"]["max_rounds"] == 200
+
+
+@pytest.mark.parametrize("when", ["capture", "round"])
+@pytest.mark.parametrize("how", ["crash", "hang"])
+def test_a_race_goes_on_without_what_breaks_it(arena: Callable[..., Arena], how: str, when: str) -> None:
+    """In a round of all nobody knows who it was: the race is run again one by one."""
+    one = arena(silence=1.5)
+    race = one.race("w", [BASE, version("1", 90), version("bad", 80, f"{how}={when}")])
+    assert [fallen.version for fallen in race.fallen] == ["bad"]
+    assert race.fallen[0].reason.startswith("race: ")
+    assert medians(race) == {"baseline": 100, "1": 90}
+
+
+def test_a_winner_that_is_wrong_after_timing_leaves(arena: Callable[..., Arena]) -> None:
+    """trust.md 12."""
+    race = arena().race("w", [BASE, version("1", 90), version("cheat", 50, "wrong=later")])
+    assert race.fallen == (
+        Fallen("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
+    )  # fmt: skip
+    assert medians(race) == {"baseline": 100, "1": 90}
+
+
+def test_without_the_incumbent_there_is_no_race(arena: Callable[..., Arena]) -> None:
+    race = arena().race("w", [version("gone", 100, "crash=capture"), version("1", 90)])
+    assert race.raced == () and [one.version for one in race.fallen] == ["gone"]
+
+
+def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[..., Arena]) -> None:
+    """X-15: both are kept in view; trust.md 24: and the incumbent against itself."""
+    one = arena()
+    found = one.confirm("w", version("2", 80), version("1", 90), BASE, 9, BUDGET)
+    assert isinstance(found, Confirmation)
+    for us, true in zip(
+        (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us),
+        (80, 90, 90, 100),
+        strict=True,
+    ):
+        assert len(us) == BUDGET.rounds and abs(sorted(us)[20] / true - 1) < 0.01
+    assert found.paired.noise.rounds == BUDGET.rounds
+    assert all(seed == [9, True] for seed in seen(one)["seeds"]), "fresh inputs to verify and to time"
+    assert len(found.plus(found).copy_us) == 2 * BUDGET.rounds and len(found.plus(found).monitors) == 2
+
+
+def test_the_runs_own_inputs_stay_when_a_confirmation_uses_them(arena: Callable[..., Arena]) -> None:
+    """As the baseline and the last incumbent do: else each next verification would compute the references anew."""
+    one = arena()
+    one.confirm("w", version("1", 90), BASE, BASE, one.seed, BUDGET)
+    assert all(seed == [one.seed, False] for seed in seen(one)["seeds"])
+
+
+def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Arena]) -> None:
+    found = arena().confirm("w", version("1", 90), replace(BASE, name="incumbent"), BASE, 9, BUDGET)
+    assert isinstance(found, Confirmation)
+    assert found.baseline_us == found.incumbent_us != found.copy_us
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("wrong=fresh", "on fresh inputs: y at (0, 1)"),
+        ("wrong=later", "after timing: y"),
+        ("crash=check", "verify: illegal memory access (exit code 1)"),
+        ("crash=round", "confirmation: illegal memory access (exit code 1)"),
+        ("hang=capture", "confirmation: no answer for 1.5 s: a kernel hangs"),
+        ("throttled", "confirmation: every round was disturbed: thermal throttling (simulated)"),
+    ],
+)
+def test_a_candidate_may_fall_in_its_confirmation(
+    arena: Callable[..., Arena], trouble: str, reason: str
+) -> None:
+    one = arena(silence=1.5)
+    fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
+    assert isinstance(fallen, Fallen) and (fallen.version, fallen.reason) == ("bad", reason)
+    assert (fallen.checked is not None) == ("wrong" in trouble)
+    assert isinstance(one.confirm("w", version("1", 90), BASE, BASE, 10, BUDGET), Confirmation)
+
+
+def test_an_incumbent_that_falls_is_named(arena: Callable[..., Arena]) -> None:
+    fallen = arena().confirm("w", version("1"), version("old", 90, "crash=capture"), BASE, 9, BUDGET)
+    assert isinstance(fallen, Fallen) and fallen.version == "old"
+
+
+@pytest.mark.parametrize(
+    ("us", "status", "rounds"), [(80, "keep", ROUNDS[:1]), (120, "revert", ROUNDS[:1]), (99.5, "revert", ROUNDS)]
+)  # fmt: skip
+def test_a_confirmation_takes_as_many_looks_as_it_needs(
+    arena: Callable[..., Arena], us: float, status: str, rounds: tuple[int, ...]
+) -> None:
+    found = confirm(arena(), ["v", "w"], version("1", us), BASE, BASE, 9)
+    assert isinstance(found, Confirmed)
+    assert found.decision.status == status, found.decision.reason
+    assert {len(one.candidate_us) for one in found.by_workload.values()} == {rounds[-1]}
+    assert {len(one.monitors) for one in found.by_workload.values()} == {len(rounds)}
+
+
+def test_a_confirmation_counts_misses_as_decide_does(arena: Callable[..., Arena]) -> None:
+    found = confirm(arena(), ["w"], version("1", 130), BASE, BASE, 9, policy="base", misses=1)
+    assert isinstance(found, Confirmed) and "in a row" in str(found.decision.stop_reason)
+
+
+def test_one_version_by_itself(arena: Callable[..., Arena]) -> None:
+    one = arena()
+    measured = one.time("w", version("1", 77))
+    assert isinstance(measured, MeasuredTime) and measured.us == pytest.approx(77, rel=0.01)
+    assert one.time("w", version("bad", 77, "crash=round")) == Fallen(
+        "bad", "timing: illegal memory access (exit code 1)"
+    )
