@@ -53,9 +53,7 @@ Program = Callable[[Any, int], None]
 """Of a launch function and a number of launches."""
 
 
-def nothing(
-    stream: Any, grid: Any, kernel: Any, args: Any, /, *, programmatic_dependent_launch: bool = False
-) -> None:
+def nothing(stream: Any, grid: Any, kernel: Any, args: Any, /, *, programmatic_dependent_launch: bool = False) -> None:
     """In place of `ct.launch`, where there is no driver."""
 
 
@@ -167,16 +165,12 @@ def row(name: str, state: str, pairs: list[tuple[float, float]], launches: int) 
     share = median_interval([recorded / plain - 1 for recorded, plain in pairs])
     added = median_interval([(recorded - plain) / launches * 1e6 for recorded, plain in pairs])
     alone = statistics.median(plain for _, plain in pairs) / launches * 1e6
-    return Row(
-        name, state, alone, added.centre, (added.low, added.high), share.centre, (share.low, share.high)
-    )
+    return Row(name, state, alone, added.centre, (added.low, added.high), share.centre, (share.low, share.high))
 
 
 def line(one: Row, device: str) -> str:
     low, high = one.added_us_interval
-    added = (
-        f"{one.program:6} {one.state:7} {one.us_a_launch:7.2f} {one.added_us:+8.3f} [{low:+.3f}, {high:+.3f}]"
-    )
+    added = f"{one.program:6} {one.state:7} {one.us_a_launch:7.2f} {one.added_us:+8.3f} [{low:+.3f}, {high:+.3f}]"
     low, high = one.added_share_interval
     share = f"   {one.added_share:+8.2%} [{low:+.2%}, {high:+.2%}]   {one.verdict()}"
     return added + (share if device == "cuda" else "")
@@ -194,9 +188,7 @@ def main() -> None:
         ct.launch = nothing
     else:
         programs |= {"eager": eager(512, device), "gpu": launches_only(2048, device)}
-    print(
-        f"µs a launch, what capture adds to it, and to the wall time; the goal is under {ALLOWED:.0%} in `steady`"
-    )
+    print(f"µs a launch, what capture adds to it, and to the wall time; the goal is under {ALLOWED:.0%} in `steady`")
     rows = []
     for name, program in programs.items():
         for one in measured(name, program, given.rounds, given.launches):

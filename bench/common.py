@@ -76,12 +76,7 @@ def retime(
 ) -> tuple[list[list[float]], list[float] | None]:
     """Interleaved samples in µs of each configuration, and of the trusted implementation if there is one."""
     answer(session.ask({"do": "prepare", "workload": workload.name, "seed": seed}, silence=180))
-    request = {
-        "do": "measure",
-        "configs": [dict(c) for c in configs],
-        "rounds": rounds,
-        "policy": Policy().to_json(),
-    }
+    request = {"do": "measure", "configs": [dict(c) for c in configs], "rounds": rounds, "policy": Policy().to_json()}
     result = answer(session.ask(request, silence=180))
     return result["samples_us"], result["trusted_us"]
 

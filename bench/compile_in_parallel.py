@@ -56,9 +56,7 @@ def compile_only(task: Task, units: list[Unit], jobs: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--repeat", type=int, default=3)
@@ -84,10 +82,7 @@ def main() -> None:
         f"{COUNT} configurations, {cores} cores: compiled {against:.2f} of export_kernel one by one, "
         f"compiled and read {ratio:.2f} of one by one"
     )
-    write(
-        given.out,
-        {**made_here(), "cores": cores, "rows": rows, "ratio": ratio, "unread_of_export_kernel": against},
-    )
+    write(given.out, {**made_here(), "cores": cores, "rows": rows, "ratio": ratio, "unread_of_export_kernel": against})
 
 
 if __name__ == "__main__":

@@ -140,9 +140,7 @@ def compared(case: Case, got: Mapping[str, Array], expected: Mapping[str, Array]
     """The worst of a case's outputs."""
     inputs = case.tensors
     found = [
-        difference(case.within, name, got[name], expected[name], inputs)
-        for name in case.outputs
-        if name in expected
+        difference(case.within, name, got[name], expected[name], inputs) for name in case.outputs if name in expected
     ]
     worst = max(found, key=lambda one: one.units)
     return replace(worst, equal=float(np.mean([one.equal for one in found])))
@@ -195,9 +193,7 @@ def chosen(part: str) -> list[Case]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--interpreter-only", action="store_true")
@@ -213,10 +209,7 @@ def main() -> int:
         write(given.out, {**made_here(), "cases": [row.to_json() for row in rows]})
     outside = [row for row in rows if not row.inside]
     print(table(rows))
-    print(
-        f"{len(rows)} cases, {len(outside)} outside their class, {time.perf_counter() - started:.0f} s",
-        flush=True,
-    )
+    print(f"{len(rows)} cases, {len(outside)} outside their class, {time.perf_counter() - started:.0f} s", flush=True)
     return 1 if outside else 0
 
 

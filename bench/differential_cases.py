@@ -11,15 +11,7 @@ import differential_kernels as k
 import differential_memory as m
 import differential_tiles as t
 import numpy as np
-from differential_case import (
-    FLOAT_SUM,
-    Case,
-    Cases,
-    cdiv,
-    normal,
-    product_bound,
-    random_for,
-)
+from differential_case import FLOAT_SUM, Case, Cases, cdiv, normal, product_bound, random_for
 from differential_classes import Array, Inputs, order
 
 from tilewright.hardware.architectures import default_board
@@ -145,9 +137,7 @@ def kernels() -> Cases:
                 ("x", "out", 4, 128, shape[1]),
                 tensors,
                 oracle=softmax_of,
-                within=order(
-                    lambda given: {"out": (given["x"].shape[1] + 8) * SINGLE * softmax_of(given)["out"]}
-                ),
+                within=order(lambda given: {"out": (given["x"].shape[1] + 8) * SINGLE * softmax_of(given)["out"]}),
             )
         )
         parameters = {"scale": normal(rng, kind, shape[1]), "shift": normal(rng, kind, shape[1])}

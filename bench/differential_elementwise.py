@@ -7,17 +7,7 @@ from typing import Any
 
 import differential_kernels as k
 import numpy as np
-from differential_case import (
-    Case,
-    Cases,
-    Oracle,
-    cdiv,
-    mixed,
-    normal,
-    patterns,
-    random_for,
-    to_tf32,
-)
+from differential_case import Case, Cases, Oracle, cdiv, mixed, normal, patterns, random_for, to_tf32
 from differential_classes import EXACT, ROUNDING, Array, Inputs, Within, order, ulps
 
 from tilewright.verify.images import storage
@@ -74,19 +64,11 @@ def integers() -> Cases:
         rng = random_for("integers" + dtype)
         x, y = patterns(rng, dtype, size), patterns(rng, dtype, size)
         yield elementwise(
-            f"integers/{dtype}/{size}",
-            k.integer_arithmetic,
-            {"x": x, "y": y},
-            dtype,
-            10,
-            EXACT,
-            arithmetic_of_integers,
+            f"integers/{dtype}/{size}", k.integer_arithmetic, {"x": x, "y": y}, dtype, 10, EXACT, arithmetic_of_integers
         )
         if dtype in ("int8", "int32", "int64"):
             below = np.where(y == 0, 3, y).astype(dtype)
-            below = (
-                np.where((below == -1) & (x == np.iinfo(dtype).min), 5, below) if dtype[0] == "i" else below
-            )
+            below = np.where((below == -1) & (x == np.iinfo(dtype).min), 5, below) if dtype[0] == "i" else below
             below = below.astype(dtype)
             shrunk = (x // 4).astype(dtype)  # so that the sum in a rounding-up division stays in range
             yield elementwise(
@@ -126,19 +108,11 @@ def orderings(x: Array, y: Array) -> tuple[Array, ...]:
 
 
 def comparisons() -> Cases:
-    for dtype, size in (
-        ("int32", 1000),
-        ("uint32", 64),
-        ("float32", 4096),
-        ("float64", 997),
-        ("bfloat16", 1000),
-    ):
+    for dtype, size in (("int32", 1000), ("uint32", 64), ("float32", 4096), ("float64", 997), ("bfloat16", 1000)):
         kind, rng = storage(dtype), random_for("comparisons" + dtype)
         x, y = mixed(rng, kind, size), mixed(rng, kind, size)
         y[::5] = x[::5]
-        yield elementwise(
-            f"comparisons/{dtype}/{size}", k.comparisons, {"x": x, "y": y}, "int8", 6, EXACT, orderings
-        )
+        yield elementwise(f"comparisons/{dtype}/{size}", k.comparisons, {"x": x, "y": y}, "int8", 6, EXACT, orderings)
         if dtype in ("int32", "float32"):
             zero = kind.type(0)
             yield elementwise(
@@ -217,14 +191,9 @@ def floats() -> Cases:
         yield elementwise(f"directed/{dtype}/1000", k.directed, pair, dtype, 7, ROUNDING)
         yield elementwise(f"directed division/{dtype}/1000", k.directed_division, pair, dtype, 6, ROUNDING)
     rng = random_for("flushing")
-    tiny = {
-        name: (rng.normal(size=1024) * 2.0 ** rng.integers(-132, -120, 1024)).astype("float32")
-        for name in "xy"
-    }
+    tiny = {name: (rng.normal(size=1024) * 2.0 ** rng.integers(-132, -120, 1024)).astype("float32") for name in "xy"}
     yield elementwise("flush to zero/float32/1024", k.flushing, tiny, "float32", 5, ROUNDING)
-    yield elementwise(
-        "flush to zero, division/float32/1024", k.flushing_division, tiny, "float32", 2, ROUNDING
-    )
+    yield elementwise("flush to zero, division/float32/1024", k.flushing_division, tiny, "float32", 2, ROUNDING)
     near = {"x": normal(rng, "float32", 1000), "y": rng.uniform(0.5, 40, 1000).astype("float32")}
     yield elementwise("remainders/float32/1000", k.remainders, near, "float32", 2, ROUNDING)
     yield elementwise(
@@ -333,9 +302,7 @@ def conversions() -> Cases:
     yield elementwise(
         "through tf32/float32/4000", k.through_tf32, {"x": x}, "float32", 1, ROUNDING, lambda x: (to_tf32(x),)
     )
-    yield elementwise(
-        "float32 to float16 towards zero/4000", k.towards_zero, {"x": x}, "float32", 1, ROUNDING
-    )
+    yield elementwise("float32 to float16 towards zero/4000", k.towards_zero, {"x": x}, "float32", 1, ROUNDING)
     yield elementwise(
         "bitcast/float32/997",
         k.bits,
@@ -414,12 +381,7 @@ def functions() -> Cases:
     yield elementwise("approximate/float32/1000", k.approximate, pair, "float32", 3, ulps(2, 2, 3))
     x = (rng.normal(size=1000) * 60).astype("float32")
     yield elementwise(
-        "approximate, flushing/float32/1000",
-        k.approximate_flushing,
-        {"x": x},
-        "float32",
-        2,
-        ulps(2, 2, flushing=True),
+        "approximate, flushing/float32/1000", k.approximate_flushing, {"x": x}, "float32", 2, ulps(2, 2, flushing=True)
     )
     tanh = order(lambda given: {"out": 2.0**-10.9 * np.abs(np.tanh(given["x"].astype(float)))[None]})
     yield elementwise(

@@ -8,17 +8,7 @@ from typing import Any
 import cuda.tile as ct
 import differential_kernels as k
 import numpy as np
-from differential_case import (
-    Case,
-    Cases,
-    Oracle,
-    cdiv,
-    normal,
-    padded_rows,
-    patterns,
-    random_for,
-    whole,
-)
+from differential_case import Case, Cases, Oracle, cdiv, normal, padded_rows, patterns, random_for, whole
 from differential_classes import EXACT, Array, Inputs, order
 
 from tilewright.verify.images import storage
@@ -63,9 +53,7 @@ def views() -> Cases:
         ("float64", (1, 1), "row-major"),
         ("int16", (31, 64), "misaligned"),
     ):
-        x = patterns(random_for("copied" + dtype + layout), storage(dtype), shape[0] * shape[1]).reshape(
-            shape
-        )
+        x = patterns(random_for("copied" + dtype + layout), storage(dtype), shape[0] * shape[1]).reshape(shape)
         grid = cdiv(shape[0], 16), cdiv(shape[1], 32)
         tensors = {"x": x, "out": np.zeros(shape, x.dtype)}
         yield (
@@ -118,9 +106,7 @@ def indexed() -> Cases:
             taken = x[np.clip(rows, 0, 39), np.clip(columns, 0, 22)]
             masked = inside & ((rows + columns) % 3 != 0)
             return {
-                "out": np.stack(
-                    [np.where(inside, taken, x.dtype.type(0)), np.where(masked, taken, x.dtype.type(7))]
-                )
+                "out": np.stack([np.where(inside, taken, x.dtype.type(0)), np.where(masked, taken, x.dtype.type(7))])
             }
 
         yield (
@@ -196,11 +182,7 @@ def atomics() -> Cases:
                 k.contended,
                 (4,),
                 ("x", "places", "out", 128),
-                {
-                    "x": patterns(rng, dtype, 512),
-                    "places": rng.integers(0, 16, 512).astype("int32"),
-                    "out": start,
-                },
+                {"x": patterns(rng, dtype, 512), "places": rng.integers(0, 16, 512).astype("int32"), "out": start},
                 oracle=answer,
             )
         )

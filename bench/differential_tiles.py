@@ -47,9 +47,7 @@ def product(
     layouts: Mapping[str, str] | None = None,
 ) -> Case:
     kind, note = storage(dtype), "whole" if small else "any"
-    name = f"product/{dtype} to {out}/{m}x{n}x{k_}/{note}" + (
-        "/" + "+".join(layouts.values()) if layouts else ""
-    )
+    name = f"product/{dtype} to {out}/{m}x{n}x{k_}/{note}" + ("/" + "+".join(layouts.values()) if layouts else "")
     rng, draw = random_for(name), (whole if small else normal)
     if kind.kind in "iu":
         a, b = patterns(rng, kind, m * k_).reshape(m, k_), patterns(rng, kind, k_ * n).reshape(k_, n)
@@ -78,9 +76,7 @@ def products() -> Cases:
     yield product("float16", *ragged, (32, 32, 32), small=False)
     yield product("bfloat16", *ragged, (32, 32, 32), small=False, out="bfloat16")
     yield product("bfloat16", *ragged, (32, 32, 32), small=True)
-    yield product(
-        "bfloat16", 64, 64, 128, (32, 32, 32), small=True, layouts={"a": "transposed", "b": "sliced"}
-    )
+    yield product("bfloat16", 64, 64, 128, (32, 32, 32), small=True, layouts={"a": "transposed", "b": "sliced"})
     yield product("bfloat16", 1, 16, 31, (16, 16, 16), small=True)  # not 1 × 17: see one_row_store.py
     yield product("float32", 64, 96, 48, (32, 32, 16), small=True)
     yield product("float32", 61, 53, 47, (32, 32, 16), small=False)
@@ -152,11 +148,7 @@ def reductions() -> Cases:
                 "columns": one[None, :, None] * m * unit * tiles.reshape(groups, m, n).sum(1)[:, None],
             }
 
-        tensors = {
-            "x": x,
-            "rows": np.zeros((3, groups * m), x.dtype),
-            "columns": np.zeros((groups, 3, n), x.dtype),
-        }
+        tensors = {"x": x, "rows": np.zeros((3, groups * m), x.dtype), "columns": np.zeros((groups, 3, n), x.dtype)}
         yield (
             Case(
                 name,
@@ -231,10 +223,7 @@ def scans() -> Cases:
         ("float64", (8, 32), False),
     ):
         name = f"sums so far/{dtype}/{shape[0]}x{shape[1]}/{'whole' if small else 'any'}"
-        x, rows = (
-            (whole if small else normal)(random_for(name), storage(dtype), *shape),
-            cdiv(shape[0], m) * m,
-        )
+        x, rows = ((whole if small else normal)(random_for(name), storage(dtype), *shape), cdiv(shape[0], m) * m)
 
         def answer(given: Inputs, rows: int = rows) -> Mapping[str, Any]:
             x = padded_rows(given["x"].astype(np.float64), m, n)

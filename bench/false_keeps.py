@@ -49,9 +49,7 @@ class Versions:
         return materialise(self.folder, f"{self.made}-{trips}", {FILE.resolve(): text})
 
 
-def measured(
-    arena: Arena, workload: str, candidate: Version, incumbent: Version, budget: Budget
-) -> Confirmation:
+def measured(arena: Arena, workload: str, candidate: Version, incumbent: Version, budget: Budget) -> Confirmation:
     found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), budget)
     if not isinstance(found, Confirmation):
         raise SystemExit(f"{found.version}: {found.reason}")
@@ -72,9 +70,7 @@ def shortened(arena: Arena, versions: Versions, incumbent: Version, workload: st
     return best[1], best[2]
 
 
-def decisions(
-    arena: Arena, incumbent: Version, candidates: dict[str, Version], n: int, what: str
-) -> list[dict]:
+def decisions(arena: Arena, incumbent: Version, candidates: dict[str, Version], n: int, what: str) -> list[dict]:
     rows = []
     for number in range(n):
         field = FIELDS[number % len(FIELDS)]
@@ -90,10 +86,7 @@ def decisions(
             "seconds": time.perf_counter() - started,
         })  # fmt: skip
         if (number + 1) % 20 == 0:
-            print(
-                f"  {what}: {number + 1} of {n} decisions, {sum(row['keep'] for row in rows)} kept",
-                flush=True,
-            )
+            print(f"  {what}: {number + 1} of {n} decisions, {sum(row['keep'] for row in rows)} kept", flush=True)
     return rows
 
 
@@ -109,9 +102,7 @@ def table(name: str, rows: list[dict]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out")
     parser.add_argument("--decisions", type=int, default=100)
     given = parser.parse_args()

@@ -172,9 +172,7 @@ def main() -> None:
         rows = measured("a function that does nothing", given)
         if detect() is not None:
             rows += measured("ct.launch", given)
-    print(
-        f"Python {platform.python_version()}, torch {torch.__version__}; ns a call, medians of {given.rounds}"
-    )
+    print(f"Python {platform.python_version()}, torch {torch.__version__}; ns a call, medians of {given.rounds}")
     for row in rows:
         low, high = row["added_ns_interval"]
         verdict = "" if row["added_ns"] <= ALLOWED_NS else f"   over {ALLOWED_NS:.0f}"
@@ -182,10 +180,7 @@ def main() -> None:
             f"{row['launch']:30} {row['case']:37} by hand {row['by_hand_ns']:7.0f}   tuned {row['tuned_ns']:7.0f}   "
             f"added {row['added_ns']:6.0f} ({low:.0f} to {high:.0f}){verdict}"
         )
-    write(
-        given.out,
-        {**made_here(), "python": platform.python_version(), "torch": torch.__version__, "rows": rows},
-    )
+    write(given.out, {**made_here(), "python": platform.python_version(), "torch": torch.__version__, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -43,9 +43,7 @@ def main() -> None:
     seconds = time.perf_counter() - began
     if options.sample:
         for finding in sample(report.findings, options.sample, options.seed):
-            print(
-                f"{finding.file.relative_to(root)}:{finding.line} {finding.level} {finding.code} {finding.message}"
-            )
+            print(f"{finding.file.relative_to(root)}:{finding.line} {finding.level} {finding.code} {finding.message}")
         return
     print(f"{len(report.findings)} findings in {len(report.files)} files, {seconds:.1f} s")
     for (code, level), count in sorted(Counter((one.code, one.level) for one in report.findings).items()):

@@ -37,19 +37,14 @@ def visible_gpus() -> list[str]:
     if named:
         return named.split(",")
     listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return [
-        str(number) for number in range(len([line for line in listed.splitlines() if line.startswith("GPU")]))
-    ]
+    return [str(number) for number in range(len([line for line in listed.splitlines() if line.startswith("GPU")]))]
 
 
 def optimized(name: str, folder: Path, gpu: str | None, options: Sequence[str]) -> dict[str, Any]:
     """One run in a process of its own: its row of the record."""
     folder.mkdir(parents=True)
     file = shutil.copy(EXAMPLES / "naive" / f"{name}.py", folder)
-    environment = os.environ | {
-        "TILEWRIGHT_HOME": str(folder / "home"),
-        "CUDA_TILE_CACHE_DIR": str(folder / "cache"),
-    }
+    environment = os.environ | {"TILEWRIGHT_HOME": str(folder / "home"), "CUDA_TILE_CACHE_DIR": str(folder / "cache")}
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = gpu
     command = [sys.executable, "-m", "tilewright", "optimize", file, "--json", "--fresh", *options]
@@ -72,11 +67,7 @@ def optimized(name: str, folder: Path, gpu: str | None, options: Sequence[str]) 
 def written_reports(run: str, folder: Path, environment: dict[str, str]) -> str:
     """Markdown, page and patch beside the copy; the patch."""
     command = [sys.executable, "-m", "tilewright", "report", run]
-    for option, name in (
-        ("--markdown", "report.md"),
-        ("--html", "report.html"),
-        ("--patch", "changes.patch"),
-    ):
+    for option, name in (("--markdown", "report.md"), ("--html", "report.html"), ("--patch", "changes.patch")):
         command += [option, str(folder / name)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
     return (folder / "changes.patch").read_text()
@@ -95,8 +86,7 @@ def row_of(result: dict[str, Any]) -> dict[str, Any]:
             for workload, before in result["baseline"].items()
         },
         "kept": [
-            {key: one[key] for key in ("n", "optimization", "value", "risk", "correctness", "reason")}
-            for one in kept
+            {key: one[key] for key in ("n", "optimization", "value", "risk", "correctness", "reason")} for one in kept
         ],
         "verified": all(one["correctness"] == "PASS" for one in kept),
         "lossy": any(one["risk"] == "lossy" for one in kept),
@@ -167,14 +157,9 @@ def main() -> None:
         rows = list(pool.map(one, given.kernels or NAMES))
     mean = geometric_mean(rows)
     measured = "predicted, not measured" if given.arch else f"{len(gpus)} GPUs"
-    print(
-        f"geometric mean {mean:.2f}× over {len(rows)} kernels ({measured}), {time.perf_counter() - started:.0f} s"
-    )
+    print(f"geometric mean {mean:.2f}× over {len(rows)} kernels ({measured}), {time.perf_counter() - started:.0f} s")
     print(f"reports and patches: {folder}")
-    write(
-        given.out,
-        {**made_here(), "gpus": len(gpus), "options": options, "geometric_mean": mean, "rows": rows},
-    )
+    write(given.out, {**made_here(), "gpus": len(gpus), "options": options, "geometric_mean": mean, "rows": rows})
     if any("failed" in row or not row["verified"] for row in rows):
         sys.exit(1)
 

@@ -54,9 +54,7 @@ def main() -> None:
         for m, n in SHAPES
     ]
     for row in rows:
-        print(
-            f"{row['shape']!s:>8} TMA {'allowed' if row['tma'] else 'off':8} {row['elements_written_behind']}"
-        )
+        print(f"{row['shape']!s:>8} TMA {'allowed' if row['tma'] else 'off':8} {row['elements_written_behind']}")
     write(out, {**made_here(), "rows": rows})
     sys.exit(0 if any(row["elements_written_behind"] for row in rows) else 1)
 

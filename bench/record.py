@@ -72,12 +72,7 @@ def measured(task, session, workload, compiled, rounds) -> dict:
                 timed.append(row)
         rows.append(row)
     policy = Policy().to_json()
-    request = {
-        "do": "measure",
-        "configs": [row["config"] for row in timed],
-        "rounds": rounds,
-        "policy": policy,
-    }
+    request = {"do": "measure", "configs": [row["config"] for row in timed], "rounds": rounds, "policy": policy}
     result = answer(session.ask(request, silence=120))
     for row, samples in zip(timed, result["samples_us"], strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
@@ -87,12 +82,7 @@ def measured(task, session, workload, compiled, rounds) -> dict:
     if result["trusted_us"]:
         line += f", torch {median(result['trusted_us']):.2f} us ({median(result['trusted_us']) / us:.3f})"
     wrong = [row for row in rows if row.get("checked", {}).get("verdict") != "correct"]
-    print(
-        line,
-        f"; {len(wrong)} not correct",
-        *[row.get("failed") or row["checked"] for row in wrong[:2]],
-        flush=True,
-    )
+    print(line, f"; {len(wrong)} not correct", *[row.get("failed") or row["checked"] for row in wrong[:2]], flush=True)
     return {
         "workload": workload.name, "dims": dict(workload.dims), "policy": policy, "rows": rows,
         "trusted_us": result["trusted_us"], "monitor": result["monitor"],
@@ -100,17 +90,13 @@ def measured(task, session, workload, compiled, rounds) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("examples", nargs="*", type=Path)
     parser.add_argument("--rounds", type=int, default=25)
     given = parser.parse_args()
     command = "python " + " ".join(sys.argv)
-    results = [
-        record(path, given.rounds) for path in given.examples or [EXAMPLES / f"{name}.py" for name in NAMES]
-    ]
+    results = [record(path, given.rounds) for path in given.examples or [EXAMPLES / f"{name}.py" for name in NAMES]]
     with gzip.open(given.out, "wt") as file:
         json.dump({"command": command, "tasks": results}, file)
 

@@ -51,9 +51,7 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
         )
         samples, _ = retime(nearby, workload, winners, ROUNDS)
     fastest = min(samples, key=statistics.median)
-    regret = {
-        str(config): paired_ratio(mine, fastest) - 1 for config, mine in zip(winners, samples, strict=True)
-    }
+    regret = {str(config): paired_ratio(mine, fastest) - 1 for config, mine in zip(winners, samples, strict=True)}
     counts = Counter(str(config) for config in wins)
     worst = max(regret[one] for one in counts)
     us = statistics.median(fastest)
@@ -64,9 +62,7 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out")
     parser.add_argument("--processes", type=int, default=20)
     given = parser.parse_args()

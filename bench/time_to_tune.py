@@ -71,17 +71,7 @@ def in_fresh_process(command: list[str]) -> tuple[float, str]:
 
 def ours(name: str, workload: str) -> dict:
     where = str(EXAMPLES / f"{name}.py")
-    command = [
-        sys.executable,
-        "-m",
-        "tilewright",
-        "tune",
-        where,
-        "--workload",
-        workload,
-        "--json",
-        "--no-store",
-    ]
+    command = [sys.executable, "-m", "tilewright", "tune", where, "--workload", workload, "--json", "--no-store"]
     seconds, text = in_fresh_process(command)
     result = json.loads(text)
     best = result["workloads"][0]["best"]
@@ -107,9 +97,7 @@ def compared(name: str, workload_name: str) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out")
     parser.add_argument("--exhaustive", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()

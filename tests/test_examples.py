@@ -22,16 +22,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
 PLAIN = tuple(
     f"naive/{name}"
-    for name in (
-        "rms_norm",
-        "matmul",
-        "matmul_fp32",
-        "softmax",
-        "attention",
-        "rope",
-        "layer_norm",
-        "dual_gemm",
-    )
+    for name in ("rms_norm", "matmul", "matmul_fp32", "softmax", "attention", "rope", "layer_norm", "dual_gemm")
 )
 """Kernels as a newcomer writes them: what `tilewright optimize` starts from."""
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
@@ -154,10 +145,7 @@ def dual_gemm(arrays: Arrays, dims: Dims) -> np.ndarray:
     return swiglu({"gate": gated, "up": raised}, dims)
 
 
-ATTENTION = (
-    {"B": 2, "H": 2, "S": 9, "D": 4, "causal": True},
-    {"B": 1, "H": 2, "S": 6, "D": 8, "causal": False},
-)
+ATTENTION = ({"B": 2, "H": 2, "S": 9, "D": 4, "causal": True}, {"B": 1, "H": 2, "S": 6, "D": 8, "causal": False})
 SMALL = [
     ("matmul", matmul, {"M": 5, "N": 7, "K": 11}),
     ("rms_norm", rms_norm, {"M": 3, "N": 17}),
@@ -179,9 +167,7 @@ def test_every_example_has_a_formula() -> None:
     assert {name for name, _, _ in SMALL} == {*NAMES, *PLAIN}
 
 
-@pytest.mark.parametrize(
-    ("name", "formula", "dims"), SMALL, ids=lambda value: value if isinstance(value, str) else ""
-)
+@pytest.mark.parametrize(("name", "formula", "dims"), SMALL, ids=lambda value: value if isinstance(value, str) else "")
 def test_the_reference_is_right(name: str, formula: Formula, dims: Dims) -> None:
     task = example(name)
     outputs = []

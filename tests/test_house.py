@@ -225,10 +225,7 @@ def test_only_the_worker_imports_torch() -> None:
 
 def test_importing_tilewright_imports_neither_torch_nor_nvml() -> None:
     """Of every module but the worker's: so that `import tilewright` is quick, and a GPU is not needed."""
-    names = [
-        "tilewright",
-        *(f"tilewright.{m}" for m in modules() if m and m not in WORKER and m != "__main__"),
-    ]
+    names = ["tilewright", *(f"tilewright.{m}" for m in modules() if m and m not in WORKER and m != "__main__")]
     code = "import importlib, sys\n" + "".join(f"importlib.import_module({name!r})\n" for name in names)
     code += "print(*{'torch', 'pynvml', 'nvMatmulHeuristics'} & set(sys.modules))"
     paths = [str(SRC), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -271,9 +268,7 @@ def test_what_is_public_has_a_docstring() -> None:
 def test_exceptions_are_still_needed() -> None:
     names = {name: node for module in modules() for name, node in public(module)}
     for prefix in WITHOUT_DOCSTRING:
-        assert any(name.startswith(prefix) and not ast.get_docstring(node) for name, node in names.items()), (
-            prefix
-        )
+        assert any(name.startswith(prefix) and not ast.get_docstring(node) for name, node in names.items()), prefix
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").rglob("*.py")), ids=lambda path: path.stem)

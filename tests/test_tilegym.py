@@ -63,10 +63,7 @@ def knobs_of(task: Task, launch: Launch) -> dict[str, object]:
     code = launch.kernel._pyfunc.__code__
     by_name = dict(zip(code.co_varnames, launch.args, strict=False))
     carried = decorated_hints(launch.kernel)
-    return {
-        **{name: by_name[name] for name in task.space.constants},
-        **{name: carried[name] for name in HINTS},
-    }
+    return {**{name: by_name[name] for name in task.space.constants}, **{name: carried[name] for name in HINTS}}
 
 
 def edited(tmp_path: Path, task: Task, *changes: tuple[str, str]) -> dict[str, str]:
@@ -97,9 +94,7 @@ def test_ships_what_the_wrapper_launches_on_every_workload(name: str) -> None:
         assert knobs_of(task, launch) == dict(task.space.shipped), workload
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in FILES if name not in ("softmax", "swiglu", "silu_and_mul")]
-)
+@pytest.mark.parametrize("name", [name for name in FILES if name not in ("softmax", "swiglu", "silu_and_mul")])
 def test_launches_another_configuration_as_the_wrapper_would(name: str) -> None:
     task = task_of(name)
     dims = next(iter(task.workloads.values()))
@@ -109,9 +104,7 @@ def test_launches_another_configuration_as_the_wrapper_would(name: str) -> None:
         if any(one[knob] != task.space.shipped[knob] for knob in task.space.constants)
     )
     launch = launched(task, other)
-    constants = {
-        knob: value for knob, value in knobs_of(task, launch).items() if knob in task.space.constants
-    }
+    constants = {knob: value for knob, value in knobs_of(task, launch).items() if knob in task.space.constants}
     assert constants == {knob: other[knob] for knob in task.space.constants}
 
 
@@ -185,9 +178,7 @@ def test_workloads_for_which_the_search_took_different_things_are_tasks_of_their
     from operations import workloads_of
 
     listed = [{"TILE_M": m, "TILE_N": 128, "num_ctas": 1, "occupancy": 1} for m in (256, 128)]
-    record = {
-        "fmha": {"causal": {"list": listed, "pick": listed[0]}, "full": {"list": listed, "pick": listed[1]}}
-    }
+    record = {"fmha": {"causal": {"list": listed, "pick": listed[0]}, "full": {"list": listed, "pick": listed[1]}}}
     monkeypatch.setattr(as_launched, "_record", lambda: record)
     found = {where.rpartition(":")[2]: names for where, names in workloads_of("fmha").items()}
     assert found == {"fmha": ("causal",), "fmha_full": ("full",), "fmha_short": ("short",)}

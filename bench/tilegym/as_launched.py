@@ -134,7 +134,4 @@ class Launcher:
         return self.operation.launched(dims, self.task.arrays(dims), board, wanted)
 
     def _knobs(self, one: Recorded) -> dict[str, Any]:
-        return {
-            **{knob: one.constants[knob] for knob in self.constants},
-            **{hint: one.hints[hint] for hint in HINTS},
-        }
+        return {**{knob: one.constants[knob] for knob in self.constants}, **{hint: one.hints[hint] for hint in HINTS}}

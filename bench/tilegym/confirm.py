@@ -44,9 +44,7 @@ def installed() -> Path:
 def patched_copy(patch: Path, folder: Path) -> Path:
     """A copy of the installed package with the patch, in ``folder``."""
     shutil.copytree(installed() / "tilegym", folder / "tilegym", ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(
-        ["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch.absolute())], cwd=folder, check=True
-    )
+    subprocess.run(["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch.absolute())], cwd=folder, check=True)
     return folder
 
 
@@ -64,9 +62,7 @@ def confirmed(where: str, workloads: tuple[str, ...], patch: Path, operation: st
 def _row(before: Session, after: Session, workload: str, operation: str, folder: Path) -> dict[str, Any]:
     prepared = [one.ask(do="prepare", workload=workload) for one in (before, after)]
     assert Path(prepared[1]["tilegym"]).is_relative_to(folder), "the patched copy was not the one that ran"
-    results = [
-        one.ask(do="result", file=str(folder / f"{place}.npy")) for place, one in enumerate((before, after))
-    ]
+    results = [one.ask(do="result", file=str(folder / f"{place}.npy")) for place, one in enumerate((before, after))]
     ours = [np.load(folder / f"{place}.npy") for place in range(2)]
     medians: list[list[float]] = [[], []]
     torch_us = []
@@ -101,9 +97,7 @@ def _row(before: Session, after: Session, workload: str, operation: str, folder:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patches", type=Path)
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
     parser.add_argument("--out", type=Path)

@@ -48,13 +48,7 @@ FLUSHED = 16
 START_SECONDS, CALL_SECONDS, ANSWER_SECONDS = 90.0, 120.0, 30.0
 """Of one process: until torch and TileGym are there; for one first call; for anything else."""
 CACHES = ("CUDA_TILE_CACHE_DIR", "TILEWRIGHT_TUNED", "TILEWRIGHT_HOME")
-UNSET = (
-    "TILEWRIGHT_PATCH",
-    "TILEWRIGHT_WIDEN",
-    "TILEWRIGHT_TUNING",
-    "DISABLE_AUTOTUNE",
-    "TILEGYM_DISABLE_AUTOTUNE",
-)
+UNSET = ("TILEWRIGHT_PATCH", "TILEWRIGHT_WIDEN", "TILEWRIGHT_TUNING", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE")
 
 
 # The program: what a user of TileGym runs ---------------------------------------------------------
@@ -192,12 +186,7 @@ class Process:
         self.first_wait = START_SECONDS
         with stderr.open("w") as file:
             self.process = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
+                command, env=dict(environment), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True
             )
 
     def __enter__(self) -> Process:
@@ -299,9 +288,7 @@ def measured(names: Sequence[str], folder: Path) -> dict[str, Any]:
             if not wanted:
                 continue
             print(f"{phase}:", flush=True)
-            process = Process(
-                command_of(phase, wanted), environment_of(phase, folder), folder / f"{phase}.txt"
-            )
+            process = Process(command_of(phase, wanted), environment_of(phase, folder), folder / f"{phase}.txt")
             record["phases"][phase] = first_calls(process, wanted)
             if phase == "patched":
                 process.__exit__(None, None, None)
@@ -356,9 +343,7 @@ def _over(before: float | None, after: float | None) -> float | None:
 def table(record: Mapping[str, Any]) -> str:
     """First calls in s by phase, then the tuned call of each against the unpatched one."""
     phases = list(record["phases"])
-    lines = [
-        f"{'first call, s':<16}" + "".join(f"{phase:>11}" for phase in phases) + "   tuned call, speedup"
-    ]
+    lines = [f"{'first call, s':<16}" + "".join(f"{phase:>11}" for phase in phases) + "   tuned call, speedup"]
     for name in record["operations"]:
         cells = [record["phases"][phase]["calls"].get(name, {}).get("seconds") for phase in phases]
         shown = "".join(f"{'-' if cell is None else f'{cell:.2f}':>11}" for cell in cells)
@@ -372,12 +357,8 @@ def table(record: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="OPERATION"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="OPERATION")
     parser.add_argument("--out", metavar="FILE.json")
     parser.add_argument("--program", nargs="+", choices=OPERATIONS, help=argparse.SUPPRESS)
     given = parser.parse_args()

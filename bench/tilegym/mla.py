@@ -18,9 +18,7 @@ def trusted(q, qpe, k, kpe, v):
     import torch
 
     both = torch.cat((k, kpe.expand(-1, k.shape[1], -1, -1)), dim=-1)
-    return torch.nn.functional.scaled_dot_product_attention(
-        torch.cat((q, qpe), dim=-1), both, v, is_causal=True
-    )
+    return torch.nn.functional.scaled_dot_product_attention(torch.cat((q, qpe), dim=-1), both, v, is_causal=True)
 
 
 globals().update(as_launched.tasks(

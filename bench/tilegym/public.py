@@ -33,9 +33,7 @@ class Session:
         environment = {**os.environ, "DISABLE_FALLBACK": "1"}
         environment.pop("TILEGYM_DISABLE_AUTOTUNE", None)
         if tilegym is not None:
-            environment["PYTHONPATH"] = os.pathsep.join(
-                filter(None, (str(tilegym), environment.get("PYTHONPATH")))
-            )
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(tilegym), environment.get("PYTHONPATH"))))
         if gpu is not None:
             environment["CUDA_VISIBLE_DEVICES"] = gpu
         command = [sys.executable, __file__, where]
@@ -109,12 +107,7 @@ class Worker:
                 },
                 "failures": [[dict(vars(one[0])), str(one[1]), str(one[2])[:200]] for one in result.failures],
             }
-        return {
-            **taken,
-            "first_call_s": seconds,
-            "tilegym": self.tilegym.__file__,
-            "version": self.tilegym.__version__,
-        }
+        return {**taken, "first_call_s": seconds, "tilegym": self.tilegym.__file__, "version": self.tilegym.__version__}
 
     def measure(self, rounds: int) -> dict[str, Any]:
         return {

@@ -94,9 +94,7 @@ def summary(all_rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run_all(
-    names: Sequence[str], options: Sequence[str], folder: Path, record: dict[str, Any], out: Path
-) -> None:
+def run_all(names: Sequence[str], options: Sequence[str], folder: Path, record: dict[str, Any], out: Path) -> None:
     """A thread a GPU takes task after task; the record is written after each."""
     shipped = json.loads(RECORD.read_text())["operations"] if RECORD.exists() else {}
     waiting: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -132,9 +130,7 @@ def run_all(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
     parser.add_argument("--out", type=Path, default=RECORDED, metavar="DIR")
     parser.add_argument("options", nargs="*", help="for tilewright optimize, after --")

@@ -48,9 +48,7 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=OPERATIONS, metavar="NAME")
     parser.add_argument("--out", type=Path, default=RECORD)
     given = parser.parse_args()

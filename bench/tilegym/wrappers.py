@@ -132,19 +132,13 @@ class Operation:
             return [dict(vars(one)) for one in _values(getattr(self.module, self.listed))]
 
     def _record(
-        self,
-        dims: Mapping[str, Any],
-        arrays: Mapping[str, ArraySpec],
-        board: Board,
-        wanted: Mapping[str, Any] | None,
+        self, dims: Mapping[str, Any], arrays: Mapping[str, ArraySpec], board: Board, wanted: Mapping[str, Any] | None
     ) -> Recorded:
         launches: list[tuple[Any, ...]] = []
         with _stand_ins(board), contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(ct, "launch", lambda *given: launches.append(given)))
             for module in {self.module, *_searching_modules()}:
-                stack.enter_context(
-                    mock.patch.object(module, "exhaustive_search", self._found(wanted), create=True)
-                )
+                stack.enter_context(mock.patch.object(module, "exhaustive_search", self._found(wanted), create=True))
             if wanted is not None and self.listed is not None:
                 leading = _led_by(getattr(self.module, self.listed), wanted)
                 stack.enter_context(mock.patch.object(self.module, self.listed, leading))
@@ -162,8 +156,7 @@ class Operation:
 
     def _on_meta(self, arrays: Mapping[str, ArraySpec]) -> dict[str, torch.Tensor]:
         return {
-            name: torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta")
-            for name, one in arrays.items()
+            name: torch.empty(one.shape, dtype=getattr(torch, one.dtype), device="meta") for name, one in arrays.items()
         }
 
     def _named(
@@ -182,9 +175,7 @@ class Operation:
                 filled.append(arg)
         parameters = kernel._pyfunc.__code__.co_varnames[: len(args)]
         constants = {
-            called: arg
-            for called, arg in zip(parameters, filled, strict=True)
-            if not isinstance(arg, (View, list))
+            called: arg for called, arg in zip(parameters, filled, strict=True) if not isinstance(arg, (View, list))
         }
         return Recorded(kernel, grid, tuple(filled), constants)
 

@@ -16,9 +16,7 @@ Value: TypeAlias = int | float | bool | str | None
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "verify", "race"]
 """Where a candidate can fail, in the order of the main path."""
 
-TensorPath: TypeAlias = Literal[
-    "none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"
-]
+TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
 """The tensor-core instruction family that carries the products (`machine_code.py`)."""
 
 

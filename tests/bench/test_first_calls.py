@@ -41,9 +41,7 @@ def made(bench: Any) -> dict[str, Any]:
             "fmha": {"unpatched": [100.0, 102.0], "second": [100.0, 102.0], "widened": [50.0, 51.0]},
             "bmm": {"unpatched": [99.0, None], "second": [100.0, 100.0]},
         },
-        "outputs": {
-            "fmha": {"second": {"same_bits": True, "largest_difference": 0.0}, "widened": {"failed": "x"}}
-        },
+        "outputs": {"fmha": {"second": {"same_bits": True, "largest_difference": 0.0}, "widened": {"failed": "x"}}},
     }
 
 

@@ -83,9 +83,7 @@ def test_a_right_kernel(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "edges" in out and "hidden draws" in out and "reproduce" not in out
 
 
-def test_a_wrong_kernel_and_the_command_that_shows_it_again(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_kernel_and_the_command_that_shows_it_again(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, f"{file}:wrong")
     assert code == 1
     assert "wrong: incorrect" in out
@@ -97,12 +95,7 @@ def test_a_wrong_kernel_and_the_command_that_shows_it_again(
 
 def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = read(capsys, f"{file}:wrong")
-    assert (code, found["verdict"], found["engine"], found["task"]) == (
-        1,
-        "incorrect",
-        "interpreter",
-        "wrong",
-    )
+    assert (code, found["verdict"], found["engine"], found["task"]) == (1, "incorrect", "interpreter", "wrong")
     assert found["findings"] == [] or found["findings"][0]["kind"]
     assert found["reproduce"].startswith("tilewright check ")
     assert {one["verdict"] for one in found["cases"]} <= {"correct", "incorrect", "unverified"}
@@ -111,20 +104,14 @@ def test_json(file: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_one_case_one_workload_one_configuration(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = read(capsys, f"{file}:right", "--case", "N=100;data=large;seed=17")
-    assert (code, found["seed"], [one["case"] for one in found["cases"]]) == (
-        0,
-        17,
-        ["N=100;data=large;seed=17"],
-    )
+    assert (code, found["seed"], [one["case"] for one in found["cases"]]) == (0, 17, ["N=100;data=large;seed=17"])
     code, found = read(capsys, f"{file}:right", "--quick", "--workload", "odd", "--config", "TILE=128")
     assert code == 0
     assert {one["why"] for one in found["cases"]} == {"odd"}
     assert found["configurations"] == [{"TILE": 128}]
 
 
-def test_the_command_names_a_configuration_that_is_not_shipped(
-    file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_names_a_configuration_that_is_not_shipped(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, found = read(capsys, f"{file}:wrong", "--quick", "--config", "TILE=128")
     assert "--config TILE=128" in found["reproduce"]
 
@@ -161,9 +148,7 @@ def test_a_backward_that_is_no_gradient(file: str, capsys: pytest.CaptureFixture
         (["--config", "TILE=3.5"], "error: "),
     ],
 )
-def test_mistakes_are_one_line(
-    file: str, capsys: pytest.CaptureFixture[str], options: list[str], words: str
-) -> None:
+def test_mistakes_are_one_line(file: str, capsys: pytest.CaptureFixture[str], options: list[str], words: str) -> None:
     code, out, error = run(capsys, f"{file}:right", *options)
     assert (code, out) == (2, "")
     assert words in error and error.count("\n") == 1

@@ -110,12 +110,7 @@ def child(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     }
     command = [sys.executable, "-m", "tilewright", *arguments]
     return subprocess.Popen(
-        command,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
 
@@ -186,9 +181,7 @@ def test_without_an_architecture_the_gpu_decides(run: Run, monkeypatch: pytest.M
 
 
 def test_what_the_space_forbids_is_compiled_when_asked_for_and_said(run: Run, task_file: TaskFile) -> None:
-    space = (
-        'tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256}, where=(lambda TILE: TILE < 512,))'
-    )
+    space = 'tw.Space(constants={"TILE": (256, 512)}, shipped={"TILE": 256}, where=(lambda TILE: TILE < 512,))'
     where = task_file(f"task = make(space={space})")
     ran = run("inspect", where, "--arch", "sm_90", "--config", "TILE=512", "--json")
     assert ran.code == 0 and json.loads(ran.out)[0]["registers"] > 0
@@ -291,23 +284,15 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
         ("", r"holds no task"),
         ('a = make("one")\nb = make("two")', r"holds 2 tasks \(one, two\): say which, e\.g\. .*ops\.py:one"),
         ("task = make(space=tw.Space(constants={'TILE': ()}, shipped={'TILE': 1}))", r"'TILE'.*is empty"),
-        (
-            "task = make(space={'TILE': (256, 512)})",
-            r"ops\.py:\d+: space is .*dict.*; pass tilewright\.Space",
-        ),
-        (
-            "task = make(space=({'TILE': t} for t in (1, 2)))",
-            r"space is .*generator.*; pass tilewright\.Space",
-        ),
+        ("task = make(space={'TILE': (256, 512)})", r"ops\.py:\d+: space is .*dict.*; pass tilewright\.Space"),
+        ("task = make(space=({'TILE': t} for t in (1, 2)))", r"space is .*generator.*; pass tilewright\.Space"),
         ("task = make(space=[])", r"space is .*list.*; pass tilewright\.Space"),
         ("task = make(workloads={})", r"has no workloads"),
         ("raise SystemExit(1)", r"ops\.py"),
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_task_file_that_cannot_be_used(
-    run: Run, task_file: TaskFile, command: str, lines: str, said: str
-) -> None:
+def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command: str, lines: str, said: str) -> None:
     ran = run(command, task_file(lines), "--arch", "sm_90", "--json")
     assert ran.code == 2 and re.search(said, ran.error), ran.error
     assert ran.out == ""
@@ -344,9 +329,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
     ],
     ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, tuple) else "",
 )  # fmt: skip
-def test_a_wrong_request_is_one_line_with_the_choices(
-    run: Run, arguments: tuple[str, ...], said: str
-) -> None:
+def test_a_wrong_request_is_one_line_with_the_choices(run: Run, arguments: tuple[str, ...], said: str) -> None:
     ran = run(*arguments)
     assert ran.code == 2 and said in ran.error
     assert ran.out == ""
@@ -402,9 +385,7 @@ def test_a_missing_compiler_is_one_line_with_the_fix(run: Run, monkeypatch: pyte
     monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
     try:
         for command in ("inspect", "tune"):
-            ran = run(
-                command, RMS_NORM, "--arch", "sm_90", *(ONE if command == "inspect" else ("--no-store",))
-            )
+            ran = run(command, RMS_NORM, "--arch", "sm_90", *(ONE if command == "inspect" else ("--no-store",)))
             assert ran.code == 3 and "tileiras" in ran.error and "pip install" in ran.error
     finally:
         toolchain.find_tileiras.cache_clear()
@@ -414,17 +395,13 @@ def test_a_wrong_cuda_home_does_no_harm(tmp_path: Path) -> None:
     if not toolchain.find_tileiras().from_pip:
         pytest.skip("only the pip compiler is shielded from CUDA_HOME")
     (tmp_path / "version.json").write_text('{"cuda": {"version": "12.4.1"}}')
-    out, err = child(
-        "inspect", RMS_NORM, *ONE, "--arch", "sm_90", "--json", CUDA_HOME=str(tmp_path)
-    ).communicate()
+    out, err = child("inspect", RMS_NORM, *ONE, "--arch", "sm_90", "--json", CUDA_HOME=str(tmp_path)).communicate()
     assert json.loads(out)[0]["status"] == "predicted", err
     out, _ = child("doctor", CUDA_HOME=str(tmp_path)).communicate()
     assert f"CUDA_HOME={tmp_path} (CUDA 12.4)" in out
 
 
-@pytest.mark.parametrize(
-    ("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose a place")]
-)
+@pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose a place")])
 def test_a_place_that_cannot_be_written_is_one_line(
     run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch, number: int, fix: str
 ) -> None:
@@ -445,9 +422,7 @@ def test_a_full_disk_under_stdout_is_one_line() -> None:
     }
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "tilewright", "--version"]
-        ran = subprocess.run(
-            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environ, check=False
-        )
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environ, check=False)
     assert ran.returncode == 3 and ran.stderr.startswith("error: No space left on device")
     assert len(ran.stderr.splitlines()) == 1
 

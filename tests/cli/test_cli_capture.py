@@ -71,10 +71,7 @@ def test_capture_show_and_task(here: Path, capfd: pytest.CaptureFixture[str]) ->
     assert "3 launches failed" in done.output
 
     rows = json.loads(invoke("captured", "show", "--json").stdout)
-    assert [(row["n"], row["count"], row["launch"]["kernel"]) for row in rows] == [
-        (1, 2, "scale"),
-        (2, 1, "scale"),
-    ]
+    assert [(row["n"], row["count"], row["launch"]["kernel"]) for row in rows] == [(1, 2, "scale"), (2, 1, "scale")]
     assert len(json.loads(invoke("captured", "show", "--json", "--top", "1").stdout)) == 1
 
     assert invoke("captured", "task", "2", "mine.py").exit_code == 0
@@ -148,10 +145,7 @@ def test_no_such_program(here: Path) -> None:
         (("captured", "show", "program.py"), "is no record of tilewright capture"),
         (("capture", "--out", ".", "--", "./gone"), "it is no file; choose another file with --out"),
         (("capture", "--out", "program.py/c.json", "--", "./gone"), "choose another file with --out"),
-        (
-            ("capture", "--out", "program.py", "--", "./gone"),
-            "no record of .*; remove it, or choose another file",
-        ),
+        (("capture", "--out", "program.py", "--", "./gone"), "no record of .*; remove it, or choose another file"),
         (("capture", "--", "program\0.py"), "cannot start 'program.*': embedded null"),
         (("captured", "task", "1", "mine.txt"), "is not a Python file"),
         (("captured", "task", "1", "gone/mine.py"), "no such folder"),

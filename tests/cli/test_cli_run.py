@@ -85,10 +85,7 @@ def test_json_starts_nothing() -> None:
     assert shown.exit_code == 0
     assert json.loads(shown.stdout) == {
         "command": ["false"],
-        "environment": {
-            "PYTHONPATH": f"{cli_run.STARTUP}{os.pathsep}/theirs",
-            "TILEWRIGHT_PATCH": "1",
-        },
+        "environment": {"PYTHONPATH": f"{cli_run.STARTUP}{os.pathsep}/theirs", "TILEWRIGHT_PATCH": "1"},
     }
 
 

@@ -65,9 +65,7 @@ def test_it_prints_a_space_that_can_be_pasted(file: Path) -> None:
     space = pasted(text)["matmul_space"]
     assert isinstance(space, tw.Space)
     assert [dict(one) for one in space.configurations(90, {})] == [
-        {"TILE_SIZE_M": m, "TILE_SIZE_N": 128, "GROUP_SIZE_M": 8, "num_ctas": c}
-        for m in (64, 128)
-        for c in (1, 2)
+        {"TILE_SIZE_M": m, "TILE_SIZE_N": 128, "GROUP_SIZE_M": 8, "num_ctas": c} for m in (64, 128) for c in (1, 2)
     ]
     assert "# renamed: BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_SIZE_N → TILE_SIZE_N" in text
     assert "# dropped: num_warps = 4, 8 (8 configurations): cuTile's compiler chooses the warps" in text
@@ -81,9 +79,7 @@ def test_there_and_back(file: Path, tmp_path: Path) -> None:
     triton = SimpleNamespace(Config=lambda kwargs, **options: {**kwargs, **options})
     text = run(there, "--to", "triton").replace("import triton", "")
     assert pasted(text, triton=triton)["matmul_space_configs"] == [
-        {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": 128, "GROUP_SIZE_M": 8, "num_ctas": c}
-        for m in (64, 128)
-        for c in (1, 2)
+        {"BLOCK_SIZE_M": m, "BLOCK_SIZE_N": 128, "GROUP_SIZE_M": 8, "num_ctas": c} for m in (64, 128) for c in (1, 2)
     ]
 
 

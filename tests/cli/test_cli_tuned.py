@@ -141,9 +141,7 @@ def test_a_kernel_that_is_not_there_names_the_kernels(filled: Run, command: str)
 # export, import
 
 
-def test_export_and_import_on_another_machine(
-    filled: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_export_and_import_on_another_machine(filled: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran = filled("export", "--into", "tables")
     assert ran.code == 0 and "tables/softmax.json: 2 rows of softmax" in ran.out
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "elsewhere"))
@@ -189,9 +187,7 @@ def test_import_of_what_is_no_table_stores_nothing(filled: Run) -> None:
     filled("export", "softmax", "--into", "t")
     filled("prune", "--all")
     Path("bad.json").write_text("{}")
-    assert (
-        "bad.json is no table of tuned configurations" in filled("import", "t/softmax.json", "bad.json").error
-    )
+    assert "bad.json is no table of tuned configurations" in filled("import", "t/softmax.json", "bad.json").error
     assert filled("list", "--json").json == []
 
 
@@ -262,10 +258,7 @@ def test_the_exit_code_of_verify(
     against = (Against("shipped", "TILE=32", Interval(1.1, 1.2, 1.3, 0.99, 100)),)
 
     def verify(winners: Any, *_: Any, **__: Any) -> Any:
-        return [
-            Verified(one, verdict, "why", against, 9.0)
-            for one, verdict in zip(winners, verdicts, strict=True)
-        ]
+        return [Verified(one, verdict, "why", against, 9.0) for one, verdict in zip(winners, verdicts, strict=True)]
 
     monkeypatch.setattr(tuned_verify, "verify", verify)
     monkeypatch.setattr(tuned_verify, "this_machine", lambda: (Here("here", "now"), object()))
@@ -346,9 +339,7 @@ def with_unreadable(filled: Run, three: list[Winner]) -> Run:
     return filled
 
 
-@pytest.mark.parametrize(
-    "command", [("list",), ("export", "--into", "t"), ("verify",), ("prune", "--older-than", "0")]
-)
+@pytest.mark.parametrize("command", [("list",), ("export", "--into", "t"), ("verify",), ("prune", "--older-than", "0")])
 def test_an_entry_that_cannot_be_read_is_named_and_the_others_are_there(
     with_unreadable: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,9 +351,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_the_others_are_there(
     assert "fix: `tilewright tuned prune --key mmmmmmmmmmmm`" in note
 
 
-def test_an_entry_that_cannot_be_read_is_forgotten_by_its_key(
-    with_unreadable: Run, three: list[Winner]
-) -> None:
+def test_an_entry_that_cannot_be_read_is_forgotten_by_its_key(with_unreadable: Run, three: list[Winner]) -> None:
     assert with_unreadable("show", three[0].key).code == 0
     ran = with_unreadable("show", "mmm")
     assert ran.code == 3 and "prune --key mmmmmmmmmmmm" in ran.error
@@ -405,10 +394,7 @@ def test_rows_are_imported_all_or_none(with_unreadable: Run) -> None:
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        (
-            "~nobody-of-that-name/x",
-            "error: cannot tell which folder TILEWRIGHT_TUNED=~nobody-of-that-name/x is; fix: ",
-        ),
+        ("~nobody-of-that-name/x", "error: cannot tell which folder TILEWRIGHT_TUNED=~nobody-of-that-name/x is; fix: "),
         ("tuned/tuned.db", "fix: set TILEWRIGHT_TUNED to a folder; that is a file"),
     ],
 )
@@ -422,9 +408,7 @@ def test_a_variable_that_names_no_folder(
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "a"), ("export",), ("verify",), ("prune", "--all")])
-def test_a_store_that_cannot_be_used_is_one_line_and_exit_code_3(
-    filled: Run, command: tuple[str, ...]
-) -> None:
+def test_a_store_that_cannot_be_used_is_one_line_and_exit_code_3(filled: Run, command: tuple[str, ...]) -> None:
     path = Winners().path
     path.write_bytes(b"no database" * 500)
     ran = filled(*command)

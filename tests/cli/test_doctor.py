@@ -49,9 +49,7 @@ def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Che
     assert doctor.healthy(here), [check for check in here if check.ok is False]
     compiling = named(here, "compiling for sm_90")
     assert compiling.ok and "registers" in compiling.detail
-    assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML", "compute-sanitizer")} == {
-        None
-    }
+    assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML", "compute-sanitizer")} == {None}
     assert "no GPU to measure on" in doctor.verdict(here)
     assert "predicted, not measured" in named(here, "GPU").detail
 
@@ -73,9 +71,7 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> No
     assert doctor.verdict(found) == "not ready: compiling for sm_90"
 
 
-def test_what_breaks_in_an_optional_check_keeps_no_one_from_predicting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_breaks_in_an_optional_check_keeps_no_one_from_predicting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "nvml", lambda gpu: 1 / 0)
     monkeypatch.setattr(doctor, "compile_probe", lambda: (12,))
     found = doctor.examine(environ={}, find_gpu=lambda: None)
@@ -124,18 +120,14 @@ def toolkit(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_another_toolkit_is_fatal_for_a_system_compiler(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_toolkit_is_fatal_for_a_system_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     system_tool(monkeypatch)
     check = doctor.cuda_home({"CUDA_HOME": str(toolkit(tmp_path / "cuda", "12.4.1"))})
     assert check.ok is False and "CUDA 12.4" in check.detail
     assert check.fix.startswith("unset CUDA_HOME, or pip install")
 
 
-def test_another_toolkit_is_harmless_for_the_pip_compiler(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_another_toolkit_is_harmless_for_the_pip_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     system_tool(monkeypatch, from_pip=True)
     check = doctor.cuda_home({"CUDA_PATH": str(toolkit(tmp_path / "cuda", "12.4.1"))})
     assert check.ok and "harmless" in check.detail

@@ -60,15 +60,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_help_has_an_example_and_the_defaults_that_the_functions_have(run: Run) -> None:
     ran = run("optimize", "--help")
     assert ran.code == 0 and "Example: tilewright optimize" in ran.out
-    for option in (
-        "--policy",
-        "--iterations",
-        "--minutes",
-        "--patience",
-        "--allow-lossy",
-        "--change",
-        "--only",
-    ):
+    for option in ("--policy", "--iterations", "--minutes", "--patience", "--allow-lossy", "--change", "--only"):
         assert option in ran.out
     usual = optimizing.Options()
     assert cli_optimize.DEFAULT_ITERATIONS == usual.iterations == optimizing.ITERATIONS
@@ -82,13 +74,7 @@ def test_a_run_says_what_it_did_and_a_report_of_it_can_be_had(run: Run, file: Pa
     assert ran.code == 0, ran.err
     lines = [line for line in ran.err.splitlines() if re.match(r" +\d+  ", line)]
     assert [int(line.split()[0]) for line in lines] == [0, 1, 2], "a line stays for each iteration"
-    for words in (
-        "predicted ms",
-        "tile sizes",
-        "predicted, not measured",
-        "stopped: 2 iterations",
-        "branch cutile",
-    ):
+    for words in ("predicted ms", "tile sizes", "predicted, not measured", "stopped: 2 iterations", "branch cutile"):
         assert words in ran.out
     assert "measured ms" not in ran.out
     told = run("report", "latest", "--markdown", "-", "--patch", str(tmp_path / "faster.patch"))

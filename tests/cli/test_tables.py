@@ -30,9 +30,7 @@ CODE = MachineCode(
     local_loads=606, local_stores=658, tensor_path="HGMMA", tensor_instructions=8, copies={},
     instructions=900, code_hash="0" * 64,
 )  # fmt: skip
-BOUND = Bound(
-    "memory", why="12 FLOP/B is under the ridge at 206", intensity=12, ridge=206, speed_of_light_us=50
-)
+BOUND = Bound("memory", why="12 FLOP/B is under the ridge at 206", intensity=12, ridge=206, speed_of_light_us=50)
 FAST = Configuration.of({"TILE_M": 128, "GROUP": 8, "occupancy": None})
 SLOW = Configuration.of({"TILE_M": 64, "GROUP": 8, "occupancy": 2})
 BROKEN = Configuration.of({"TILE_M": 256, "GROUP": 8, "occupancy": None})
@@ -69,9 +67,7 @@ def line_with(text: str, word: str) -> str:
 
 
 def test_predicted_and_measured_times_have_columns_of_their_own() -> None:
-    text = shown(
-        tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True)
-    )
+    text = shown(tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
     assert re.search(r"predicted +measured +± +speed", text)
     row = line_with(text, " 128 ")
     assert row.index("60.00") < row.index("62.50") < row.index("0.2") < row.index("80.0%")
@@ -84,9 +80,7 @@ def test_rows_stand_by_measured_then_predicted_time_and_what_failed_is_last() ->
 
 
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:
-    text = shown(
-        tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True)
-    )
+    text = shown(tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
     assert f"best: {FAST}  measured 62.50 ± 0.2 µs, 80.0% of the speed of light" in text
     assert "why: the leader" in text
     assert "shipped today: 70.00 µs measured, 1.12× the best" in text
@@ -105,9 +99,7 @@ def test_without_a_measurement_there_is_no_measured_column() -> None:
 
 
 def test_knobs_that_do_not_vary_are_said_once() -> None:
-    text = shown(
-        tables.workload_result(result(candidate(FAST, 60.0), candidate(SLOW, 55.0), measured=False), False)
-    )
+    text = shown(tables.workload_result(result(candidate(FAST, 60.0), candidate(SLOW, 55.0), measured=False), False))
     assert "the same in all: GROUP=8" in text
     assert not re.search(r"^ *TILE_M.*GROUP", text, re.MULTILINE)
 

@@ -137,11 +137,7 @@ def test_equal_bytecode_is_compiled_once(task: Task, started: list[list[str]]) -
     results = compile_all(task, units)
     assert len(started) == 1
     assert [one.unit for one in results] == units
-    assert [one.built.configuration.BLOCKS for one in results if isinstance(one.built, Built)] == [
-        1,
-        2,
-        4,
-    ] * 2
+    assert [one.built.configuration.BLOCKS for one in results if isinstance(one.built, Built)] == [1, 2, 4] * 2
 
 
 def test_hints_reach_the_compiler(task: Task, started: list[list[str]]) -> None:
@@ -173,9 +169,7 @@ def replace_kernel(task: Task, kernel: Any, x: Any, y: Any, config: Configuratio
 
 
 def test_several_architectures_in_one_call(task: Task) -> None:
-    units = [
-        replace(unit(task), board=default_board(arch)) for arch in ("sm_80", "sm_90", "sm_100", "sm_120")
-    ]
+    units = [replace(unit(task), board=default_board(arch)) for arch in ("sm_80", "sm_90", "sm_100", "sm_120")]
     codes = [one.code for one in compile_all(task, units)]
     assert [code.sm for code in codes if isinstance(code, MachineCode)] == [80, 90, 100, 120]
 
@@ -242,9 +236,7 @@ def test_the_real_compiler_over_its_budget_is_killed(task: Task) -> None:
     assert failed.stage == "compile" and "budget of 0.02 s" in failed.reason
 
 
-def test_a_compiler_that_crashes_is_that_candidates_outcome(
-    task: Task, fake_compiler: Callable[[str], Path]
-) -> None:
+def test_a_compiler_that_crashes_is_that_candidates_outcome(task: Task, fake_compiler: Callable[[str], Path]) -> None:
     fake_compiler("kill -SEGV $$")
     results = compile_all(task, [unit(task, ADD=add) for add in range(3)])
     assert {failure(one) for one in results} == {Failed("compile", "tileiras was killed by signal 11")}
@@ -285,9 +277,7 @@ def test_a_cubin_that_cannot_be_read_is_that_candidates_outcome(
     assert isinstance(one.code, Failed) and one.code.stage == "machine code"
 
 
-def test_a_wrong_cuda_home_does_not_matter(
-    task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_wrong_cuda_home_does_not_matter(task: Task, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """measured.md 7: the pip compiler fails with return code 5 when it finds another toolkit."""
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.setenv(name, str(tmp_path / "cuda-12"))
@@ -320,9 +310,7 @@ def test_a_compiler_that_vanishes_is_missing(task: Task, fake_compiler: Callable
 
 def test_a_kernel_of_no_known_language_is_the_tasks_mistake(task: Task) -> None:
     other = replace(task, launch=lambda x, y, config: replace_kernel(task, print, x, y, config))
-    with pytest.raises(
-        TaskError, match="is a builtin_function_or_method, not a kernel of a known language: cutile"
-    ):
+    with pytest.raises(TaskError, match="is a builtin_function_or_method, not a kernel of a known language: cutile"):
         compile_all(other, [unit(task)])
 
 
@@ -365,11 +353,7 @@ def test_ctrl_c_leaves_no_compiler_behind(task: Task, fake_compiler: Callable[[s
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         compile_all(
-            task,
-            [unit(task, TILE=tile) for tile in (3, 64, 128, 256, 512)],
-            jobs=2,
-            seconds=60,
-            on_done=interrupted,
+            task, [unit(task, TILE=tile) for tile in (3, 64, 128, 256, 512)], jobs=2, seconds=60, on_done=interrupted
         )
     assert time.monotonic() - begun < 20
     assert not running("62.5"), "nor what the compilers had started"
@@ -389,17 +373,13 @@ def test_ctrl_c_at_any_moment_waits_for_no_compiler(task: Task, fake_compiler: C
 
         begun = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            compile_all(
-                task, [unit(task, TILE=t) for t in (3, 64, 128)], jobs=2, seconds=60, on_done=interrupted
-            )
+            compile_all(task, [unit(task, TILE=t) for t in (3, 64, 128)], jobs=2, seconds=60, on_done=interrupted)
         assert time.monotonic() - begun < 10
         assert not running("63.5")
 
 
 @pytest.mark.usefixtures("no_children_left")
-def test_an_error_while_reading_leaves_no_compiler_behind(
-    task: Task, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_while_reading_leaves_no_compiler_behind(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(cubins: Any) -> Any:
         raise CompilerMissing("nvdisasm is not installed")
 

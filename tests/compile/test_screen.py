@@ -138,9 +138,7 @@ def test_an_older_tensor_path_is_not_raced_first() -> None:
 
 
 def test_a_tensor_path_that_nobody_has_is_not_missed() -> None:
-    found = verdicts(
-        [row(f"plain{index}", tensor_path="HMMA", instructions=1000 + index) for index in range(3)]
-    )
+    found = verdicts([row(f"plain{index}", tensor_path="HMMA", instructions=1000 + index) for index in range(3)])
     assert {one.verdict for one in found.values()} == {"race"}
 
 
@@ -204,9 +202,7 @@ WORKS = st.builds(Work, st.floats(0, 1e13), st.floats(1e3, 1e11), st.sampled_fro
 @st.composite
 def fields(draw: st.DrawFn) -> tuple[list[Row], Work, Configuration]:
     codes = draw(st.lists(CODES, min_size=1, max_size=5))
-    picks = draw(
-        st.lists(st.tuples(st.sampled_from(codes), st.sampled_from([(132,), (4096, 2)])), min_size=1)
-    )
+    picks = draw(st.lists(st.tuples(st.sampled_from(codes), st.sampled_from([(132,), (4096, 2)])), min_size=1))
     rows = [
         Row(config(str(index)), grid, code, draw(st.sampled_from([None, 1, 2, 8])))
         for index, (code, grid) in enumerate(picks)
@@ -236,8 +232,7 @@ def test_law_enough_distinct_codes_remain(field: tuple[list[Row], Work, Configur
     launchable = {
         (row.code.code_hash, row.grid)
         for row in rows
-        if not screened[row.configuration].reason.startswith("cannot")
-        and not screened[row.configuration].duplicate_of
+        if not screened[row.configuration].reason.startswith("cannot") and not screened[row.configuration].duplicate_of
     }
     assert len(ranking(screened)) >= min(KEEP, len(launchable))
 

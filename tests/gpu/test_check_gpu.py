@@ -29,15 +29,11 @@ SEEN = [name for name, cheat in CHEATS.items() if "gpu" in cheat.engines]
 def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verdict:
     gpu = detect()
     assert gpu is not None
-    compiling = Compiling(
-        task, board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch), to_machine_code=True
-    )
+    compiling = Compiling(task, board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch), to_machine_code=True)
     engine = GpuEngine(task, silence=30.0)
     yardstick = Trusted(task, "cuda") if trusted and task.trusted is not None else None
     try:
-        return check(
-            task, engine, trusted=yardstick, compiles=compiling, ahead=compiling.ahead, seconds=seconds
-        )
+        return check(task, engine, trusted=yardstick, compiles=compiling, ahead=compiling.ahead, seconds=seconds)
     finally:
         engine.close()
         if yardstick is not None:
@@ -45,10 +41,7 @@ def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verd
 
 
 def said(verdict: Verdict) -> str:
-    reasons = [
-        verdict.reason,
-        *(result.reason for result in verdict.results if result.verdict == "incorrect"),
-    ]
+    reasons = [verdict.reason, *(result.reason for result in verdict.results if result.verdict == "incorrect")]
     return "\n".join([*reasons, *map(str, verdict.findings)])
 
 

@@ -112,9 +112,7 @@ def test_a_crash_is_a_reason_and_the_next_run_works() -> None:
         assert ran.failed is not None
         assert "illegal" in ran.failed.reason or "CUDA" in ran.failed.reason
         assert engine.session.losses == 1
-        assert engine.run(task.space.shipped, N, images(task)).failed is not None, (
-            "another process, the same crash"
-        )
+        assert engine.run(task.space.shipped, N, images(task)).failed is not None, "another process, the same crash"
 
 
 def test_a_hang_is_a_reason() -> None:
@@ -148,9 +146,7 @@ needs_sanitizer = pytest.mark.skipif(find() is None, reason="compute-sanitizer i
      ("crashes", "memcheck", OUT_OF_BOUNDS), ("writes_beyond", "memcheck", OUT_OF_BOUNDS),
      ("wrong_the_second_time", "initcheck", UNINITIALISED)],
 )  # fmt: skip
-def test_compute_sanitizer_finds_what_is_wrong_and_nothing_else(
-    name: str, tool: str, kind: str | None
-) -> None:
+def test_compute_sanitizer_finds_what_is_wrong_and_nothing_else(name: str, tool: str, kind: str | None) -> None:
     """trust.md 9, 11."""
     task = cheat(name)
     (said,) = sanitize(task, task.space.shipped, N, images(task), tools=(tool,))

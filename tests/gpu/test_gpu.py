@@ -145,9 +145,7 @@ def verdicts() -> dict[str, dict]:
     task = load_task(f"{EXPLOITS}:silent")
     found = {}
     with Session(where_is(task)) as session:
-        assert not isinstance(
-            session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost
-        )
+        assert not isinstance(session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost)
         for config in task.space.configurations(90, {"N": 65536}):
             answer = session.ask({"do": "check", "config": dict(config)})
             assert not isinstance(answer, Lost), answer

@@ -24,9 +24,7 @@ def test_our_signature_of_a_list_is_that_of_a_launch(shapes: str, dtype: str) ->
     from tests.languages.test_lists import doubled
 
     specs = [ArraySpec(f"a{n}", shape, dtype) for n, shape in enumerate(SHAPES[shapes])]
-    tensors = [
-        [torch.empty(one.shape, dtype=getattr(torch, dtype), device="cuda") for one in specs] for _ in "st"
-    ]
+    tensors = [[torch.empty(one.shape, dtype=getattr(torch, dtype), device="cuda") for one in specs] for _ in "st"]
     ours = signature_of(doubled, (specs, specs, 8))
     assert signature_of(doubled, (*tensors, 8)) == ours
 

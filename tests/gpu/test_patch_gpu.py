@@ -80,11 +80,7 @@ def started(program: Path, *options: str) -> dict[str, Any]:
     before = {**os.environ, "PYTHONPATH": path}
     changes = cli_run.environment(before, widen="--widen" in options)
     shown = subprocess.run(
-        [sys.executable, str(program)],
-        env={**before, **changes},
-        capture_output=True,
-        text=True,
-        timeout=180,
+        [sys.executable, str(program)], env={**before, **changes}, capture_output=True, text=True, timeout=180
     )
     assert shown.returncode == 0, shown.stderr
     assert "tilewright:" not in shown.stderr, shown.stderr

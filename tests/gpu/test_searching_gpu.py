@@ -22,12 +22,8 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_tile_context.config, "cache_dir", str(tmp_path), raising=False)
 
 
-def searched(
-    configs: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **more: Any
-) -> Found:
-    return search(
-        trials(configs, grid_fn, kernel, args_fn, hints_fn), stream=torch.cuda.current_stream(), **more
-    )
+def searched(configs: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **more: Any) -> Found:
+    return search(trials(configs, grid_fn, kernel, args_fn, hints_fn), stream=torch.cuda.current_stream(), **more)
 
 
 def matmul() -> tuple[Any, Any, Any, Any, Any]:
@@ -37,13 +33,7 @@ def matmul() -> tuple[Any, Any, Any, Any, Any]:
     a, b = (torch.randn(2048, 2048, device="cuda").bfloat16() for _ in "ab")
     c = torch.full_like(a, 7.0)
     configs = [(64, 64, 64), (128, 128, 64), (64, 128, 64), (128, 64, 32)]
-    return (
-        configs,
-        lambda t: (2048 // t[0] * (2048 // t[1]),),
-        kernel,
-        lambda t: (a, b, c, *t, 8),
-        c,
-    )
+    return (configs, lambda t: (2048 // t[0] * (2048 // t[1]),), kernel, lambda t: (a, b, c, *t, 8), c)
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
@@ -80,9 +70,7 @@ def test_the_launch_finds_the_cubin_that_was_compiled(monkeypatch: pytest.Monkey
         compiled.clear()
         found = searched(space, lambda t: (4096 // t,), scale, args, lambda t: {"occupancy": 2})
         assert [one.status for one in found.outcomes] == ["timed", "timed"]
-        assert not [
-            command for command in compiled if "tileiras" in str(command[0]) and "--gpu-name" in command
-        ]
+        assert not [command for command in compiled if "tileiras" in str(command[0]) and "--gpu-name" in command]
 
 
 @pytest.mark.parametrize("mode", ["graph", "eager"])
@@ -90,9 +78,7 @@ def test_in_place_data_is_intact_afterwards(mode: str) -> None:
     """A-41: `x *= 2` on the caller's own tensor, hundreds of times."""
     x = torch.randn(1 << 20, device="cuda")
     before = x.clone()
-    found = searched(
-        [256, 1024], lambda t: ((1 << 20) // t,), double_in_place, lambda t: (x, t), launch_mode=mode
-    )
+    found = searched([256, 1024], lambda t: ((1 << 20) // t,), double_in_place, lambda t: (x, t), launch_mode=mode)
     assert {one.status for one in found.outcomes} == {"timed"} and torch.equal(x, before)
 
 
@@ -100,9 +86,7 @@ def test_a_wrong_configuration_is_rejected() -> None:
     """X-24: half of the blocks are not launched; the output held the right answer before."""
     x = torch.randn(1 << 16, device="cuda")
     y = x * 2
-    found = searched(
-        [(256, 1), (256, 2)], lambda c: ((1 << 16) // c[0] // c[1],), scale, lambda c: (x, y, c[0], 0)
-    )
+    found = searched([(256, 1), (256, 2)], lambda c: ((1 << 16) // c[0] // c[1],), scale, lambda c: (x, y, c[0], 0))
     assert [one.status for one in found.outcomes] == ["timed", "wrong"] and found.best == 0
     assert torch.equal(y, x * 2)
 

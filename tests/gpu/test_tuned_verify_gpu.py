@@ -98,10 +98,7 @@ def test_what_drifted_and_what_is_wrong(kernels: Any, tmp_path: Path) -> None:
     stored(kernels.times, (FAST, 3), "wrong", (SLOW, 2))
     code, found = verified(tmp_path)
     assert code == 1
-    assert (
-        found["slow"]["verdict"] == "drifted"
-        and "tilewright tuned prune --key slow" in found["slow"]["reason"]
-    )
+    assert found["slow"]["verdict"] == "drifted" and "tilewright tuned prune --key slow" in found["slow"]["reason"]
     assert found["wrong"]["verdict"] == "wrong" and "'y'[" in found["wrong"]["reason"]
 
 

@@ -42,10 +42,7 @@ task = tw.Task(
 """
 FASTER = ("TRIPS = 2000", "TRIPS = 1000")
 WRONG = ("value * 4.0", "value * 4.004")
-CRASHES = (
-    "ct.store(y, (ct.bid(0),), tile",
-    "ct.scatter(y, (ct.arange(TILE, dtype=ct.int32) + 2000000000,), tile",
-)
+CRASHES = ("ct.store(y, (ct.bid(0),), tile", "ct.scatter(y, (ct.arange(TILE, dtype=ct.int32) + 2000000000,), tile")
 UNCHECKED = ("(value * 4.0))", "(value * 4.0), check_bounds=False)")
 HANGS = (
     "    ct.store(y, (ct.bid(0),), tile * (value * 4.0))",
@@ -114,9 +111,7 @@ def test_a_confirmation_has_pairs_of_all_three(arena: Arena, made: Make) -> None
     """X-15, trust.md 24, 25: incumbent, its copy and the baseline in the same rounds, with the monitor's record."""
     found = arena.confirm("small", made("faster", FASTER), made("same"), made("baseline"), 104, BUDGET)
     assert isinstance(found, Confirmation)
-    assert {len(us) for us in (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us)} == {
-        100
-    }
+    assert {len(us) for us in (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us)} == {100}
     assert found.incumbent_us != found.baseline_us
     assert found.monitors[0]["nvml"] and found.checked.verdict == "correct"
     assert abs(found.paired.noise.ratio.centre - 1) < 0.03

@@ -70,10 +70,7 @@ def test_tuned_launched_and_remembered() -> None:
     assert torch.equal(y, x + 1)
     (winner,) = Winners().all()
     assert winner.parts["board"].endswith("sm_90") or "sm_" in winner.parts["board"]
-    assert winner.launches is not None and {one["status"] for one in winner.outcomes} <= {
-        "timed",
-        "duplicate",
-    }
+    assert winner.launches is not None and {one["status"] for one in winner.outcomes} <= {"timed", "duplicate"}
     again = add()
     again(stream(), x, y, 2.0)
     assert torch.equal(y, x + 2) and again.tuned.chosen(x, y, 2.0).origin == "stored"

@@ -226,9 +226,7 @@ def test_unknown_names_list_the_choices() -> None:
         board("V100")
 
 
-@pytest.mark.parametrize(
-    ("given_name", "base"), [("sm_90a", "sm_90"), ("sm_100f", "sm_100"), ("sm_120a", "sm_120")]
-)
+@pytest.mark.parametrize(("given_name", "base"), [("sm_90a", "sm_90"), ("sm_100f", "sm_100"), ("sm_120a", "sm_120")])
 def test_a_feature_set_is_answered_with_the_architecture_to_write(given_name: str, base: str) -> None:
     with pytest.raises(RequestError, match=f"write {base}$"):
         architecture(given_name)
@@ -378,9 +376,7 @@ def test_the_reserved_kibibyte_and_the_granule_of_128_bytes_count() -> None:
         (32, 1025, 0, "1025 threads > 1024 per CTA"),
     ],
 )
-def test_a_kernel_that_cannot_be_launched_fits_zero_times(
-    registers: int, threads: int, shared: int, why: str
-) -> None:
+def test_a_kernel_that_cannot_be_launched_fits_zero_times(registers: int, threads: int, shared: int, why: str) -> None:
     found = attainable_ctas(architecture("sm_90"), registers=registers, threads=threads, shared_bytes=shared)
     assert (found.ctas, found.why) == (0, why)
 
@@ -406,9 +402,7 @@ RESOURCES = {
 )
 @example(name="sm_90", low={"registers": 255, "threads": 1, "shared_bytes": 0},
          more={"registers": 1, "threads": 0, "shared_bytes": 0})  # fmt: skip
-def test_more_of_any_resource_never_raises_occupancy(
-    name: str, low: dict[str, int], more: dict[str, int]
-) -> None:
+def test_more_of_any_resource_never_raises_occupancy(name: str, low: dict[str, int], more: dict[str, int]) -> None:
     arch = ARCHITECTURES[name]
     before = attainable_ctas(arch, **low)
     assert 0 <= before.ctas <= arch.max_ctas_per_sm

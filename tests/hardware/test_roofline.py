@@ -53,8 +53,7 @@ def test_the_other_disagreement_memory_by_name_but_above_the_ridge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("intensity", "kind"),
-    [(9.99, "memory"), (10, "balanced"), (30, "balanced"), (50, "balanced"), (50.01, "compute")],
+    ("intensity", "kind"), [(9.99, "memory"), (10, "balanced"), (30, "balanced"), (50, "balanced"), (50.01, "compute")]
 )
 def test_the_thresholds_of_p05_belong_to_balanced(intensity: float, kind: str) -> None:
     assert classify(intensity * 1000, 1000, "bfloat16", H200).kind == kind
@@ -82,8 +81,7 @@ def test_equal_terms_are_called_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flops", "bytes_"),
-    [(-1, 10), (10, 0), (10, -1), (math.nan, 10), (10, math.nan), (math.inf, 10), (10, math.inf)],
+    ("flops", "bytes_"), [(-1, 10), (10, 0), (10, -1), (math.nan, 10), (10, math.nan), (math.inf, 10), (10, math.inf)]
 )
 def test_impossible_counts_are_refused_in_one_line(flops: float, bytes_: float) -> None:
     with pytest.raises(RequestError, match="cannot classify") as refused:

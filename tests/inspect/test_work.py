@@ -84,9 +84,7 @@ def test_the_kernel_is_counted_not_its_authors_word(file: Path) -> None:
 
 def test_the_speed_of_light_is_what_any_kernel_needs(file: Path) -> None:
     """The author may state less than this kernel does; never more than it does."""
-    least, more = (
-        bound_of(load(file, name), load(file, name).workload("only"), BOARD) for name in ("least", "scaled")
-    )
+    least, more = (bound_of(load(file, name), load(file, name).workload("only"), BOARD) for name in ("least", "scaled"))
     traffic_us = 2 * 1000 * 64 * 4 / (BOARD.bandwidth_gbs * 1e3)
     assert least.speed_of_light_us == pytest.approx(traffic_us)
     assert more.speed_of_light_us == pytest.approx(traffic_us), "not the 10¹⁵ FLOP that the author claims"
@@ -103,9 +101,7 @@ def test_where_addresses_depend_on_data_a_sample_of_the_blocks_runs(file: Path) 
     assert "40 of" not in count(task, task.workload("few"), BOARD).source, "so few all run"
 
 
-def test_inputs_that_are_too_large_to_draw_leave_the_authors_word(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_that_are_too_large_to_draw_leave_the_authors_word(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counted, "DATA_BYTES", 1000)
     task = load(file, "looked_up")
     work = count(task, task.workload("only"), BOARD)

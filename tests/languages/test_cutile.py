@@ -223,11 +223,7 @@ def unoptimised(x, y, TILE: ct.Constant[int]):
     ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, TILE)))
 """
 
-CASES = [
-    ("copy", {}, (64, 64)),
-    ("copy", {"occupancy": 2, "opt_level": 2}, (64, 1)),
-    ("unoptimised", {}, (60, 33)),
-]
+CASES = [("copy", {}, (64, 64)), ("copy", {"occupancy": 2, "opt_level": 2}, (64, 1)), ("unoptimised", {}, (60, 33))]
 
 
 def in_subprocess(script: str, tmp_path: Path, case: tuple[str, dict[str, int], tuple[int, ...]]) -> Any:

@@ -31,11 +31,7 @@ def doubled(sources, targets, TILE: ct.Constant[int]):  # type: ignore[no-untype
 
 
 def arrays(dtype: str = "float32") -> dict[str, ArraySpec]:
-    return {
-        f"{kind}{n}": ArraySpec(f"{kind}{n}", (rows, 16), dtype)
-        for kind in "st"
-        for n, rows in enumerate(ROWS)
-    }
+    return {f"{kind}{n}": ArraySpec(f"{kind}{n}", (rows, 16), dtype) for kind in "st" for n, rows in enumerate(ROWS)}
 
 
 def launch(s0, s1, s2, t0, t1, t2) -> Launch:  # type: ignore[no-untyped-def]
@@ -66,8 +62,7 @@ def test_the_interpreter_follows_the_arrays_of_a_list() -> None:
     one, memory, rng = runnable(), Memory(), np.random.default_rng(0)
     data = {name: rng.normal(size=spec.shape).astype(np.float32) for name, spec in TASK.arrays({}).items()}
     addresses = {
-        name: memory.allocate(name, values, written=name in TASK.inputs).address
-        for name, values in data.items()
+        name: memory.allocate(name, values, written=name in TASK.inputs).address for name, values in data.items()
     }
     done = run(one.module, one.bound(addresses, memory), one.launch.grid, memory)
     assert not done.findings

@@ -84,9 +84,7 @@ def home_says() -> str:
 def test_no_compiler_at_all_is_one_line_with_the_fix() -> None:
     with pytest.raises(CompilerMissing) as caught:
         find_tileiras()
-    assert str(caught.value) == (
-        "tileiras, the cuTile compiler, is not installed; pip install 'cuda-tile[tileiras]'"
-    )
+    assert str(caught.value) == ("tileiras, the cuTile compiler, is not installed; pip install 'cuda-tile[tileiras]'")
     assert caught.value.exit_code == 3
 
 
@@ -94,18 +92,14 @@ def test_no_compiler_at_all_is_one_line_with_the_fix() -> None:
 def test_packages_that_disagree_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     versions = dict(zip(toolchain.PIP_PACKAGES, ("13.4.92", "13.4.92", "13.1.5"), strict=True))
     monkeypatch.setattr(toolchain, "_pip_versions", lambda: versions)
-    with pytest.raises(
-        CompilerMissing, match=r"packages disagree in version: .*nvidia-nvvm 13\.1\.5"
-    ) as caught:
+    with pytest.raises(CompilerMissing, match=r"packages disagree in version: .*nvidia-nvvm 13\.1\.5") as caught:
         find_tileiras()
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_pip")
 @pytest.mark.parametrize("script", ["exit 1", "kill -SEGV $$"])
-def test_a_compiler_that_does_not_run_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str
-) -> None:
+def test_a_compiler_that_does_not_run_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
     path = compiler(tmp_path / "cuda" / "bin")
     path.write_text(f"#!/bin/sh\n{script}\n")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
@@ -116,8 +110,7 @@ def test_a_compiler_that_does_not_run_is_one_line(
 
 @pytest.mark.usefixtures("no_pip")
 @pytest.mark.parametrize(
-    ("says", "version"),
-    [("release 13.1, V13.1.80", (13, 1)), ("tileiras 14.0", (14, 0)), ("no number", (0, 0))],
+    ("says", "version"), [("release 13.1, V13.1.80", (13, 1)), ("tileiras 14.0", (14, 0)), ("no number", (0, 0))]
 )
 def test_the_version_is_read_from_what_it_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, version: tuple[int, int]

@@ -50,13 +50,8 @@ def test_every_record_is_shown(suite: pytest.Pytester) -> None:
     """X-01: nobody else prints them. X-02: cutile and cutile_rs apart."""
     shown = out(suite, "--tilewright").splitlines()
     lines = {line.split(":")[0]: shown[i - 1] for i, line in enumerate(shown) if line.endswith("}} ms")}
-    assert lines == {
-        "Cutile": "test_ops.py::test_perf[cutile]",
-        "Cutile_rs": "test_ops.py::test_perf[cutile_rs]",
-    }
-    table = [
-        line.split() for line in shown if line.strip().endswith("test_perf[cutile_rs]") and "ward" in line
-    ]
+    assert lines == {"Cutile": "test_ops.py::test_perf[cutile]", "Cutile_rs": "test_ops.py::test_perf[cutile_rs]"}
+    table = [line.split() for line in shown if line.strip().endswith("test_perf[cutile_rs]") and "ward" in line]
     assert [row[0] for row in table] == ["0.0125", "0.025"]
     assert [row[-3:-1] for row in table] == [["cutile_rs", "forward"], ["cutile_rs", "backward"]]
 
@@ -72,10 +67,7 @@ def test_what_everybody_pays_is_two_small_modules(suite: pytest.Pytester) -> Non
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert {name for name in loaded if name.startswith("tilewright")} == {
-        "tilewright",
-        "tilewright.latencies.plugin",
-    }
+    assert {name for name in loaded if name.startswith("tilewright")} == {"tilewright", "tilewright.latencies.plugin"}
     assert not loaded & {"numpy", "torch", "rich", "typer", "cuda"}
 
 
@@ -83,9 +75,7 @@ def test_with_several_workers_the_controller_prints(suite: pytest.Pytester) -> N
     pytest.importorskip("xdist")
     result = suite.runpytest_subprocess(*PLUGIN, "--tilewright", "-n", "2", "--tilewright-save", "runs.json")
     assert result.ret == 0
-    result.stdout.fnmatch_lines_random(
-        ["Cutile: {*} ms", "Cutile_rs: {*} ms", "*2 test processes at a time*"]
-    )
+    result.stdout.fnmatch_lines_random(["Cutile: {*} ms", "Cutile_rs: {*} ms", "*2 test processes at a time*"])
     (run,) = json.loads((suite.path / "runs.json").read_text())["runs"]
     assert run["place"]["workers"] == 2
     assert len(run["records"]) == 2
@@ -133,9 +123,7 @@ def test_a_record_from_a_teardown_counts_and_that_of_a_failed_test_does_not(suit
     assert {record["backend"] for record in run["records"]} == {"cutile", "cutile_rs", "late"}
 
 
-def saved(
-    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, file: str, times: list[float], *more: str
-) -> str:
+def saved(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, file: str, times: list[float], *more: str) -> str:
     shown = ""
     for ms in times:
         monkeypatch.setenv("MS", str(ms))
@@ -174,15 +162,10 @@ def test_runs_add_up_to_a_verdict(suite: pytest.Pytester, monkeypatch: pytest.Mo
             ["--tilewright", "--tilewright-baseline", "good.json", "--tilewright-fail-slower", "-5"],
             "give a percentage of at least 0",
         ),
-        (
-            ["--tilewright", "--tilewright-baseline", "good.json", "--tilewright-save", "good.json"],
-            "both name",
-        ),
+        (["--tilewright", "--tilewright-baseline", "good.json", "--tilewright-save", "good.json"], "both name"),
     ],
 )
-def test_a_mistake_is_one_line_before_any_test_runs(
-    suite: pytest.Pytester, arguments: list[str], said: str
-) -> None:
+def test_a_mistake_is_one_line_before_any_test_runs(suite: pytest.Pytester, arguments: list[str], said: str) -> None:
     (suite.path / "bad.json").write_text("{")
     (suite.path / "good.json").write_text('{"format": "tilewright latency runs", "version": 1, "runs": []}')
     result = suite.runpytest_inprocess(*PLUGIN, *arguments)

@@ -34,10 +34,7 @@ def problem(value: Any) -> str:
 
 
 def test_keyed_by_backend() -> None:
-    given_ = {
-        "cutile": {"forward": numbers(0.01), "backward": numbers(0.03)},
-        "cutile_rs": {"forward": numbers(0.02)},
-    }
+    given_ = {"cutile": {"forward": numbers(0.01), "backward": numbers(0.03)}, "cutile_rs": {"forward": numbers(0.02)}}
     records, problems = read(TEST, [("other", 3), ("benchmark", given_)])
     assert not problems
     assert [(r.backend, d, one.median) for r in records for d, one in r.directions.items()] == [
@@ -103,9 +100,7 @@ def test_what_is_no_record_is_one_line(value: Any, reason: str) -> None:
 
 def test_one_sample_has_no_deviation() -> None:
     """torch's std of one sample is NaN."""
-    records, problems = read(
-        TEST, [("benchmark", {"forward": numbers(nrep=1, std=math.nan, rel_std=math.nan)})]
-    )
+    records, problems = read(TEST, [("benchmark", {"forward": numbers(nrep=1, std=math.nan, rel_std=math.nan)})])
     assert len(records) == 1
     assert not problems
 
@@ -121,9 +116,7 @@ ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from([*NUMBERS, "forward", "cutile", "x"]) | st.integers(), inner, max_size=4
-        )
+        | st.dictionaries(st.sampled_from([*NUMBERS, "forward", "cutile", "x"]) | st.integers(), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -25,9 +25,7 @@ BEFORE = (0.100, 0.103, 0.099, 0.104)
 def run(median: float, place: Place = HERE, commit: str = "a", test: str = "t.py::test_perf[cutile]") -> Run:
     latency = Latency(median, 0.001, 1.0, median, median * 0.9, median * 1.1, 20, 8.0, {"kernel_name": "k"})
     versions = {"cuda-tile": "1.7.0"}
-    return Run(
-        "2026-11-21", place, commit, "580", versions, {}, (Record(test, "cutile", {"forward": latency}),)
-    )
+    return Run("2026-11-21", place, commit, "580", versions, {}, (Record(test, "cutile", {"forward": latency}),))
 
 
 def runs(medians: Sequence[float]) -> tuple[Run, ...]:
@@ -60,9 +58,7 @@ def test_verdicts_of_four_runs_against_four(factor: float, verdict: str) -> None
         ([0.2], BEFORE[:1], "1 run against 1: 4 more of this code and 2 more in the baseline"),
     ],
 )
-def test_too_few_runs_say_how_many_are_missing(
-    after: list[float], before: Sequence[float], lacking: str
-) -> None:
+def test_too_few_runs_say_how_many_are_missing(after: list[float], before: Sequence[float], lacking: str) -> None:
     """Never by a single number: twice as slow in one run is no verdict."""
     comparison = compared(after, before)
     assert [(one.verdict, one.reason) for one in comparison.results] == [("not enough runs", lacking)]
@@ -208,10 +204,7 @@ for i in range(10):
 def test_processes_that_append_together_all_get_in(tmp_path: Path) -> None:
     path = tmp_path / "runs.json"
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
-    started = [
-        subprocess.Popen([sys.executable, "-c", APPENDING, str(path), name], env=environment)
-        for name in "abc"
-    ]
+    started = [subprocess.Popen([sys.executable, "-c", APPENDING, str(path), name], env=environment) for name in "abc"]
     assert [process.wait() for process in started] == [0, 0, 0]
     names = [one.created for one in load(path)]
     assert sorted(names) == ["a"] * 10 + ["b"] * 10 + ["c"] * 10

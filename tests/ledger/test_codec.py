@@ -48,8 +48,7 @@ plain = st.recursive(
 
 workloads = st.builds(Workload, dims=mappings)
 candidates = st.builds(
-    Candidate,
-    code=st.none() | st.builds(MachineCode, copies=st.dictionaries(names, st.integers(), max_size=3)),
+    Candidate, code=st.none() | st.builds(MachineCode, copies=st.dictionaries(names, st.integers(), max_size=3))
 )
 results = st.builds(
     WorkloadResult,
@@ -58,9 +57,7 @@ results = st.builds(
     candidates=st.lists(candidates, max_size=3).map(tuple),
     race=st.none() | st.dictionaries(names, plain, max_size=3).filter(lambda race: list(race) != ["$float"]),
 )
-machines = st.builds(
-    Machine, versions=st.dictionaries(names, names, max_size=3).filter(lambda v: "$float" not in v)
-)
+machines = st.builds(Machine, versions=st.dictionaries(names, names, max_size=3).filter(lambda v: "$float" not in v))
 tunings = st.builds(
     TuningResult,
     machine=machines,
@@ -148,18 +145,9 @@ def test_a_missing_field_is_named(record: Any) -> None:
         ({"configuration": {"TILE_M": [64]}}, "Candidate.configuration.TILE_M: [64] is none of int, "),
         ({"code": to_json(CODE) | {"registers": 1.5}}, "Candidate.code.registers: 1.5 is not int"),
         ({"code": to_json(CODE) | {"copies": {"LDG": "8"}}}, "Candidate.code.copies.LDG: '8' is not int"),
-        (
-            {"measured": to_json(RACED.measured) | {"interval_us": [1.0]}},
-            "Candidate.measured.interval_us: 1 items",
-        ),
-        (
-            {"measured": to_json(RACED.measured) | {"samples_us": [1.0, "2"]}},
-            "Candidate.measured.samples_us[1]: '2'",
-        ),
-        (
-            {"measured": to_json(RACED.measured) | {"samples_us": "12"}},
-            "Candidate.measured.samples_us: '12' is not a",
-        ),
+        ({"measured": to_json(RACED.measured) | {"interval_us": [1.0]}}, "Candidate.measured.interval_us: 1 items"),
+        ({"measured": to_json(RACED.measured) | {"samples_us": [1.0, "2"]}}, "Candidate.measured.samples_us[1]: '2'"),
+        ({"measured": to_json(RACED.measured) | {"samples_us": "12"}}, "Candidate.measured.samples_us: '12' is not a"),
     ],
 )
 def test_a_wrong_field_is_named(change: dict[str, Any], message: str) -> None:

@@ -17,16 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.made_runs import (
-    DIFF,
-    WORKLOADS,
-    baseline_iteration,
-    crashed,
-    predicted,
-    raced,
-    run_record,
-    standing,
-)
+from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, predicted, raced, run_record, standing
 
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 from tilewright.ledger.ledger import Ledger, default_path
@@ -161,9 +152,7 @@ def test_iterations_have_no_gap(ledger: Ledger, path: Path) -> None:
     run = recorded(ledger, baseline_iteration())
     with pytest.raises(ValueError, match="iteration 2 of run"):
         ledger.append(run, crashed(2))
-    skipped = (
-        "INSERT INTO iterations SELECT run, 2, entry, optimization, site, value, correctness, status, risk,"
-    )
+    skipped = "INSERT INTO iterations SELECT run, 2, entry, optimization, site, value, correctness, status, risk,"
     skipped += " latency_ms, predicted_ms, gain, reason, at, record FROM iterations"
     with pytest.raises(sqlite3.IntegrityError, match="without a gap"):
         query(path, skipped)
@@ -173,9 +162,7 @@ def test_two_processes_cannot_both_append_an_iteration_to_one_run(ledger: Ledger
     run = recorded(ledger, baseline_iteration())
     with Ledger(path) as other:
         other.append(run, raced(1, 15.0, 20.0, keep=True))
-    with pytest.raises(
-        StorageError, match=r"iteration 1 of run .* already: another process .*; fix: let one"
-    ):
+    with pytest.raises(StorageError, match=r"iteration 1 of run .* already: another process .*; fix: let one"):
         ledger.append(run, crashed(1))
     assert ledger.iterations(run)[1].status == "keep"
 
@@ -208,17 +195,13 @@ def test_a_run_that_was_cut_short_is_resumed(ledger: Ledger, path: Path) -> None
 
 def test_a_run_is_found_by_the_beginning_of_its_name(path: Path) -> None:
     start = datetime(2026, 11, 25, 10, 0, 0, 7, timezone.utc)
-    moments = iter(
-        start + timedelta(minutes=30 * n) for n in range(99)
-    )  # one for the name, one for the event
+    moments = iter(start + timedelta(minutes=30 * n) for n in range(99))  # one for the name, one for the event
     with Ledger(path, clock=lambda: next(moments), token=lambda size: "ab" * size) as ledger:
         runs = [ledger.begin(run_record()).run for _ in range(7)]
         assert runs[0] == "20261125-100000-000007-ababab"
         assert ledger.run(runs[2]).run == ledger.run("20261125-12").run == runs[2]
         assert ledger.run("latest").run == runs[6]
-        with pytest.raises(
-            RequestError, match=r"'20261125-1' is one of 7; write more of its name: 20261125-16"
-        ):
+        with pytest.raises(RequestError, match=r"'20261125-1' is one of 7; write more of its name: 20261125-16"):
             ledger.run("20261125-1")
         for unknown in ("2025", ""):
             with pytest.raises(UnknownChoice, match=rf"unknown run '{unknown}'; known: {runs[6]}, .*, …$"):
@@ -241,12 +224,7 @@ def test_the_runs_in_one_line_each(ledger: Ledger) -> None:
     newest, oldest = ledger.runs()
     assert (newest.run, newest.iterations, newest.kept, newest.finished) == (second, 0, 0, None)
     assert (oldest.run, oldest.iterations, oldest.kept, oldest.stop_reason) == (first, 3, 1, "patience")
-    assert (oldest.kernel, oldest.arch, oldest.gpu, oldest.measured) == (
-        "rms_norm",
-        "sm_90",
-        "NVIDIA H200",
-        True,
-    )
+    assert (oldest.kernel, oldest.arch, oldest.gpu, oldest.measured) == ("rms_norm", "sm_90", "NVIDIA H200", True)
 
 
 # What earlier runs say
@@ -256,9 +234,7 @@ def test_the_history_of_an_entry(ledger: Ledger) -> None:
     """The choice weighs what the ledger of earlier runs says."""
     runs = [
         recorded(ledger, baseline_iteration(), raced(1, 10.0, 20.0, keep=True), crashed(2)),
-        recorded(
-            ledger, baseline_iteration(), raced(1, 22.0, 20.0, keep=False), raced(2, 16.0, 20.0, keep=True)
-        ),
+        recorded(ledger, baseline_iteration(), raced(1, 22.0, 20.0, keep=False), raced(2, 16.0, 20.0, keep=True)),
     ]
     history = ledger.history(measured=True)
     assert set(history) == {"A", "C"}
@@ -369,10 +345,7 @@ def test_two_processes_append_to_two_runs(path: Path) -> None:
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_text("my notes, not a database\n" * 100)
-    with (
-        Ledger(path) as ledger,
-        pytest.raises(StorageError, match="not a database; fix: move that file away"),
-    ):
+    with Ledger(path) as ledger, pytest.raises(StorageError, match="not a database; fix: move that file away"):
         ledger.begin(run_record())
     assert path.read_text().startswith("my notes")
 

@@ -107,9 +107,7 @@ def test_what_somebody_else_wrote_is_left_alone(tmp_path: Path) -> None:
     path = update(tmp_path, RUN[:2], measured=True)
     edited = path.read_text().replace("keep", "revert")
     path.write_text(edited)
-    with pytest.raises(
-        StorageError, match=r"perf_results\.md was changed by somebody else; fix: move it away"
-    ):
+    with pytest.raises(StorageError, match=r"perf_results\.md was changed by somebody else; fix: move it away"):
         update(tmp_path, RUN, measured=True)
     assert path.read_text() == edited
 
@@ -140,9 +138,7 @@ def test_a_table_reads_back(table: tuple[Row, ...], measured: bool) -> None:
 
 @given(text=texts, latency=latencies)
 def test_any_name_of_an_optimization_makes_a_row(text: str, latency: float) -> None:
-    named = Iteration(
-        n=1, optimization=text, correctness="PASS", status="revert", reason="", latency_ms=latency
-    )
+    named = Iteration(n=1, optimization=text, correctness="PASS", status="revert", reason="", latency_ms=latency)
     table = rows((RUN[0], named), measured=True)
     assert parse(render(table, measured=True)) == table
 

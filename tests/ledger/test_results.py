@@ -187,18 +187,9 @@ def test_runs_are_listed_newest_first(path: Path) -> None:
     store.finish(first, {"race": 1.0})
     assert (first, second) == ("20251121-000000-000000-0f0f0f", "20251121-000001-000000-0f0f0f")
     matmul, norm = store.runs()
-    assert (matmul.run, matmul.task, matmul.key, matmul.arch, matmul.gpu) == (
-        second,
-        "matmul",
-        "b",
-        "sm_90",
-        "H200",
-    )
+    assert (matmul.run, matmul.task, matmul.key, matmul.arch, matmul.gpu) == (second, "matmul", "b", "sm_90", "H200")
     assert (matmul.finished, matmul.measured, matmul.workloads) == (None, True, ("large", "a small one"))
-    assert (norm.started, norm.finished) == (
-        "2025-11-21T00:00:00.000000+00:00",
-        "2025-11-21T00:00:02.000000+00:00",
-    )
+    assert (norm.started, norm.finished) == ("2025-11-21T00:00:00.000000+00:00", "2025-11-21T00:00:02.000000+00:00")
     assert store.runs("rms_norm") == (norm,)
     assert store.runs("fmha") == ()
     store.close()
@@ -246,12 +237,7 @@ def test_the_default_path_follows_the_environment(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_key_is_stable_and_tells_apart() -> None:
-    parts = {
-        "task": "def kernel(): …",
-        "arch": "sm_90",
-        "policy": {"rounds": 25, "noise": 0.5},
-        "space": (tile(64),),
-    }
+    parts = {"task": "def kernel(): …", "arch": "sm_90", "policy": {"rounds": 25, "noise": 0.5}, "space": (tile(64),)}
     assert key_of(parts) == key_of(dict(reversed(parts.items())))
     assert key_of(parts) == "18efe4ca74f7fcdcc5aaf5d1a6423124fb71a2c0203a09e33d32d1ff184c91e4"
     others = [parts | {"arch": "sm_100"}, parts | {"policy": {"rounds": 25.0, "noise": 0.5}}, {}]
@@ -408,9 +394,7 @@ def test_a_lock_that_stays_is_an_error_with_a_fix(path: Path, monkeypatch: pytes
         run = begin(store)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(
-            StorageError, match=r"results\.db: database is locked; fix: another process has been"
-        ):
+        with pytest.raises(StorageError, match=r"results\.db: database is locked; fix: another process has been"):
             store.save(run, result())
         assert store.load(run).workloads == ()
         other.execute("ROLLBACK")
@@ -475,25 +459,13 @@ def test_a_full_disk_keeps_the_earlier_data(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
-    arguments = [
-        sys.executable,
-        "-c",
-        ON_A_SMALL_DISK,
-        str(small / "results.db"),
-        "",
-        str(Path(__file__).parents[1]),
-    ]
+    arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "results.db"), "", str(Path(__file__).parents[1])]
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=30,
+        ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 0, done.stderr
     _, message, intact = done.stdout.splitlines()
-    assert message.startswith(
-        f"cannot use {small}/results.db: database or disk is full; fix: free some space"
-    )
+    assert message.startswith(f"cannot use {small}/results.db: database or disk is full; fix: free some space")
     assert intact == "intact"
 
 
@@ -543,9 +515,7 @@ def test_a_newer_schema_is_left_alone(store: Store, path: Path) -> None:
     connection.close()
     content = path.read_bytes()
     for call in (begin, Store.runs):
-        with pytest.raises(
-            StorageError, match=r"schema 2, this one has 1\); fix: update Tilewright"
-        ) as error:
+        with pytest.raises(StorageError, match=r"schema 2, this one has 1\); fix: update Tilewright") as error:
             call(store)
         one_line(error, path)
     assert path.read_bytes() == content
@@ -571,9 +541,7 @@ def test_a_result_of_another_version_says_so(store: Store, path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("""UPDATE workloads SET bound = '{"kind": "memory"}'""")
     connection.close()
-    with pytest.raises(
-        StorageError, match=r"cannot read \(Bound: missing field 'why'\); fix: use the"
-    ) as error:
+    with pytest.raises(StorageError, match=r"cannot read \(Bound: missing field 'why'\); fix: use the") as error:
         store.load(run)
     one_line(error, path)
 

@@ -85,19 +85,11 @@ EXAMPLES: dict[str, Example] = {
         SCALE,
     ),
     "TW102": _both(
-        _launcher("copy", "(x, y, cfg.TILE)").replace("= exhaustive_search(", "= exhaustive_search(  # !"),
-        GOOD,
+        _launcher("copy", "(x, y, cfg.TILE)").replace("= exhaustive_search(", "= exhaustive_search(  # !"), GOOD
     ),
     "TW103": _both(
-        _launcher(
-            "copy",
-            "(x, y, cfg.TILE)",
-            HINTS,
-            after="tuned = copy.replace_hints(occupancy=2, num_ctas=2)  # !",
-        ),
-        _launcher(
-            "copy", "(x, y, cfg.TILE)", HINTS, after="tuned = copy.replace_hints(occupancy=best.occupancy)"
-        ),
+        _launcher("copy", "(x, y, cfg.TILE)", HINTS, after="tuned = copy.replace_hints(occupancy=2, num_ctas=2)  # !"),
+        _launcher("copy", "(x, y, cfg.TILE)", HINTS, after="tuned = copy.replace_hints(occupancy=best.occupancy)"),
     ),
     "TW104": _both(
         """\
@@ -145,16 +137,11 @@ EXAMPLES: dict[str, Example] = {
         HEAD
         + COPY.replace("@ct.kernel", "@ct.kernel(opt_level=2)")
         + _launcher(
-            "copy",
-            "(x, y, cfg.TILE)",
-            HINTS,
-            after="t = ct.kernel(copy._pyfunc, occupancy=best.occupancy)  # !",
+            "copy", "(x, y, cfg.TILE)", HINTS, after="t = ct.kernel(copy._pyfunc, occupancy=best.occupancy)  # !"
         ),
         HEAD
         + COPY.replace("@ct.kernel", "@ct.kernel(opt_level=2)")
-        + _launcher(
-            "copy", "(x, y, cfg.TILE)", HINTS, after="t = copy.replace_hints(occupancy=best.occupancy)"
-        ),
+        + _launcher("copy", "(x, y, cfg.TILE)", HINTS, after="t = copy.replace_hints(occupancy=best.occupancy)"),
     ),
     "TW108": _both(
         """\
@@ -227,8 +214,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "TW201": _both(
         GOOD.replace(
-            "key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)",
-            "key = (x.dtype, str(x.device))  # !",
+            "key = (n, x.dtype, str(x.device), x.stride(), x.data_ptr() % 16)", "key = (x.dtype, str(x.device))  # !"
         ),
         GOOD,
     ),

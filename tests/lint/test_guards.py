@@ -66,9 +66,7 @@ def test_on_every_call(body: str) -> None:
 def test_a_function_is_as_guarded_as_its_callers() -> None:
     assert not hot("if key not in _cache:\n    _made()\n", "def _made():\n    return kernel.make()\n\n\n")
     assert hot("_made()\n", "def _made():\n    return kernel.make()\n\n\n")
-    assert hot(
-        "_made()\n", "def _made():\n    return _inner()\n\n\ndef _inner():\n    return kernel.make()\n\n\n"
-    )
+    assert hot("_made()\n", "def _made():\n    return _inner()\n\n\ndef _inner():\n    return kernel.make()\n\n\n")
 
 
 @pytest.mark.parametrize("decorator", ["functools.cache", "functools.lru_cache(maxsize=None)"])

@@ -17,9 +17,7 @@ import pytest
 from tilewright.lint.linting import Report, lint_paths
 
 FOUND = importlib.util.find_spec("tilegym")
-pytestmark = pytest.mark.skipif(
-    FOUND is None, reason="needs TileGym's files (pip install --no-deps tilegym==1.5.1)"
-)
+pytestmark = pytest.mark.skipif(FOUND is None, reason="needs TileGym's files (pip install --no-deps tilegym==1.5.1)")
 ROOT = Path(FOUND.origin).parent if FOUND is not None and FOUND.origin else Path()
 RECORDED = Path(__file__).parents[2] / "bench" / "recorded" / "lint-tilegym-2026-11-21.json"
 
@@ -86,9 +84,7 @@ def test_w1_fmha_searches_without_hints() -> None:
     assert (file, searched) in places("TW102")
     launched = line_of(file, r"_fmha_kernel\.replace_hints\(occupancy=2\)")
     assert (file, launched) in places("TW103")
-    backward = {
-        line_of(file, r"exhaustive_search\(", after=f"if {name}_cache_key not in") for name in ("dkdv", "dq")
-    }
+    backward = {line_of(file, r"exhaustive_search\(", after=f"if {name}_cache_key not in") for name in ("dkdv", "dq")}
     assert not {(file, line) for line in backward} & places("TW102"), "these pass their hints"
 
 
@@ -142,9 +138,7 @@ def test_w12_grpo_rebuilds_hints_on_each_call_when_disabled() -> None:
 def test_files_that_ask_for_no_switch() -> None:
     """A-16. Counted in the text: none of the words by which TileGym's files ask."""
     asks = re.compile(r"is_autotune_disabled|is_autotune_enabled|use_autotune|_AUTOTUNE\b")
-    searching = {
-        file: "\n".join(lines) for file, lines in texts().items() if "exhaustive_search(" in "\n".join(lines)
-    }
+    searching = {file: "\n".join(lines) for file, lines in texts().items() if "exhaustive_search(" in "\n".join(lines)}
     silent = {file for file, text in searching.items() if not asks.search(text)}
     assert {file for file, _ in places("TW206")} == silent
     assert len(silent) == 16
@@ -152,12 +146,7 @@ def test_files_that_ask_for_no_switch() -> None:
 
 def test_nothing_else_in_tilegym_is_an_error() -> None:
     """Each kind of error was looked at by a person (bench/recorded)."""
-    assert {one.code for one in report().findings if one.level == "error"} == {
-        "TW102",
-        "TW203",
-        "TW204",
-        "TW302",
-    }
+    assert {one.code for one in report().findings if one.level == "error"} == {"TW102", "TW203", "TW204", "TW302"}
 
 
 def test_the_reading_by_hand_is_of_these_findings() -> None:

@@ -67,13 +67,7 @@ def test_rules_that_are_off_by_default_can_be_selected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"def f(:\n",
-        b"\xff\xfe\x00",
-        b"x = '\x00'\n",
-        b"# coding: none-such\n",
-        b"a" * 10 + b"(" * 300 + b")" * 300,
-    ],
+    [b"def f(:\n", b"\xff\xfe\x00", b"x = '\x00'\n", b"# coding: none-such\n", b"a" * 10 + b"(" * 300 + b")" * 300],
 )
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.py"
@@ -106,16 +100,12 @@ def test_what_only_has_the_name_of_a_python_file_is_none(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("left_out", [None, ".venv", "build"])
-def test_a_folder_without_a_python_file_is_a_wrong_request(
-    tmp_path: Path, file: Path, left_out: str | None
-) -> None:
+def test_a_folder_without_a_python_file_is_a_wrong_request(tmp_path: Path, file: Path, left_out: str | None) -> None:
     """A mistyped path must not pass, though another path has files."""
     folder = tmp_path / "scr"
     (folder / (left_out or "")).mkdir(parents=True)
     (folder / (left_out or "") / ("k.py" if left_out else "k.txt")).write_text(BAD)
-    with pytest.raises(
-        RequestError, match="no Python file below .*scr; left out: hidden folders, __pycache__"
-    ):
+    with pytest.raises(RequestError, match="no Python file below .*scr; left out: hidden folders, __pycache__"):
         lint_paths([file, folder])
 
 
@@ -146,8 +136,7 @@ def test_sarif_names_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "comment",
-    ["# tilewright: ignore", "# tilewright: ignore[TW401]", "# tilewright: ignore[W1, rule 5]  # on purpose"],
+    "comment", ["# tilewright: ignore", "# tilewright: ignore[TW401]", "# tilewright: ignore[W1, rule 5]  # on purpose"]
 )
 @pytest.mark.parametrize("above", [False, True])
 def test_comments_take_findings_back(tmp_path: Path, comment: str, above: bool) -> None:

@@ -57,9 +57,7 @@ def test_it_says_where_it_comes_from(rule: Rule) -> None:
     assert about.title
     assert about.fix
     assert about.sources, "an id of the requirements or of the facts"
-    assert any(source.removeprefix("rule ") in about.why for source in about.sources) or re.search(
-        r"\d", about.why
-    )
+    assert any(source.removeprefix("rule ") in about.why for source in about.sources) or re.search(r"\d", about.why)
 
 
 @by_code
@@ -79,12 +77,7 @@ def test_it_survives_every_text(rule: Rule) -> None:
 
 def test_every_rule_has_its_own_code_and_name() -> None:
     abouts = [*(rule.about for rule in RULES), CANNOT_READ, NO_OP_HINT]
-    assert (
-        len({about.code for about in abouts})
-        == len({about.name for about in abouts})
-        == len(abouts)
-        == len(ABOUT)
-    )
+    assert len({about.code for about in abouts}) == len({about.name for about in abouts}) == len(abouts) == len(ABOUT)
     assert set(EXAMPLES) == {rule.about.code for rule in RULES}
 
 

@@ -72,9 +72,7 @@ def array(dtype: Any) -> compilation.ArrayConstraint:
     )
 
 
-def export(
-    kernel: Any, parameters: list[Any], arch: str, output_format: str = "cubin", **hints: int
-) -> bytes:
+def export(kernel: Any, parameters: list[Any], arch: str, output_format: str = "cubin", **hints: int) -> bytes:
     signature = compilation.KernelSignature(parameters, compilation.CallingConvention.cutile_python_v1())
     output = io.BytesIO()
     hinted = kernel.replace_hints(**hints) if hints else kernel
@@ -83,9 +81,7 @@ def export(
 
 
 @functools.cache
-def product(
-    arch: str, tile: tuple[int, int, int] = (128, 128, 64), dtype: Any = ct.bfloat16, **hints: int
-) -> bytes:
+def product(arch: str, tile: tuple[int, int, int] = (128, 128, 64), dtype: Any = ct.bfloat16, **hints: int) -> bytes:
     inputs, output = array(dtype), array(ct.bfloat16)
     return export(matmul, [inputs, inputs, output, *tile], arch, **hints)
 
@@ -108,11 +104,7 @@ def test_read_all_keeps_the_order_and_equals_read() -> None:
     cubins = [product("sm_90"), b"broken", product("sm_100"), rowwise(double, "sm_90")]
     outcomes = machine_code.read_all(cubins)
     assert isinstance(outcomes[1], MachineCodeError)
-    assert [outcomes[0], outcomes[2], outcomes[3]] == [
-        code_of(cubins[0]),
-        code_of(cubins[2]),
-        code_of(cubins[3]),
-    ]
+    assert [outcomes[0], outcomes[2], outcomes[3]] == [code_of(cubins[0]), code_of(cubins[2]), code_of(cubins[3])]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +137,7 @@ def test_an_elementwise_kernel(arch: str) -> None:
     assert 8 <= code.registers < 64
 
 
-@pytest.mark.parametrize(
-    ("arch", "capability"), [("sm_86", 86), ("sm_103", 103), ("sm_110", 110), ("sm_121", 121)]
-)
+@pytest.mark.parametrize(("arch", "capability"), [("sm_86", 86), ("sm_103", 103), ("sm_110", 110), ("sm_121", 121)])
 def test_the_architecture(arch: str, capability: int) -> None:
     assert elf.parse(rowwise(double, arch)).sm == capability
 
@@ -251,9 +241,7 @@ def test_the_hash_sees_the_instructions_the_constants_and_the_descriptors() -> N
 def test_the_hash_does_not_see_debug_text() -> None:
     cubin = product("sm_90")
     debug = next(s for s in elf.parse(cubin).sections if s.name == ".nv_debug_ptx_txt")
-    assert machine_code.fingerprint(changed(cubin, cubin.index(debug.data))) == machine_code.fingerprint(
-        cubin
-    )
+    assert machine_code.fingerprint(changed(cubin, cubin.index(debug.data))) == machine_code.fingerprint(cubin)
 
 
 # nvdisasm -----------------------------------------------------------------------------------------
@@ -287,8 +275,7 @@ def script(path: Path, text: str) -> Path:
 def test_an_nvdisasm_without_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = "echo \"nvdisasm fatal   : Unknown option 'json'\" >&2; exit 1"
     old = script(
-        tmp_path / "nvdisasm",
-        f'[ "$1" = -json ] && {{ {refusal}; }}\nexec {machine_code.find_nvdisasm()} "$@"\n',
+        tmp_path / "nvdisasm", f'[ "$1" = -json ] && {{ {refusal}; }}\nexec {machine_code.find_nvdisasm()} "$@"\n'
     )
     monkeypatch.setattr(machine_code, "find_nvdisasm", lambda: old)
     for cubin in (product("sm_90", SPILLING), product("sm_100")):

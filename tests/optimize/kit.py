@@ -111,9 +111,7 @@ class Lines:
     def about(self) -> About:
         effect = Effect(self.expected, self.expected, "made up", DATED)
         priority = dict.fromkeys(("memory", "balanced", "compute"), self.priority)
-        return About(
-            self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk
-        )
+        return About(self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk)
 
     def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
         line = source.text.count("\n")
@@ -165,9 +163,7 @@ class Pretending(Builder):
 
     pattern: Variant = field(default_factory=compiled)
 
-    def built(
-        self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]
-    ) -> tuple[list[Variant], list[Attempt]]:
+    def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         variants, fallen = [], []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
@@ -178,9 +174,7 @@ class Pretending(Builder):
                 continue
             digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
             codes = {name: replace(code, code_hash=digest) for name, code in self.pattern.codes.items()}
-            variants.append(
-                replace(self.pattern, value=value, texts=texts, version=version, task=task, codes=codes)
-            )
+            variants.append(replace(self.pattern, value=value, texts=texts, version=version, task=task, codes=codes))
         return variants, fallen
 
 
@@ -226,18 +220,14 @@ class Scripted:
             raise MachineError("the GPU fell off the bus")
         if isinstance(told, str):
             crashed = told == "crash"
-            status, reason = (
-                ("crashed", "an illegal address") if crashed else ("wrong", "y[3] is 7, expected 6")
-            )
+            status, reason = ("crashed", "an illegal address") if crashed else ("wrong", "y[3] is 7, expected 6")
             attempt = best.attempt(status, reason)  # type: ignore[arg-type]
             return Judged(
                 best=best, correctness="FAIL", keep=False, crashed=crashed, reason=reason, attempts=(attempt,)
             )
         ours, theirs = self._samples(self.us * told), self._samples(self.us)
         noise = noise_of(theirs, self._samples(self.us), confidence=AA_CONFIDENCE)
-        decided = decide(
-            {name: Paired(ours, theirs, self._samples(self.baseline_us), noise) for name in best.codes}
-        )
+        decided = decide({name: Paired(ours, theirs, self._samples(self.baseline_us), noise) for name in best.codes})
         outcomes = tuple(
             WorkloadOutcome(
                 workload=name, verdict=one.why, ratio=one.ratio, against_baseline=one.against_baseline,

@@ -103,9 +103,7 @@ def test_what_earlier_runs_saw_moves_the_score(facts: Facts, history: EntryHisto
 
 def test_earlier_runs_that_saw_what_was_expected_change_nothing(facts: Facts) -> None:
     as_expected = {"T": EntryHistory("T", 3, 3, 1.1)}
-    assert score(facts, Lines(expected=1.1), history=as_expected) == pytest.approx(
-        score(facts, Lines(expected=1.1))
-    )
+    assert score(facts, Lines(expected=1.1), history=as_expected) == pytest.approx(score(facts, Lines(expected=1.1)))
 
 
 def test_much_history_outweighs_the_expectation(facts: Facts) -> None:
@@ -131,13 +129,7 @@ def test_a_lossy_entry_is_proposed_only_where_it_is_allowed(facts: Facts) -> Non
 
 def test_sites_in_functions_that_no_launch_reaches_are_left_out(tmp_path: Path) -> None:
     facts = facts_of(TWO_KERNELS, tmp_path)
-    for kernel, proposed in (
-        ("scale", True),
-        ("launch", True),
-        ("", True),
-        ("other", False),
-        ("doubled", False),
-    ):
+    for kernel, proposed in (("scale", True), ("launch", True), ("", True), ("other", False), ("doubled", False)):
         assert bool(chosen(facts, Lines(kernel=kernel))) is proposed, kernel
 
 

@@ -176,9 +176,7 @@ def test_what_is_clear_ends_at_the_first_look() -> None:
 
 
 def test_the_planned_rounds_are_enough_for_the_worst_recorded_spread() -> None:
-    spreads = [
-        stats.spread(noise[:, column]) for _, noise in recorded().values() for column in range(noise.shape[1])
-    ]
+    spreads = [stats.spread(noise[:, column]) for _, noise in recorded().values() for column in range(noise.shape[1])]
     for workloads in (1, 3, 6):
         assert rounds_needed(float(np.quantile(spreads, 0.95)), workloads=workloads) <= ROUNDS[-1]
     assert rounds_needed(0.035) < rounds_needed(0.035, workloads=6) < ROUNDS[1]
@@ -188,9 +186,7 @@ def test_the_planned_rounds_are_enough_for_the_worst_recorded_spread() -> None:
 # Made-up times: every row of P-22, each rule by itself
 
 
-def exact(
-    ratio: float, *, baseline: float = 1.0, spread: float = 0.002, rounds: int = 100, seed: int = 0
-) -> Paired:
+def exact(ratio: float, *, baseline: float = 1.0, spread: float = 0.002, rounds: int = 100, seed: int = 0) -> Paired:
     rng = np.random.default_rng(seed)
     candidate, incumbent, copy, base = np.exp(spread * rng.standard_normal((4, rounds))) * 100
     noise = noise_of(incumbent, copy, confidence=AA_CONFIDENCE)
@@ -268,9 +264,7 @@ def test_undecided_says_how_many_rounds_it_would_need() -> None:
 def test_the_floor_is_what_two_copies_of_one_kernel_differ_by() -> None:
     """trust.md 24: on a machine whose clock prefers a position by 3 %, 3 % is no gain."""
     biased = exact(0.97)
-    shifted = noise_of(
-        [1.03 * us for us in biased.incumbent_us], biased.incumbent_us, confidence=AA_CONFIDENCE
-    )
+    shifted = noise_of([1.03 * us for us in biased.incumbent_us], biased.incumbent_us, confidence=AA_CONFIDENCE)
     assert floor_of(biased.noise) == FLOOR
     assert floor_of(shifted) == pytest.approx(0.03, abs=0.002)
     assert decide({"a": biased}).keep
@@ -312,8 +306,7 @@ def test_a_permutation_of_the_incumbents_times_is_never_kept(us: list[float], se
 def test_the_unit_of_time_does_not_matter(ratio: float, unit: float, seed: int) -> None:
     one = exact(ratio, spread=0.02, seed=seed)
     scaled = Paired(
-        *([us * unit for us in those] for those in (one.candidate_us, one.incumbent_us, one.baseline_us)),
-        one.noise,
+        *([us * unit for us in those] for those in (one.candidate_us, one.incumbent_us, one.baseline_us)), one.noise
     )
     first, second = decide({"a": one}), decide({"a": scaled})
     assert (first.status, first.lower_priority) == (second.status, second.lower_priority)

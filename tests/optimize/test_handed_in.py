@@ -57,9 +57,7 @@ def tried(file: Path, changes: Sequence[Path], script: Sequence[Told] = (0.9, 0.
 
 
 @pytest.mark.parametrize("prefixes", [("a/", "b/"), ("", ""), ("/home/someone/kernels/",) * 2], ids=str)
-def test_a_patch_may_name_the_file_in_any_folder(
-    file: Path, written: Written, prefixes: Sequence[str]
-) -> None:
+def test_a_patch_may_name_the_file_in_any_folder(file: Path, written: Written, prefixes: Sequence[str]) -> None:
     (one,) = tried(file, [written(patch(SCALE, FASTER, prefixes=prefixes))])
     assert (one.entry, one.status, one.optimization) == ("L", "keep", "handed in: faster.patch")
     assert "2 * ct.load" in one.diff
@@ -105,9 +103,7 @@ def test_changes_are_tried_one_after_the_other_on_what_was_kept(file: Path, writ
 # What cannot, and is a row all the same -----------------------------------------------------------------
 
 
-def test_a_patch_that_does_not_fit_any_more_is_a_row_and_the_next_is_tried(
-    file: Path, written: Written
-) -> None:
+def test_a_patch_that_does_not_fit_any_more_is_a_row_and_the_next_is_tried(file: Path, written: Written) -> None:
     """The first patch was kept and changed the line that the second expects."""
     changes = [
         written(patch(SCALE, FASTER)), written(patch(SCALE, WRONG), "late.patch"), written(FASTER + "#\n", "c.py")
@@ -124,14 +120,9 @@ def test_what_changes_nothing_is_reverted_with_the_reason(file: Path, written: W
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("def (", "does not import: SyntaxError"),
-        (SCALE.replace("task = tw", "no = str(1) or tw"), "does not load"),
-    ],
+    [("def (", "does not import: SyntaxError"), (SCALE.replace("task = tw", "no = str(1) or tw"), "does not load")],
 )
-def test_what_does_not_load_is_a_crash_with_the_reason(
-    file: Path, written: Written, text: str, said: str
-) -> None:
+def test_what_does_not_load_is_a_crash_with_the_reason(file: Path, written: Written, text: str, said: str) -> None:
     (one,) = tried(file, [written(text, "broken.py")])
     assert one.status == "crash" and said in one.reason and one.diff
 
@@ -147,9 +138,7 @@ def test_after_an_interruption_only_the_rest_is_tried(file: Path, written: Writt
     """Also where the first had nothing to judge, and two files have one name."""
     changes = [written("def (", "a.py"), written(FASTER, "b.py"), written(WRONG, "c.py")]
     home = file.parents[1] / "home"
-    with staged(
-        file, home, [0.9], proposers=[FromFiles(changes)], limits=replace(LIMITS, iterations=2)
-    ) as before:
+    with staged(file, home, [0.9], proposers=[FromFiles(changes)], limits=replace(LIMITS, iterations=2)) as before:
         before.run()
         run = before.loop.setup.run.run
     rest = FromFiles(changes, before.loop.iterations)
@@ -166,11 +155,7 @@ def test_after_an_interruption_only_the_rest_is_tried(file: Path, written: Writt
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        (
-            patch("a\n", "b\n", "tests/test_ops.py"),
-            "x.patch",
-            "changes tests/test_ops.py, which is not editable",
-        ),
+        (patch("a\n", "b\n", "tests/test_ops.py"), "x.patch", "changes tests/test_ops.py, which is not editable"),
         (patch(SCALE, FASTER) + patch("a\n", "b\n", "other.py"), "x.patch", "changes other.py, which is not"),
         ("--- a/ops.py\nnonsense\n", "x.patch", "is not a patch that git understands"),
     ],
@@ -200,12 +185,8 @@ def test_a_file_that_is_missing_is_one_clear_line(file: Path, tmp_path: Path) ->
         optimize(str(file), options=Options(changes=(tmp_path / "nowhere.patch",)))
 
 
-def test_a_whole_file_of_no_editable_name_is_refused_where_several_are_editable(
-    file: Path, written: Written
-) -> None:
-    with pytest.raises(
-        RequestError, match=r"no editable file has that name; editable: .*ops\.py, .*more\.py"
-    ):
+def test_a_whole_file_of_no_editable_name_is_refused_where_several_are_editable(file: Path, written: Written) -> None:
+    with pytest.raises(RequestError, match=r"no editable file has that name; editable: .*ops\.py, .*more\.py"):
         check_changes([written(FASTER, "new.py")], [file, file.with_name("more.py")])
     check_changes([written(FASTER, "more.py")], [file, file.with_name("more.py")])
 
@@ -216,9 +197,7 @@ def test_a_whole_file_of_no_editable_name_is_refused_where_several_are_editable(
 def test_a_wrong_result_is_reverted_with_its_reason(file: Path, written: Written) -> None:
     """By the interpreter, although the version's own reference agrees with it."""
     change = written(WRONG.replace("reference=lambda x: 2 * x", "reference=lambda x: 2 * x + 1"), "wrong.py")
-    found = optimize(
-        str(file), arch="sm_90", seed=1, options=Options(iterations=1, changes=(change,), seconds=60)
-    )
+    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, changes=(change,), seconds=60))
     (one,) = found.iterations[1:]
     assert (one.status, one.correctness) == ("revert", "FAIL") and not found.kept
     assert "incorrect" in one.reason and "+ 1" in one.diff

@@ -47,10 +47,7 @@ class Arena:
         return Race(
             tuple(
                 RacedVersion(
-                    one,
-                    "tied",
-                    "",
-                    measured_of(self._samples(one.name, 60, 0.95 if one.name == "lucky" else 1.0)),
+                    one, "tied", "", measured_of(self._samples(one.name, 60, 0.95 if one.name == "lucky" else 1.0))
                 )
                 for one in versions
             ),
@@ -58,13 +55,7 @@ class Arena:
         )
 
     def confirm(
-        self,
-        workload: str,
-        candidate: Version,
-        incumbent: Version,
-        baseline: Version,
-        seed: int,
-        budget: Budget,
+        self, workload: str, candidate: Version, incumbent: Version, baseline: Version, seed: int, budget: Budget
     ) -> Confirmation | Fallen:
         self.confirmed.append((candidate.name, seed))
         if candidate.name in self.on_fresh_inputs and seed != self.seed:
@@ -123,9 +114,7 @@ def test_a_confirmation_draws_inputs_that_the_run_has_not_used() -> None:
 
 def test_what_was_only_lucky_in_the_race_is_not_kept() -> None:
     """X-14: the race picks, and what it says of its pick is flattered."""
-    judged = gate_on(Arena({"baseline": 100.0, "lucky": 100.0})).judge(
-        [variant("lucky")], variant("baseline")
-    )
+    judged = gate_on(Arena({"baseline": 100.0, "lucky": 100.0})).judge([variant("lucky")], variant("baseline"))
     assert not judged.keep
     assert "no gain" in judged.reason
 
@@ -199,8 +188,6 @@ def test_slower_than_the_baseline_by_more_than_two_percent_is_not_kept() -> None
 
 def test_a_baseline_that_is_wrong_ends_before_anything_is_tried() -> None:
     made = compiled()
-    gate = MeasuredGate(
-        Arena({"baseline": 100.0}, {"baseline": WRONG}), Interpreter(), made.task.selected(None), {}, 1
-    )  # type: ignore[arg-type]
+    gate = MeasuredGate(Arena({"baseline": 100.0}, {"baseline": WRONG}), Interpreter(), made.task.selected(None), {}, 1)  # type: ignore[arg-type]
     told = gate.baseline(variant("baseline"))
     assert isinstance(told, str) and "should be 6" in told

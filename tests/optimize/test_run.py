@@ -155,9 +155,9 @@ def test_the_object_has_the_promised_names(shared: Shared) -> None:
     for part in ("baseline", "final"):
         (only,) = found[part].values()
         assert only["us"] is None and only["predicted_us"] > 0
-    assert found["baseline"]["small"]["predicted_us"] / found["final"]["small"][
-        "predicted_us"
-    ] == pytest.approx(found["speedup"])
+    assert found["baseline"]["small"]["predicted_us"] / found["final"]["small"]["predicted_us"] == pytest.approx(
+        found["speedup"]
+    )
 
 
 def test_the_ending_names_the_command_for_a_gpu(shared: Shared) -> None:
@@ -256,9 +256,7 @@ def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
     assert found.patch.strip() == kept.diff.strip() and (found.speedup or 0) > 1.05
 
 
-def test_a_change_that_was_edited_since_is_another_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_was_edited_since_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, change = repository(tmp_path / "user", SCALE), tmp_path / "change.py"
     keys = []
 
@@ -316,8 +314,7 @@ def test_without_a_repository_there_is_a_private_one(tmp_path: Path) -> None:
     assert found.kept and (folder / "ops.py").read_text() == STEEP
     (private,) = (tmp_path / "tilewright-home" / "repositories").glob("scale-*")
     assert (
-        git(private, "--git-dir", str(private), "rev-parse", str(found.record.branch)).strip()
-        == found.kept[-1].commit
+        git(private, "--git-dir", str(private), "rev-parse", str(found.record.branch)).strip() == found.kept[-1].commit
     )
 
 

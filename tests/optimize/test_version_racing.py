@@ -238,9 +238,7 @@ def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[.
     found = one.confirm("w", version("2", 80), version("1", 90), BASE, 9, BUDGET)
     assert isinstance(found, Confirmation)
     for us, true in zip(
-        (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us),
-        (80, 90, 90, 100),
-        strict=True,
+        (found.candidate_us, found.incumbent_us, found.copy_us, found.baseline_us), (80, 90, 90, 100), strict=True
     ):
         assert len(us) == BUDGET.rounds and abs(sorted(us)[20] / true - 1) < 0.01
     assert found.paired.noise.rounds == BUDGET.rounds
@@ -272,9 +270,7 @@ def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Ar
         ("throttled", "confirmation: every round was disturbed: thermal throttling (simulated)"),
     ],
 )
-def test_a_candidate_may_fall_in_its_confirmation(
-    arena: Callable[..., Arena], trouble: str, reason: str
-) -> None:
+def test_a_candidate_may_fall_in_its_confirmation(arena: Callable[..., Arena], trouble: str, reason: str) -> None:
     one = arena(silence=1.5)
     fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
     assert isinstance(fallen, Fallen) and (fallen.version, fallen.reason) == ("bad", reason)

@@ -87,9 +87,7 @@ def test_a_version_is_copies_in_a_folder_of_its_own(ops: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("names", [("3:A=4", "3-A=4"), ("a/b", "a b"), ("..", "."), ("x" * 300, "x" * 301)])
-def test_no_two_versions_share_a_folder_nor_leave_it(
-    ops: Path, tmp_path: Path, names: tuple[str, str]
-) -> None:
+def test_no_two_versions_share_a_folder_nor_leave_it(ops: Path, tmp_path: Path, names: tuple[str, str]) -> None:
     versions = [materialise(tmp_path / "v", name, {ops: name}) for name in names]
     copies = [Path(copy) for version in versions for copy in version.files.values()]
     assert [copy.read_text() for copy in copies] == list(names)
@@ -97,11 +95,7 @@ def test_no_two_versions_share_a_folder_nor_leave_it(
 
 
 def test_files_of_one_name_keep_the_folders_that_tell_them_apart(tmp_path: Path) -> None:
-    files = {
-        tmp_path / "a" / "deep" / "ops.py": "1",
-        tmp_path / "b" / "ops.py": "2",
-        tmp_path / "ops.py": "3",
-    }
+    files = {tmp_path / "a" / "deep" / "ops.py": "1", tmp_path / "b" / "ops.py": "2", tmp_path / "ops.py": "3"}
     version = materialise(tmp_path / "v", "1", files)
     assert {Path(file): Path(copy).read_text() for file, copy in version.files.items()} == files
     assert {Path(copy).relative_to(tmp_path / "v" / "1").as_posix() for copy in version.files.values()} == {

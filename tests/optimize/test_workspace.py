@@ -60,20 +60,9 @@ def _a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def git(folder: Path, *arguments: str) -> str:
     """Git as the user runs it, less the hooks: those wait for Tilewright's."""
-    who = (
-        "user.name=User",
-        "user.email=user@example.org",
-        "commit.gpgSign=false",
-        "core.hooksPath=/dev/null",
-    )
+    who = ("user.name=User", "user.email=user@example.org", "commit.gpgSign=false", "core.hooksPath=/dev/null")
     options = [word for setting in (*who, "color.ui=false") for word in ("-c", setting)]
-    done = subprocess.run(
-        ["git", *options, *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = subprocess.run(["git", *options, *arguments], cwd=folder, capture_output=True, text=True, check=True)
     return done.stdout
 
 
@@ -145,9 +134,7 @@ def everything(folder: Path) -> dict[str, bytes]:
         if path.is_file() and ".git" not in path.relative_to(folder).parts
     }
     mine = ("index", "HEAD", "config", "refs/stash", "logs/refs/stash", "logs/HEAD", "ORIG_HEAD")
-    return tree | {
-        name: (folder / ".git" / name).read_bytes() for name in mine if (folder / ".git" / name).exists()
-    }
+    return tree | {name: (folder / ".git" / name).read_bytes() for name in mine if (folder / ".git" / name).exists()}
 
 
 @pytest.mark.parametrize("home_inside", [False, True])
@@ -198,9 +185,7 @@ def test_variables_that_a_hook_or_shell_left_do_not_mislead(
 # The branch and its commits
 
 
-def test_the_branch_starts_at_the_current_commit_under_its_name(
-    checkout: Path, opened: Opened, home: Path
-) -> None:
+def test_the_branch_starts_at_the_current_commit_under_its_name(checkout: Path, opened: Opened, home: Path) -> None:
     """P-02, F-2: the base is recorded, and the files are the user's."""
     task = task_in(checkout)
     workspace = opened(task)
@@ -213,9 +198,7 @@ def test_the_branch_starts_at_the_current_commit_under_its_name(
     assert (workspace.patch(), workspace.changes) == ("", 0)
 
 
-def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(
-    checkout: Path, opened: Opened
-) -> None:
+def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(checkout: Path, opened: Opened) -> None:
     """P-10, P-20, X-15: the commit comes before the decision; a revert undoes it and leaves it reachable."""
     task = task_in(checkout)
     workspace = opened(task)
@@ -228,10 +211,7 @@ def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(
     workspace.revert(2, two)
     three = workspace.write_and_commit(3, edited(task, 4), "C: third: größer")
     workspace.keep(three)
-    assert git(checkout, "rev-list", "--reverse", f"{workspace.base_commit}..{BRANCH}").split() == [
-        one,
-        three,
-    ]
+    assert git(checkout, "rev-list", "--reverse", f"{workspace.base_commit}..{BRANCH}").split() == [one, three]
     assert git(checkout, "log", "-1", "--format=%B", one) == "A: first\n\n# not a comment\n\n"
     assert git(checkout, "log", "-1", "--format=%s", three).strip() == "C: third: größer"
     assert git(checkout, "rev-parse", "refs/tilewright/run-1/2", f"{three}^").split() == [two, one]
@@ -265,14 +245,8 @@ def test_a_file_that_is_not_as_committed_is_the_first_commit(checkout: Path, ope
         git(checkout, "rev-parse", f"{workspace.base_commit}^", "HEAD").split()[0]
         == git(checkout, "rev-parse", "HEAD").strip()
     )
-    assert (
-        git(checkout, "log", "-1", "--format=%s", BRANCH)
-        .strip()
-        .startswith("Iteration 0: the files as they are")
-    )
-    assert git(checkout, "diff-tree", "-r", "--name-only", "--no-commit-id", BRANCH).split() == [
-        "kernels/ops.py"
-    ]
+    assert git(checkout, "log", "-1", "--format=%s", BRANCH).strip().startswith("Iteration 0: the files as they are")
+    assert git(checkout, "diff-tree", "-r", "--name-only", "--no-commit-id", BRANCH).split() == ["kernels/ops.py"]
     assert workspace.texts() == {task.file: OPS + "# mine\r\n"}
     assert workspace.patch() == "", "the user's own change is no part of what Tilewright changed"
     assert git(checkout, "show", f"{BRANCH}:other.txt") == "other\n"
@@ -283,9 +257,7 @@ def test_an_untracked_file_is_the_first_commit(checkout: Path, opened: Opened) -
     (checkout / "new" / "fresh.py").write_text(OPS)
     task = task_in(checkout, "new/fresh.py")
     workspace = opened(task)
-    assert git(checkout, "diff-tree", "-r", "--name-only", "--no-commit-id", BRANCH).split() == [
-        "new/fresh.py"
-    ]
+    assert git(checkout, "diff-tree", "-r", "--name-only", "--no-commit-id", BRANCH).split() == ["new/fresh.py"]
     assert git(checkout, "status", "--porcelain") == "?? new/\n"
     assert workspace.texts() == {task.file: OPS}
 
@@ -448,9 +420,7 @@ def test_a_worktree_that_is_gone_or_broken_is_made_again(
     again.keep(again.write_and_commit(2, edited(task, 3), "two"))
 
 
-def test_without_its_git_file_a_worktree_never_reaches_the_users_repository(
-    checkout: Path, opened: Opened
-) -> None:
+def test_without_its_git_file_a_worktree_never_reaches_the_users_repository(checkout: Path, opened: Opened) -> None:
     task = task_in(checkout)
     workspace = opened(task, home=checkout / ".tilewright")
     (checkout / "other.txt").write_text("precious\n")
@@ -614,16 +584,7 @@ def test_a_repository_with_submodules(checkout: Path, tmp_path: Path, opened: Op
     git(tmp_path, "init", "-q", "library")
     (tmp_path / "library" / "a.txt").write_text("a\n")
     commit_all(tmp_path / "library")
-    git(
-        checkout,
-        "-c",
-        "protocol.file.allow=always",
-        "submodule",
-        "add",
-        "-q",
-        str(tmp_path / "library"),
-        "lib",
-    )
+    git(checkout, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "library"), "lib")
     commit_all(checkout)
     task = task_in(checkout)
     workspace = opened(task)
@@ -743,9 +704,7 @@ def test_git_that_is_missing_is_one_line(checkout: Path, home: Path, monkeypatch
     assert "\n" not in str(caught.value)
 
 
-def test_what_git_refuses_is_one_line_and_nothing_stays_locked(
-    checkout: Path, home: Path, opened: Opened
-) -> None:
+def test_what_git_refuses_is_one_line_and_nothing_stays_locked(checkout: Path, home: Path, opened: Opened) -> None:
     task = task_in(checkout)
     head = checkout / ".git" / "config"
     good = head.read_text()

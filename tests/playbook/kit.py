@@ -195,11 +195,7 @@ class EntryContract:
         source = Source("task.py", example)
         kernels = set(source.tile_code)
         for site, value, text in self.changes(example, tmp_path):
-            names = {
-                name
-                for name in _functions(example)
-                if _functions(text).get(name) != _functions(example)[name]
-            }
+            names = {name for name in _functions(example) if _functions(text).get(name) != _functions(example)[name]}
             assert not (names & kernels) - {site.kernel}, f"{site} = {value!r} changes {names}"
             for meaning in _top(example) - _top(text):
                 assert TASK_STATEMENTS.search(meaning) or self._allows(site, meaning), meaning
@@ -228,9 +224,7 @@ class EntryContract:
             changed = Source("task.py", text)
             for again in self.entry.sites(changed, replace(facts, task=task)):
                 for other in values_of(again):
-                    assert self.entry.apply(changed, again, other) != text, (
-                        f"{site} = {value!r}, then {again}"
-                    )
+                    assert self.entry.apply(changed, again, other) != text, f"{site} = {value!r}, then {again}"
 
     def test_every_change_loads_as_a_task(self, example: str, tmp_path: Path) -> None:
         for _, _, text in self.changes(example, tmp_path):
@@ -269,6 +263,4 @@ def _functions(text: str) -> dict[str, str]:
 def _top(text: str) -> set[str]:
     """Statements at the top of the file that are neither functions nor imports."""
     body = ast.parse(text).body
-    return {
-        ast.unparse(one) for one in body if not isinstance(one, (ast.FunctionDef, ast.Import, ast.ImportFrom))
-    }
+    return {ast.unparse(one) for one in body if not isinstance(one, (ast.FunctionDef, ast.Import, ast.ImportFrom))}

@@ -18,12 +18,8 @@ from tilewright.source.syntax import Source
 HINTED = SCALE.replace("(1, TILE))", "(1, TILE), latency=10)")
 WITHOUT = SCALE.replace("t * 2)", "t * 2, allow_tma=False)")
 CHAINED = SCALE.replace("(1, TILE))", "(1, TILE), latency=4,  # far\n        ).reshape((1, TILE))")
-IMPORTED = SCALE.replace("ct.load(", "load(").replace(
-    "\nimport til", "\nfrom cuda.tile import load\nimport til"
-)
-CHOSEN = SCALE.replace("(1, TILE))", "(1, TILE), latency=AHEAD)").replace(
-    "\n\n@ct", "\n\nAHEAD = 4\n\n@ct", 1
-)
+IMPORTED = SCALE.replace("ct.load(", "load(").replace("\nimport til", "\nfrom cuda.tile import load\nimport til")
+CHOSEN = SCALE.replace("(1, TILE))", "(1, TILE), latency=AHEAD)").replace("\n\n@ct", "\n\nAHEAD = 4\n\n@ct", 1)
 
 
 @pytest.fixture(scope="module")
@@ -77,9 +73,7 @@ def test_a_hint_that_stands_is_changed_in_its_place(scale: Facts) -> None:
 
 
 def test_a_hint_that_is_chosen_elsewhere_is_left(scale: Facts) -> None:
-    assert [site.what for site in latency.ENTRY.sites(Source("file.py", CHOSEN), scale)] == [
-        "latency of store of y"
-    ]
+    assert [site.what for site in latency.ENTRY.sites(Source("file.py", CHOSEN), scale)] == ["latency of store of y"]
 
 
 @pytest.mark.parametrize("value", [0, 11, "far"])

@@ -37,9 +37,7 @@ task = tw.Task(
     workloads={"rows": {"M": 512, "N": 1024}, "short": {"M": 512, "N": 64}},
 )
 '''
-ANY_WIDTH = FLAT.replace("    serves=lambda N: N in (64, 128, 1024),\n", "").replace(
-    "(x, y, N, N)", "(x, y, N, 1024)"
-)
+ANY_WIDTH = FLAT.replace("    serves=lambda N: N in (64, 128, 1024),\n", "").replace("(x, y, N, N)", "(x, y, N, 1024)")
 CLAIMED = FLAT.replace("    start =", "    width = ct.assume_divisible_by(width, 16)\n    start =")
 LONGER = MATMUL.replace(
     '"square": {"M": 512,', '"square": {"M": 512, "N": 512, "K": 512}, "longer": {"M": 1024,'
@@ -73,9 +71,7 @@ def test_what_all_workloads_share_is_static(longer: Facts) -> None:
 def test_the_annotation_is_written_and_its_name_imported(longer: Facts) -> None:
     source = Source("file.py", LONGER)
     site = only(static_shapes.ENTRY.sites(source, longer))
-    text = static_shapes.ENTRY.apply(
-        source, site, "a.shape[1] b.shape[0] b.shape[1] b.strides[0] b.strides[1]"
-    )
+    text = static_shapes.ENTRY.apply(source, site, "a.shape[1] b.shape[0] b.shape[1] b.strides[0] b.strides[1]")
     gone, new = changed_lines(LONGER, text)
     assert gone == [
         "def product(a, b: ct.Array, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TILE_K: ct.Constant[int]):"

@@ -57,11 +57,7 @@ def test_a_tile_with_a_fixed_number_must_be_there() -> None:
 
 @pytest.mark.parametrize(
     "index",
-    [
-        "n * TILE + 3 + ct.arange(TILE, dtype=ct.int32)",
-        "(n * 2 + 1) * TILE + ct.arange(TILE, dtype=ct.int32)",
-        "2 * n",
-    ],
+    ["n * TILE + 3 + ct.arange(TILE, dtype=ct.int32)", "(n * 2 + 1) * TILE + ct.arange(TILE, dtype=ct.int32)", "2 * n"],
 )
 def test_counts_that_may_go_beyond_are_left_alone(index: str) -> None:
     with pytest.raises(NotApplicable, match="no checked access"):

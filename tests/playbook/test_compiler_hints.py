@@ -15,9 +15,7 @@ from tilewright.playbook.base import Facts, NotApplicable
 from tilewright.playbook.entries import clusters, occupancy, worker_warps
 from tilewright.source.syntax import Source
 
-HINTED = SCALE.replace(
-    "tw.Space(shipped={})", 'tw.Space(hints={"num_ctas": (1, 2)}, shipped={"num_ctas": 2})'
-)
+HINTED = SCALE.replace("tw.Space(shipped={})", 'tw.Space(hints={"num_ctas": (1, 2)}, shipped={"num_ctas": 2})')
 ENTRIES: dict[str, Any] = {one.hint: one for one in (occupancy.ENTRY, worker_warps.ENTRY, clusters.ENTRY)}
 
 
@@ -71,9 +69,7 @@ def test_what_the_registers_say_decides_the_promise(scale: Facts) -> None:
     source = Source("file.py", SCALE)
     (name, code), *_ = scale.codes.items()
     for registers, better in ((255, True), (32, False)):
-        facts = replace(
-            scale, codes={name: replace(code, registers=registers, local_stores=0, shared_bytes=0)}
-        )
+        facts = replace(scale, codes={name: replace(code, registers=registers, local_stores=0, shared_bytes=0)})
         for entry in (occupancy.ENTRY, worker_warps.ENTRY):
             assert (only(entry.sites(source, facts)).promise == 1.0) == better, entry.about.id
 

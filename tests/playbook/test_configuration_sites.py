@@ -118,9 +118,7 @@ def test_hints_of_the_kernel_count_where_the_space_names_none(tmp_path: Path) ->
         ("@ct.kernel(occupancy=4)", {"occupancy": None}, "@ct.kernel"),
     ],
 )
-def test_the_decorator_of_the_launched_kernel(
-    listed: Facts, before: str, hints: dict[str, Value], after: str
-) -> None:
+def test_the_decorator_of_the_launched_kernel(listed: Facts, before: str, hints: dict[str, Value], after: str) -> None:
     """A module of kernels only: nothing but hints can be changed."""
     start, end = LISTED.index("@ct.kernel"), LISTED.index("\n\ndef tuned")
     text = "import cuda.tile as ct\n\n\n" + LISTED[start:end].replace("@ct.kernel", before)

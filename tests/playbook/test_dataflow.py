@@ -80,8 +80,6 @@ def test_an_unknown_function_may_write_everything() -> None:
 
 
 def test_what_follows_from_a_name() -> None:
-    source = Source(
-        "kernel.py", KERNEL.replace("EXPRESSION", "for n in range(row):\n        k = n + 1\n    m = N")
-    )
+    source = Source("kernel.py", KERNEL.replace("EXPRESSION", "for n in range(row):\n        k = n + 1\n    m = N"))
     found = dependent(source, source.functions["kernel"], ["row"])
     assert found == {"row", "first", "n", "k"}

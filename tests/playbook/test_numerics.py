@@ -127,10 +127,7 @@ def test_the_scale_of_an_online_softmax_takes_the_factor(tmp_path: Path) -> None
 UNFOLDABLE = {
     "the maximum is used elsewhere": ("weight = weight * fade", "weight = weight * fade + higher * 0.0"),
     "an exponent beside it": ("fade = ct.exp(highest - higher)", "fade = ct.exp(highest - higher + 1.0)"),
-    "the scores decide": (
-        "ct.where(columns < k.shape[0],",
-        "ct.where((score > 1.0) & (columns < k.shape[0]),",
-    ),
+    "the scores decide": ("ct.where(columns < k.shape[0],", "ct.where((score > 1.0) & (columns < k.shape[0]),"),
 }
 
 

@@ -35,9 +35,7 @@ def test_padding_goes_only_where_the_task_promises_no_ragged_shape(tmp_path: Pat
     source = Source("task.py", FIXED)
     site = only(ENTRY.sites(source, facts_of(loaded(FIXED, tmp_path))), "padding of x")
     text = ENTRY.apply(source, site, NONE)
-    assert changed_lines(FIXED, text)[1] == [
-        "ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"
-    ]
+    assert changed_lines(FIXED, text)[1] == ["ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))"]
     assert verdict(loaded(text, tmp_path)).verdict == "correct"
 
 

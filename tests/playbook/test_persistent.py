@@ -124,8 +124,6 @@ def test_a_load_of_an_array_that_the_kernel_writes_stays_in_the_loop(tmp_path: P
 
 
 def test_it_works_after_a_from_import(tmp_path: Path) -> None:
-    text = SCALE_ROWS.replace(
-        "import cuda.tile as ct\n", "import cuda.tile as ct\nfrom cuda.tile import bid\n"
-    )
+    text = SCALE_ROWS.replace("import cuda.tile as ct\n", "import cuda.tile as ct\nfrom cuda.tile import bid\n")
     new = applied(ENTRY, text.replace("row = ct.bid(0)", "row = bid(axis=0)"), tmp_path, 2)
     assert "for row in range(ct.bid(0), items, ct.num_blocks(0)):" in new

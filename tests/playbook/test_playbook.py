@@ -19,9 +19,7 @@ def test_ids_are_distinct() -> None:
 def test_every_entry_of_the_package_is_listed() -> None:
     """A file that defines ENTRY and is not in ENTRIES would never be tried."""
     folder = ROOT / "src" / "tilewright" / "playbook"
-    defining = {
-        path.stem for path in folder.glob("*.py") if re.search(r"^(ENTRY|LOSSY)\b", path.read_text(), re.M)
-    }
+    defining = {path.stem for path in folder.glob("*.py") if re.search(r"^(ENTRY|LOSSY)\b", path.read_text(), re.M)}
     listed = {type(entry).__module__.rsplit(".", 1)[-1] for entry in ENTRIES}
     assert defining == listed
 
@@ -36,9 +34,7 @@ def test_the_order_of_k2() -> None:
     """K2: by place, for memory-bound and compute-bound kernels."""
 
     def order(kind: str, wanted: str) -> list[str]:
-        places = {
-            entry.about.id: entry.about.place(kind) for entry in ENTRIES if entry.about.place(kind) != LAST
-        }
+        places = {entry.about.id: entry.about.place(kind) for entry in ENTRIES if entry.about.place(kind) != LAST}
         return sorted((name for name in wanted.split() if name in places), key=lambda name: places[name])
 
     assert order("memory", "G A E C B F") == ["A", "B", "C", "F", "G", "E"]

@@ -35,9 +35,7 @@ class TestRowsPerTile(EntryContract):
     entry = ENTRY
     examples: ClassVar = {
         "softmax": (NAIVE / "softmax.py").read_text(),
-        "gathered": copy(
-            STRIDES, parameters="M, TILE: ct.Constant[int]", given="M, config.TILE", grid="(min(M, 7),)"
-        ),
+        "gathered": copy(STRIDES, parameters="M, TILE: ct.Constant[int]", given="M, config.TILE", grid="(min(M, 7),)"),
         "chunks": copy(CHUNKS),
     }
     elsewhere: ClassVar = {"blocks": BLOCKS}
@@ -61,9 +59,7 @@ def test_a_block_takes_a_group_of_rows_and_the_grid_shrinks() -> None:
         "values = ct.load(x, (row, n), (ROWS, TILE))",
         "ct.store(y, (row, n), values)",
         "return tw.Launch(copy, (-(-M // config.ROWS),), (x, y, config.TILE, config.ROWS))",
-        'space=tw.Space(constants={"TILE": (64,), "ROWS": (1, 4)}, shipped={"TILE": 64, "ROWS": 4}),'.replace(
-            "'", '"'
-        ),
+        'space=tw.Space(constants={"TILE": (64,), "ROWS": (1, 4)}, shipped={"TILE": 64, "ROWS": 4}),'.replace("'", '"'),
     ]
 
 

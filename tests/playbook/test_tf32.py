@@ -51,9 +51,7 @@ OPERATORS = {
 
 @pytest.mark.parametrize("written", OPERATORS)
 def test_a_product_by_operator_sums_in_float32(written: str, tmp_path: Path) -> None:
-    new = applied(
-        ENTRY, TF32_PRODUCT.replace("total = ct.mma(left, right, total)", written), tmp_path, "tfloat32"
-    )
+    new = applied(ENTRY, TF32_PRODUCT.replace("total = ct.mma(left, right, total)", written), tmp_path, "tfloat32")
     assert OPERATORS[written] in new
     assert verdict(loaded(new, tmp_path)).verdict == "correct"
 
@@ -65,9 +63,7 @@ def test_expressions_as_operands(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_is_not_at_hand_is_refused(tmp_path: Path) -> None:
-    text = TF32_PRODUCT.replace(
-        "total = ct.mma(left, right, total)", "total = total * 0.5 + left @ (right * 2.0)"
-    )
+    text = TF32_PRODUCT.replace("total = ct.mma(left, right, total)", "total = total * 0.5 + left @ (right * 2.0)")
     source = Source("task.py", text)
     assert not ENTRY.sites(source, launch_facts(text, tmp_path))
 

@@ -25,10 +25,7 @@ LOADED = copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, TILE))
 
 class TestTileLoad(EntryContract):
     entry = ENTRY
-    examples: ClassVar = {
-        "row": copy(ROW),
-        "block": copy(BLOCK, grid=BLOCK_GRID),
-    }
+    examples: ClassVar = {"row": copy(ROW), "block": copy(BLOCK, grid=BLOCK_GRID)}
     elsewhere: ClassVar = {"loaded": LOADED}
 
 
@@ -74,9 +71,7 @@ def test_a_block_of_two_axes_needs_no_reshape() -> None:
     ],
 )
 def test_ranges_that_begin_at_a_multiple_of_their_length(index: str, expected: str) -> None:
-    text = one(
-        f"r = ct.bid(0)\nct.scatter(y, (r, 0), ct.gather(x, (r, {index})))".replace("(r, 0)", f"(r, {index})")
-    )
+    text = one(f"r = ct.bid(0)\nct.scatter(y, (r, 0), ct.gather(x, (r, {index})))".replace("(r, 0)", f"(r, {index})"))
     assert f"(r, {expected})" in text
 
 
@@ -91,13 +86,7 @@ ct.scatter(y, i, ct.gather(x, i))
 
 @pytest.mark.parametrize(
     ("value", "mode"),
-    [
-        ("0.0", "ZERO"),
-        ("-0.0", "NEG_ZERO"),
-        ('-float("inf")', "NEG_INF"),
-        ("math.inf", "POS_INF"),
-        ("math.nan", "NAN"),
-    ],
+    [("0.0", "ZERO"), ("-0.0", "NEG_ZERO"), ('-float("inf")', "NEG_INF"), ("math.inf", "POS_INF"), ("math.nan", "NAN")],
 )
 def test_what_lies_outside_is_padded_with_the_same(value: str, mode: str) -> None:
     index = "ct.bid(0) * TILE + ct.arange(TILE, dtype=ct.int32)"
@@ -119,10 +108,7 @@ def test_what_lies_outside_is_padded_with_the_same(value: str, mode: str) -> Non
             "not plain",
         ),
         ("i = ct.arange(TILE, dtype=ct.int32)\nv = ct.gather(x, (i[None, :], i[:, None]))", "axes"),
-        (
-            "t = ct.load(x, (0,), (TILE,))\nv = ct.gather(x, t + ct.arange(TILE, dtype=ct.int32))",
-            "another form",
-        ),
+        ("t = ct.load(x, (0,), (TILE,))\nv = ct.gather(x, t + ct.arange(TILE, dtype=ct.int32))", "another form"),
         ("v = ct.gather(x,  # ours\n    ct.arange(TILE, dtype=ct.int32))", "comment"),
     ],
 )
@@ -179,9 +165,7 @@ page = ct.gather(table, (b, token // PAGE))
 columns = ct.arange(HEAD, dtype=ct.int32)
 v = ct.gather(x, (page[:, None], (token % PAGE)[:, None], columns[None, :]))
 """
-    source = Source(
-        "task.py", copy(body, parameters="table, b, n, PAGE: ct.Constant[int], HEAD: ct.Constant[int]")
-    )
+    source = Source("task.py", copy(body, parameters="table, b, n, PAGE: ct.Constant[int], HEAD: ct.Constant[int]"))
     [_, access] = accesses(source, "copy")
     assert converted(source, access).text() == (
         "ct.load(x, (ct.gather(table, (b, n)).item(), 0, 0), (1, PAGE, HEAD), padding_mode=ct.PaddingMode.ZERO)"
@@ -195,15 +179,8 @@ def test_what_others_read_of_the_index_stays() -> None:
 
 
 def test_names_imported_from_cuda_tile_are_not_guessed() -> None:
-    text = copy(ROW).replace(
-        "import cuda.tile as ct\n", "from cuda.tile import arange, bid, cdiv, gather, kernel\n"
-    )
-    text = (
-        text.replace("@ct.", "@")
-        .replace("ct.gather", "gather")
-        .replace("ct.bid", "bid")
-        .replace("ct.ar", "ar")
-    )
+    text = copy(ROW).replace("import cuda.tile as ct\n", "from cuda.tile import arange, bid, cdiv, gather, kernel\n")
+    text = text.replace("@ct.", "@").replace("ct.gather", "gather").replace("ct.bid", "bid").replace("ct.ar", "ar")
     source = Source("task.py", text)
     with pytest.raises(NotApplicable, match="does not import"):
         converted(source, accesses(source, "copy")[0])

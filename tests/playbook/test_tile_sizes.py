@@ -22,10 +22,7 @@ def test_the_sites_of_a_product(tmp_path: Path) -> None:
     """No fewer than 64 rows and 32 of the others: wgmma would be lost (K9, cutile-facts 8.1)."""
     sites = ENTRY.sites(Source("file.py", MATMUL), facts_of(loaded(MATMUL, tmp_path)))
     assert {site.what: site.values for site in sites} == {
-        "TILE_M and TILE_N of product": (
-            "TILE_M=128,TILE_N=128",
-            "TILE_M=128,TILE_N=32",
-        ),
+        "TILE_M and TILE_N of product": ("TILE_M=128,TILE_N=128", "TILE_M=128,TILE_N=32"),
         "TILE_M of product": ("TILE_M=128",),
         "TILE_N of product": ("TILE_N=128", "TILE_N=32"),
         "TILE_K of product": ("TILE_K=64",),
@@ -33,9 +30,7 @@ def test_the_sites_of_a_product(tmp_path: Path) -> None:
 
 
 def test_the_space_s_own_rules_hold(tmp_path: Path) -> None:
-    text = MATMUL.replace(
-        "        shipped={", "        where=[lambda TILE_N: TILE_N <= 64],\n        shipped={"
-    )
+    text = MATMUL.replace("        shipped={", "        where=[lambda TILE_N: TILE_N <= 64],\n        shipped={")
     sites = ENTRY.sites(Source("file.py", text), facts_of(loaded(text, tmp_path)))
     assert [site.values for site in sites if site.what == "TILE_N of product"] == [("TILE_N=32",)]
 

@@ -23,9 +23,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compilers of a small machine: fewer tile sizes, and hints for two of them."""
     monkeypatch.setattr(best_predicted, "TILES", 5)
     monkeypatch.setattr(best_predicted, "LEADERS", 2)
-    monkeypatch.setattr(
-        best_predicted, "HINTS", ({"occupancy": 2}, {"num_worker_warps": 8}, {"num_worker_warps": 4})
-    )
+    monkeypatch.setattr(best_predicted, "HINTS", ({"occupancy": 2}, {"num_worker_warps": 8}, {"num_worker_warps": 4}))
 
 
 @pytest.fixture(scope="module")
@@ -79,9 +77,7 @@ def test_constants_that_do_not_stand_in_the_source_stay(matmul: Facts) -> None:
 
 def test_a_tile_that_is_a_whole_row_keeps_its_size(tmp_path: Path) -> None:
     text = SCALE.replace("(x, y, N)", "(x, y, config.TILE)").replace("x, y, M, N:", "x, y, M, N, config:")
-    text = text.replace(
-        "tw.Space(shipped={})", 'tw.Space(constants={"TILE": (1024,)}, shipped={"TILE": 1024})'
-    )
+    text = text.replace("tw.Space(shipped={})", 'tw.Space(constants={"TILE": (1024,)}, shipped={"TILE": 1024})')
     facts = facts_of(loaded(text, tmp_path))
     assert best_predicted.tile_values("TILE", 1024, facts) == ()
     assert best_predicted.tile_values("TILE", 512, facts) == (1024, 256, 2048, 128)

@@ -261,9 +261,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
 
 
 @given(st.integers(1, 400), st.integers(1, 3000), st.integers(1, 50), st.floats(0.5, 0.999))
-def test_plan_spends_no_more_than_the_error_budget(
-    n: int, max_rounds: int, batch: int, confidence: float
-) -> None:
+def test_plan_spends_no_more_than_the_error_budget(n: int, max_rounds: int, batch: int, confidence: float) -> None:
     policy = Policy(min_rounds=1, max_rounds=max_rounds, batch_rounds=batch, confidence=confidence)
     plan = rules.plan(policy, n)
     assert plan.looks[-1] == max_rounds

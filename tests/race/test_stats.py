@@ -32,9 +32,7 @@ def test_rank_is_the_largest_that_keeps_the_tail(n: int, tail: float) -> None:
     assert binomial_tail(n, k + 1) > tail
 
 
-@pytest.mark.parametrize(
-    ("n", "k"), [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (50, 18)]
-)
+@pytest.mark.parametrize(("n", "k"), [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (15, 4), (20, 6), (25, 8), (50, 18)])
 def test_rank_agrees_with_the_published_table(n: int, k: int) -> None:
     """Two-sided 95 % of the median; values of the sign-test table (Dixon and Massey, table A-10)."""
     assert stats.rank(n, 0.025) == k

@@ -46,9 +46,7 @@ STEPS = (
 
 def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **changes: Any) -> Report:
     final = tuple(standing(name, us, before_us=20.0) for name in WORKLOADS)
-    run = replace(
-        run_record(), run="20261125-1", started="2026-11-25T10:00:00", finished="2026-11-25T11:00:00"
-    )
+    run = replace(run_record(), run="20261125-1", started="2026-11-25T10:00:00", finished="2026-11-25T11:00:00")
     run = replace(run, stop_reason="patience", final=final, patch=DIFF)
     return collect(replace(run, **changes), iterations)
 
@@ -122,8 +120,7 @@ def test_a_time_that_is_none_makes_no_speedup() -> None:
 
 @given(
     st.recursive(
-        st.integers() | st.text(max_size=5) | st.none(),
-        lambda s: st.lists(s) | st.dictionaries(st.text(max_size=4), s),
+        st.integers() | st.text(max_size=5) | st.none(), lambda s: st.lists(s) | st.dictionaries(st.text(max_size=4), s)
     )
 )
 def test_any_setting_is_lines_of_text(value: Any) -> None:
@@ -188,9 +185,7 @@ def test_a_predicted_run_calls_every_time_predicted() -> None:
     assert lines.rstrip().endswith("tilewright optimize there --seed 7\n```")
     for line in lines.splitlines():
         if re.search(r"\b(ms|µs|speed-up|speed of light)\b", line) and line.startswith("| "):
-            named = [
-                cell for cell in line.split("|") if re.search(r"\b(ms|µs|speed-up|speed of light)\b", cell)
-            ]
+            named = [cell for cell in line.split("|") if re.search(r"\b(ms|µs|speed-up|speed of light)\b", cell)]
             assert all("predicted" in cell.lower() for cell in named), line
     assert "95 %" not in lines
 
@@ -215,9 +210,7 @@ def recorded(tmp_path: Path) -> tuple[Path, str]:
         run = ledger.begin(run_record()).run
         for iteration in STEPS:
             ledger.append(run, iteration)
-        ledger.finish(
-            run, "patience", tuple(standing(name, 10.0, before_us=20.0) for name in WORKLOADS), DIFF
-        )
+        ledger.finish(run, "patience", tuple(standing(name, 10.0, before_us=20.0) for name in WORKLOADS), DIFF)
     return tmp_path / "home", run
 
 
@@ -242,9 +235,7 @@ def test_the_command_writes_what_is_asked_for(recorded: tuple[Path, str], tmp_pa
     done = invoke("latest", *options, "--json", "--home", home)
     assert done.exit_code == 0, done.output
     one = json.loads(done.stdout)
-    assert {"run", "measured", "baseline", "final", "kept", "stop_reason", "iterations"} <= set(one), (
-        "issue 4"
-    )
+    assert {"run", "measured", "baseline", "final", "kept", "stop_reason", "iterations"} <= set(one), "issue 4"
     assert (one["run"], len(one["iterations"])) == (run, len(STEPS))
     assert files["patch"].read_text() == DIFF
     assert len(files["jsonl"].read_text().splitlines()) == 1 + len(STEPS)

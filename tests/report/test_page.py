@@ -9,14 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.made_runs import (
-    DIFF,
-    baseline_iteration,
-    crashed,
-    raced,
-    run_record,
-    standing,
-)
+from tests.made_runs import DIFF, baseline_iteration, crashed, raced, run_record, standing
 from tests.report.test_collected import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
@@ -65,9 +58,7 @@ class Page(HTMLParser):
 def made(workloads: int, iterations: list[Iteration], us: float = 10.0) -> Report:
     names = tuple(f"workload-{n}" for n in range(workloads))
     final = tuple(standing(name, us, before_us=20.0) for name in names)
-    run = replace(
-        run_record(workloads=names), final=final, patch=DIFF, stop_reason="patience", finished="2026"
-    )
+    run = replace(run_record(workloads=names), final=final, patch=DIFF, stop_reason="patience", finished="2026")
     return collect(run, iterations)
 
 
@@ -78,9 +69,7 @@ RUNS = {
     "only crashes": made(2, [baseline_iteration(), *(crashed(n) for n in range(1, 6))], us=20.0),
     "only the baseline": collect(run_record(), STEPS[:1]),
     "one workload": made(1, list(STEPS)),
-    "twelve workloads": made(
-        12, [baseline_iteration(), *(raced(n, 19.0, 20.0, keep=True) for n in range(1, 26))]
-    ),
+    "twelve workloads": made(12, [baseline_iteration(), *(raced(n, 19.0, 20.0, keep=True) for n in range(1, 26))]),
 }
 
 
@@ -112,9 +101,7 @@ def test_the_page_needs_nothing_else(name: str) -> None:
     assert not {"src", "href", "srcset", "xlink:href", "action"} & set(attributes)
     assert not [one for one in attributes if one.startswith("on")]
     assert not re.search(r"https?://|//\w+\.\w+/|url\(|@import", source)
-    policy = [
-        attributes.get("content") or "" for _, attributes in parsed.elements if attributes.get("http-equiv")
-    ]
+    policy = [attributes.get("content") or "" for _, attributes in parsed.elements if attributes.get("http-equiv")]
     assert policy[0].startswith("default-src 'none'")
 
 
@@ -271,9 +258,7 @@ def test_bars_are_as_long_as_they_count() -> None:
 def test_many_classes_share_the_last_colour() -> None:
     counts = {name: n + 1 for n, (name, _) in enumerate(CLASSES[:10])}
     run = run_record()
-    report = collect(
-        replace(run, baseline=tuple(replace(one, mix=counts) for one in run.baseline)), STEPS[:1]
-    )
+    report = collect(replace(run, baseline=tuple(replace(one, mix=counts) for one in run.baseline)), STEPS[:1])
     assert mix_classes(report) == [*list(counts)[3:], OTHERS], "the seven largest"
     chart = Page(str(mix(report)))
     bars = [float(attributes["width"] or 0) for element, attributes in chart.elements if element == "rect"]

@@ -67,9 +67,7 @@ def between_two(x, first, last, y, TILE: ct.Constant[int], COLUMNS: ct.Constant[
 @ct.kernel
 def added(x, total, TILE: ct.Constant[int]):  # type: ignore[no-untyped-def]
     """Adds the rows of ``x`` to one row, each block its own, in any order."""
-    ct.atomic_add(
-        total, ct.arange(TILE, dtype=ct.int32), ct.load(x, (ct.bid(0), 0), (1, TILE)).reshape((TILE,))
-    )
+    ct.atomic_add(total, ct.arange(TILE, dtype=ct.int32), ct.load(x, (ct.bid(0), 0), (1, TILE)).reshape((TILE,)))
 
 
 @ct.kernel

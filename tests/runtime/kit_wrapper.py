@@ -51,9 +51,7 @@ class World:
     def launch(self, stream: Any, grid: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
         self.launches.append((grid, kernel, arguments))
 
-    def search(
-        self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str
-    ) -> Found:
+    def search(self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str) -> Found:
         assert shipped == 0
         self.searches.append(trials)
         self.streams.append(stream)

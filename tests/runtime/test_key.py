@@ -161,10 +161,7 @@ TABLE = {{
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (
-            "sum(-(-s // config.TILE) for s in call.shape)",
-            "sum(-(-s // (2 * config.TILE)) for s in call.shape)",
-        ),
+        ("sum(-(-s // config.TILE) for s in call.shape)", "sum(-(-s // (2 * config.TILE)) for s in call.shape)"),
         ("call.x in (1, 2)", "call.x in (1, 3)"),
         ("sum(blocks(s, 2) for s in call.shape)", "sum(blocks(s, 3) for s in call.shape)"),
         ("[s for s in call.shape if s in {1, 2}]", "[s for s in call.shape if s in {1, 3}]"),
@@ -204,9 +201,7 @@ def test_methods_partials_and_callable_objects_count_by_their_function() -> None
 
     assert source_of(Grid()) == source_of(Grid.__call__) != source_of(Grid().other)
     assert source_of(partial(closed_over, 1)) == source_of(partial(closed_over, 1))
-    assert (
-        len({source_of(one) for one in (closed_over, partial(closed_over, 1), partial(closed_over, 2))}) == 3
-    )
+    assert len({source_of(one) for one in (closed_over, partial(closed_over, 1), partial(closed_over, 2))}) == 3
 
 
 def test_recursion_ends() -> None:
@@ -245,12 +240,7 @@ def test_an_array_counts_with_dtype_shape_strides_and_alignment() -> None:
     """W3: strides and alignment are what TileGym's keys omit."""
     base = torch.zeros(64, 64)
     assert array_part(base) == {"dtype": "float32", "shape": [64, 64], "strides": [64, 1], "alignment": 0}
-    others = [
-        base.to(torch.bfloat16),
-        torch.zeros(64, 32),
-        base.T,
-        torch.zeros(65 * 64)[1 : 1 + 64 * 64].view(64, 64),
-    ]
+    others = [base.to(torch.bfloat16), torch.zeros(64, 32), base.T, torch.zeros(65 * 64)[1 : 1 + 64 * 64].view(64, 64)]
     assert array_part(others[3])["alignment"] == 4
     assert len({parts(one) for one in (base, *others)}) == 5
     assert parts(base) == parts(torch.ones(64, 64))
@@ -278,17 +268,7 @@ def test_flags_of_other_kinds_count_by_value() -> None:
         left: int
         scale: float = 1.0
 
-    values = [
-        Mask.NONE,
-        Mask.CAUSAL,
-        Level.LOW,
-        0,
-        (1, 2),
-        (1, 3),
-        (1, (2, 3)),
-        torch.float16,
-        torch.bfloat16,
-    ]
+    values = [Mask.NONE, Mask.CAUSAL, Level.LOW, 0, (1, 2), (1, 3), (1, (2, 3)), torch.float16, torch.bfloat16]
     values += [ct.float16, ct.bfloat16, Window(1), Window(2)]
     assert len({digest({"flag": flag_part(one)}) for one in values}) == len(values)
     assert flag_part(Window(1, 2.0)) == flag_part(Window(1, 3.0)), "a float by its type, here too"

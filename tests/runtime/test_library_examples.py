@@ -47,9 +47,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
 class Formulas(World):
     def launch(self, stream: Any, grid: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
         super().launch(stream, grid, kernel, arguments)
-        FORMULAS[kernel._pyfunc.__name__](
-            *(one.detach() if torch.is_tensor(one) else one for one in arguments)
-        )
+        FORMULAS[kernel._pyfunc.__name__](*(one.detach() if torch.is_tensor(one) else one for one in arguments))
 
 
 @pytest.fixture
@@ -57,9 +55,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     world = Formulas()
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     monkeypatch.delenv("TILEWRIGHT_TUNING", raising=False)
-    monkeypatch.setattr(
-        tilewright, "tuned", partial(tuned, _surroundings=world.surroundings()), raising=False
-    )
+    monkeypatch.setattr(tilewright, "tuned", partial(tuned, _surroundings=world.surroundings()), raising=False)
     monkeypatch.setattr(tilewright, "powers_of_two", powers_of_two, raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "stream")
     return world
@@ -84,9 +80,7 @@ def test_these_are_all() -> None:
 def test_a_plain_operation(world: World, example: Any) -> None:
     module = example("rms_norm")
     x, weight = torch.randn(6, 96), torch.randn(96)
-    torch.testing.assert_close(
-        module.rms_norm(x, weight), torch.nn.functional.rms_norm(x, (96,), weight, 1e-6)
-    )
+    torch.testing.assert_close(module.rms_norm(x, weight), torch.nn.functional.rms_norm(x, (96,), weight, 1e-6))
     module.rms_norm(x, weight)
     assert len(world.searches) == 1 and world.launches[-1][2][5] == 128, "TILE_N follows from the call"
 
@@ -103,9 +97,7 @@ def test_a_custom_operation_in_torch_compile(world: World, example: Any) -> None
     module = example("softmax_compiled")
     torch.library.opcheck(module.softmax, (torch.randn(4, 8),))
     q, k = torch.randn(4, 8), torch.randn(6, 8)
-    eager = torch.compile(
-        module.attention_weights._torchdynamo_orig_callable, backend="eager", fullgraph=True
-    )
+    eager = torch.compile(module.attention_weights._torchdynamo_orig_callable, backend="eager", fullgraph=True)
     torch.testing.assert_close(eager(q, k), torch.softmax((q @ k.T) * 8**-0.5, 1))
     with torch._subclasses.FakeTensorMode():
         assert module.softmax(torch.empty(4, 8)).shape == (4, 8)
@@ -115,10 +107,7 @@ def test_a_custom_operation_in_torch_compile(world: World, example: Any) -> None
 
 ARGUMENTS: dict[str, Callable[[ModuleType], list[tuple[Any, tuple[Any, ...]]]]] = {
     "rms_norm": lambda m: [(m.launch_rms_norm, (*halves((64, 1024), (1024,), (64, 1024)), 1e-6))],
-    "swiglu_autograd": lambda m: [
-        (m.forward, halves(*[(64, 1024)] * 3)),
-        (m.backward, halves(*[(64, 1024)] * 5)),
-    ],
+    "swiglu_autograd": lambda m: [(m.forward, halves(*[(64, 1024)] * 3)), (m.backward, halves(*[(64, 1024)] * 5))],
     "softmax_compiled": lambda m: [(m.launch_softmax, halves((64, 1000), (64, 1000)))],
 }
 

@@ -61,9 +61,7 @@ def test_a_switch_that_is_off_says_nothing(value: str, monkeypatch: pytest.Monke
 
 def test_mistakes_name_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "sometimes")
-    with pytest.raises(
-        RequestError, match=r"TILEWRIGHT_TUNING=sometimes .* now \| background \| stored \| off"
-    ):
+    with pytest.raises(RequestError, match=r"TILEWRIGHT_TUNING=sometimes .* now \| background \| stored \| off"):
         mode()
     monkeypatch.setenv(SWITCHES[1], "perhaps")
     with pytest.raises(RequestError, match="TILEGYM_DISABLE_AUTOTUNE=perhaps is neither on nor off"):

@@ -14,9 +14,7 @@ from tilewright.cli import run as cli_run
 ROOT = Path(__file__).parents[2]
 
 
-def python(
-    code: str, *, before: dict[str, str] | None = None, **more: str
-) -> subprocess.CompletedProcess[str]:
+def python(code: str, *, before: dict[str, str] | None = None, **more: str) -> subprocess.CompletedProcess[str]:
     """A Python as `tilewright run` starts it, with what else its user has set."""
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), **(before or {})}
     environment = {**base, **cli_run.environment(base), **more}
@@ -78,8 +76,7 @@ def test_an_error_in_the_users_sitecustomize_is_told_as_without_us(tmp_path: Pat
 @pytest.mark.parametrize("value", ["banana", "2", "ja"])
 def test_a_bad_value_is_one_warning(value: str) -> None:
     shown = python(
-        "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search, '__wrapped__'))",
-        TILEWRIGHT_PATCH=value,
+        "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search, '__wrapped__'))", TILEWRIGHT_PATCH=value
     )
     assert shown.stdout.split() == ["False"]
     (line,) = shown.stderr.splitlines()
@@ -89,8 +86,7 @@ def test_a_bad_value_is_one_warning(value: str) -> None:
 @pytest.mark.parametrize("value", ["0", "off", "", "no"])
 def test_off_means_off(value: str) -> None:
     shown = python(
-        "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search, '__wrapped__'))",
-        TILEWRIGHT_PATCH=value,
+        "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search, '__wrapped__'))", TILEWRIGHT_PATCH=value
     )
     assert (shown.stdout.split(), shown.stderr) == (["False"], "")
 
@@ -122,9 +118,7 @@ def test_the_line_of_an_installed_tilewright(value: str | None, patched: bool) -
         f"import sys; {LINE}\nprint(any(m.startswith('tilewright') for m in sys.modules))\n"
         "import cuda.tile as ct; print(hasattr(ct.tune.exhaustive_search, '__wrapped__'))"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert shown.stdout.split() == [str(patched)] * 2, shown.stderr
 
 

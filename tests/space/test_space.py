@@ -71,9 +71,7 @@ def test_a_space_never_yields_what_it_forbids(space: Space, arch: int, dims: dic
 
 
 @given(spaces(), st.sampled_from(ARCHITECTURES), DIMS)
-def test_the_shipped_one_is_first_and_nothing_comes_twice(
-    space: Space, arch: int, dims: dict[str, int]
-) -> None:
+def test_the_shipped_one_is_first_and_nothing_comes_twice(space: Space, arch: int, dims: dict[str, int]) -> None:
     """A-14 and Part 7 check 4: never empty, never without the original; the order never changes."""
     configurations = space.configurations(arch, dims)
     assert configurations[0] == space.shipped
@@ -200,16 +198,12 @@ def test_a_knob_with_one_known_value_is_fixed() -> None:
 
 
 def test_predicates_take_dimensions_and_architecture_by_name() -> None:
-    space = matmul(
-        where=[lambda TILE_N, N: TILE_N <= N, lambda TILE_M, arch: arch >= 90 or TILE_M < 128, area_limit]
-    )
+    space = matmul(where=[lambda TILE_N, N: TILE_N <= N, lambda TILE_M, arch: arch >= 90 or TILE_M < 128, area_limit])
     assert space.allows(space.parse("TILE_N=256"), 90, {"N": 200}) == (
         "'TILE_N <= N' does not hold for TILE_N=256, N=200"
     )
     assert "'arch >= 90 or TILE_M < 128'" in (space.allows(space.shipped, 80, {"N": 200}) or "")
-    assert "'area limit' does not hold" in (
-        space.allows(space.parse("TILE_M=256,TILE_N=256"), 90, {"N": 300}) or ""
-    )
+    assert "'area limit' does not hold" in (space.allows(space.parse("TILE_M=256,TILE_N=256"), 90, {"N": 300}) or "")
 
 
 def area_limit(TILE_M: int, TILE_N: int) -> bool:

@@ -24,20 +24,14 @@ def space(**changes: object) -> Space:
 
 
 BAD: dict[str, tuple[dict[str, object], str]] = {
-    "empty knob list": (
-        {"constants": {"TILE_M": []}},
-        "constants['TILE_M'] is empty; list at least one value",
-    ),
+    "empty knob list": ({"constants": {"TILE_M": []}}, "constants['TILE_M'] is empty; list at least one value"),
     "generator as values": ({"constants": {"TILE_M": (x for x in (1, 2))}}, "is a generator; give a list"),
     "string as values": ({"constants": {"TILE_M": "64"}}, "constants['TILE_M'] is a string; give a list"),
     "number as values": ({"constants": {"TILE_M": 64}}, "is an int; give a list of values"),
     "dictionary as values": ({"constants": {"TILE_M": {64: 1}}}, "is a dictionary; give a list of values"),
     "set as values": ({"constants": {"TILE_M": {64, 128}}}, "is a set; give a list of values"),
     "list as constants": ({"constants": [64, 128]}, "constants= is a list; give a mapping of knob to list"),
-    "tuple as value": (
-        {"constants": {"TILE_M": [(64, 64)]}},
-        "(64, 64) is a tuple; use int, float, bool or str",
-    ),
+    "tuple as value": ({"constants": {"TILE_M": [(64, 64)]}}, "(64, 64) is a tuple; use int, float, bool or str"),
     "not a number": ({"constants": {"TILE_M": [float("nan")]}}, "nan is not a finite number"),
     "comma in a word": ({"constants": {"TILE_M": ["a,b"]}}, "'a,b' must be a word"),
     "knob named arch": ({"constants": {"arch": [90]}}, "'arch' cannot name a knob"),
@@ -52,17 +46,11 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     ),
     "bad occupancy": ({"hints": {"occupancy": [33]}}, "occupancy=33 is not valid; use 1 to 32, or None"),
     "bad num_ctas": ({"hints": {"num_ctas": [3]}}, "num_ctas=3 is not valid; use 1, 2, 4, 8, 16, or None"),
-    "bad warps": (
-        {"hints": {"num_worker_warps": [16]}},
-        "num_worker_warps=16 is not valid; use 4, 8, or None",
-    ),
+    "bad warps": ({"hints": {"num_worker_warps": [16]}}, "num_worker_warps=16 is not valid; use 4, 8, or None"),
     "bad opt_level": ({"hints": {"opt_level": [4]}}, "opt_level=4 is not valid; use 0 to 3, or None"),
     "bool as hint": ({"hints": {"occupancy": [True]}}, "occupancy=True is not valid"),
     "word as hint": ({"hints": {"occupancy": ["auto"]}}, "occupancy='auto' is not valid"),
-    "shipped incomplete": (
-        {"shipped": {"TILE_M": 128}},
-        "shipped: knob 'occupancy' is missing; name all of:",
-    ),
+    "shipped incomplete": ({"shipped": {"TILE_M": 128}}, "shipped: knob 'occupancy' is missing; name all of:"),
     "shipped too much": (
         {"shipped": {**SHIPPED, "TILE_N": 1}},
         "shipped: 'TILE_N' is no knob of this space; known: TILE_M, occupancy",
@@ -70,10 +58,7 @@ BAD: dict[str, tuple[dict[str, object], str]] = {
     "shipped no mapping": ({"shipped": None}, "shipped is None; give a mapping of knob to value"),
     "shipped bad hint": ({"shipped": {**SHIPPED, "occupancy": 0}}, "shipped: occupancy=0 is not valid"),
     "only empty": ({"only": []}, "only= is empty; list at least one configuration"),
-    "only generator": (
-        {"only": (p for p in [SHIPPED])},
-        "only is a generator; give a list of configurations",
-    ),
+    "only generator": ({"only": (p for p in [SHIPPED])}, "only is a generator; give a list of configurations"),
     "only dictionary": ({"only": SHIPPED}, "only is a dictionary; give a list of configurations"),
     "only unknown knob": ({"only": [SHIPPED, {"TILE_K": 1}]}, "only[1]: 'TILE_K' is no knob of this space"),
     "include string": ({"include": ["TILE_M=64"]}, "include[0] is a string; give a mapping of knob to value"),
@@ -130,11 +115,7 @@ def test_a_product_without_end_is_refused() -> None:
     ("text", "kind", "message"),
     [
         ("TILE_K=64", UnknownChoice, "unknown knob 'TILE_K'; known: TILE_M, occupancy"),
-        (
-            "TILE_M",
-            SpaceError,
-            "'TILE_M' is not of the form knob=value; for example: TILE_M=128,occupancy=auto",
-        ),
+        ("TILE_M", SpaceError, "'TILE_M' is not of the form knob=value; for example: TILE_M=128,occupancy=auto"),
         ("TILE_M=big", SpaceError, "TILE_M=big is not a value of this knob; for example: 64, 128"),
         ("TILE_M=96", SpaceError, "TILE_M=96 is not a power of two"),
         ("TILE_M=auto", SpaceError, "TILE_M=auto is not a value"),

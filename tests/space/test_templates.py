@@ -24,10 +24,7 @@ K10: dict[tuple[str, int], str] = {
     ("T4", CONSUMER): "64×64×64/1/2, 64×64×64/1/4, 64×64×64/1/1, 128×64×64/1/2, 128×64×64/1/1, "
     "128×64×64/1/4, 256×256×64/1/1",
     ("T4", PRE_HOPPER): "64×128×64/1/1, 128×64×64/1/1, 128×128×32/1/1, 128×128×64/1/1",
-    (
-        "T4",
-        HOPPER,
-    ): "64×128×64/1/2, 64×256×64/1/2, 128×64×64/1/2, 128×128×64/1/2, 128×256×64/2/1, 256×256×64/2/1",
+    ("T4", HOPPER): "64×128×64/1/2, 64×256×64/1/2, 128×64×64/1/2, 128×128×64/1/2, 128×256×64/2/1, 256×256×64/2/1",
     ("T4", BLACKWELL): "128×512×64/4/1, 256×256×64/2/1, 256×256×64/1/1, 256×256×128/2/1",
     ("T5", CONSUMER): "64×64/1/2, 128×64/1/2",
     ("T5", PRE_HOPPER): "64×64/1/2, 128×64/1/2, 128×128/1/1",
@@ -76,16 +73,7 @@ def test_t6_is_block_m_times_occupancy_times_swap() -> None:
 
 def test_block_m_of_the_grouped_gemm() -> None:
     """K10 T6 and T7: min(128, next power of two), and never under the smallest MMA tile (K9)."""
-    assert [block_m(rows) for rows in (0, 1, 16, 17, 64, 65, 128, 5000)] == [
-        16,
-        16,
-        16,
-        32,
-        64,
-        128,
-        128,
-        128,
-    ]
+    assert [block_m(rows) for rows in (0, 1, 16, 17, 64, 65, 128, 5000)] == [16, 16, 16, 32, 64, 128, 128, 128]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -120,9 +108,7 @@ def test_what_machine_code_contradicts_is_corrected() -> None:
     dropped = [row for row in template("T4", 120, as_written=True) if row.fate == "dropped"]
     assert [row.written for row in dropped] == ["128x64x64/1/4"]
     assert not any(row.written == "128x64x64/1/4" for row in template("T4", 120))
-    assert (
-        "2 spill stores" in next(row for row in template("T4", 80) if row.written == "128x128x64/1/1").reason
-    )
+    assert "2 spill stores" in next(row for row in template("T4", 80) if row.written == "128x128x64/1/1").reason
 
 
 def test_good_candidates_that_the_source_lacks_are_added() -> None:
@@ -131,9 +117,7 @@ def test_good_candidates_that_the_source_lacks_are_added() -> None:
     assert "M=128,N=256,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=1,occupancy=1,num_worker_warps=8" in added
-    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in {
-        str(r.knobs) for r in template("T5", 90)
-    }
+    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in {str(r.knobs) for r in template("T5", 90)}
 
 
 def test_every_correction_and_addition_is_of_a_listed_row() -> None:
@@ -157,13 +141,7 @@ def matmul(**hints: list[int | None]) -> Space:
     return Space(
         constants={"TILE_SIZE_M": [64, 128], "TILE_SIZE_N": [64, 128], "TILE_SIZE_K": [32, 64], "GROUP": [8]},
         hints=hints,
-        shipped={
-            "TILE_SIZE_M": 128,
-            "TILE_SIZE_N": 128,
-            "TILE_SIZE_K": 64,
-            "GROUP": 8,
-            **dict.fromkeys(hints, None),
-        },
+        shipped={"TILE_SIZE_M": 128, "TILE_SIZE_N": 128, "TILE_SIZE_K": 64, "GROUP": 8, **dict.fromkeys(hints, None)},
         where=[lambda TILE_SIZE_N, N: TILE_SIZE_N <= N],
     )
 

@@ -59,9 +59,7 @@ def test_one_task_needs_no_name(write: Write) -> None:
     assert task.edit == ("ops.py",)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "name"), [("first", "one"), ("one", "one"), ("second", "two"), ("two", "two")]
-)
+@pytest.mark.parametrize(("wanted", "name"), [("first", "one"), ("one", "one"), ("second", "two"), ("two", "two")])
 def test_a_task_is_found_by_its_name_and_by_its_variable(write: Write, wanted: str, name: str) -> None:
     path = write("first = task_named('one')\nsecond = task_named('two')\n")
     assert load_task(f"{path}:{wanted}").name == name
@@ -125,9 +123,7 @@ def test_a_file_that_does_not_import_gives_its_line(write: Write, line: str, mes
         ("tw.Space(constants={'TILE': (1,)}, shipped={'TILES': 1})", "'TILES'"),
     ],
 )
-def test_a_space_that_cannot_be_used_is_one_line_with_its_place(
-    write: Write, space: str, message: str
-) -> None:
+def test_a_space_that_cannot_be_used_is_one_line_with_its_place(write: Write, space: str, message: str) -> None:
     """The line of the file in which it was made, not a line of Tilewright."""
     said = refused(write(f"\ntask = task_named('t', {space})\n"))
     assert message in said
@@ -283,9 +279,7 @@ def test_a_module_that_a_task_edits_is_declared_by_loading_it(write: Write, pack
     assert load_task(where_is(task)).edit == task.edit
 
 
-def test_a_version_of_a_package_module_imports_from_the_installed_package(
-    write: Write, package: Path
-) -> None:
+def test_a_version_of_a_package_module_imports_from_the_installed_package(write: Write, package: Path) -> None:
     path = write(EDITS + "from gym_of_loading.ops import kernels as installed, utils\n"
                  "assert kernels.utils is utils and installed.kernel() == ('original', 32)\n"
                  "assert kernels.__package__ == 'gym_of_loading.ops' and kernels is not installed\n"
@@ -311,9 +305,7 @@ def test_a_file_beside_the_task_can_be_edited_too(
     task = load_task(str(path))
     assert (task.name, task.edit) == ("sibling", (str(kernels),))
     assert load_task(str(path), copy_of(kernels, "NAME\n", "NAME\nNAME = 'edited'\n")).name == "edited"
-    absolute = write(
-        f"kernels = tw.editable({str(kernels)!r})\ntask = task_named(kernels.NAME)\n", name="b.py"
-    )
+    absolute = write(f"kernels = tw.editable({str(kernels)!r})\ntask = task_named(kernels.NAME)\n", name="b.py")
     assert load_task(str(absolute)).edit == (str(kernels),)
 
 
@@ -358,10 +350,7 @@ def test_a_version_that_is_not_loaded_is_said(write: Write, package: Path) -> No
     [
         ("'no_such_module_of_loading'", "no such module; a file's name ends in .py"),
         ("'gym_of_loading.none'", "no such module"),
-        (
-            "'none_of_loading.ops'",
-            "its package does not import: ModuleNotFoundError: No module named 'none_of",
-        ),
+        ("'none_of_loading.ops'", "its package does not import: ModuleNotFoundError: No module named 'none_of"),
         ("'.ops'", "its package does not import: "),
         ("'none.py'", "no such file: /"),
         ("'ops.py'", "is the task file itself, which is editable without it"),
@@ -369,9 +358,7 @@ def test_a_version_that_is_not_loaded_is_said(write: Write, package: Path) -> No
         ("'gym_of_loading.ops.broken'", "broken.py:3: does not import: ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_module_that_cannot_be_edited_is_one_line(
-    write: Write, package: Path, call: str, message: str
-) -> None:
+def test_a_module_that_cannot_be_edited_is_one_line(write: Write, package: Path, call: str, message: str) -> None:
     (package / "gym_of_loading" / "ops" / "broken.py").write_text("\n\n1 / 0\n")
     said = refused(write(f"\nm = tw.editable({call})\n"))
     assert said.startswith("ops.py:14: ")
@@ -388,9 +375,7 @@ def test_a_module_that_cannot_be_edited_is_one_line(
         ("\0", "does not import: "),
     ],
 )
-def test_a_version_that_does_not_import_gives_the_line_of_the_users_file(
-    write: Write, text: str, message: str
-) -> None:
+def test_a_version_that_does_not_import_gives_the_line_of_the_users_file(write: Write, text: str, message: str) -> None:
     path, before = write("task = task_named('one')\n"), list(sys.path)
     files = copy_of(path, path.read_text(), text)
     with pytest.raises(TaskError) as caught:

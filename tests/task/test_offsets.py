@@ -21,14 +21,7 @@ steps = st.tuples(st.sampled_from([1, 2, 8]), st.integers(0, 3), st.none() | st.
 )
 
 
-@given(
-    steps,
-    st.booleans(),
-    st.integers(1, 12),
-    st.integers(0, 200),
-    st.sampled_from([*KINDS]),
-    st.integers(0, 9),
-)
+@given(steps, st.booleans(), st.integers(1, 12), st.integers(0, 200), st.sampled_from([*KINDS]), st.integers(0, 9))
 def test_every_table_has_the_declared_steps(
     how: dict[str, Any], starts: bool, entries: int, last: int, kind: str, seed: int
 ) -> None:
@@ -43,9 +36,7 @@ def test_every_table_has_the_declared_steps(
 
 
 @given(steps, st.booleans(), st.integers(0, 6), st.integers(0, 60))
-def test_what_is_impossible_is_known_before(
-    how: dict[str, Any], starts: bool, entries: int, last: int
-) -> None:
+def test_what_is_impossible_is_known_before(how: dict[str, Any], starts: bool, entries: int, last: int) -> None:
     """By all sums of steps."""
     rise = Rise(starts=starts, **how)
     allowed = [n for n in range(0, last + 1) if n >= rise.least and n % rise.step == 0]

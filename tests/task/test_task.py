@@ -83,9 +83,7 @@ def test_a_grid_is_one_to_three_positive_integers(grid: Any, expected: Any) -> N
 @pytest.mark.parametrize("grid", [(), (1, 2, 3, 4), (2.0,), (0,), (-1, 2), ("3",), None])
 def test_any_other_grid_is_refused(grid: Any) -> None:
     task = task_of(launch=lambda: Launch("kernel", grid, ()))
-    with pytest.raises(
-        TaskError, match=r"launch of task 'scale': grid .* is not 1 to 3 positive integers"
-    ) as caught:
+    with pytest.raises(TaskError, match=r"launch of task 'scale': grid .* is not 1 to 3 positive integers") as caught:
         task.launched(CONFIG, DIMS, {}, BOARD)
     one_line(caught)
 
@@ -93,9 +91,7 @@ def test_any_other_grid_is_refused(grid: Any) -> None:
 @pytest.mark.parametrize("returned", [None, ("kernel", (1,), ()), 3])
 def test_a_launch_must_return_a_launch(returned: Any) -> None:
     task = task_of(launch=lambda: returned)
-    with pytest.raises(
-        TaskError, match=r"returned \w+; return tilewright.Launch\(kernel, grid, args\)"
-    ) as caught:
+    with pytest.raises(TaskError, match=r"returned \w+; return tilewright.Launch\(kernel, grid, args\)") as caught:
         task.launched(CONFIG, DIMS, {}, BOARD)
     one_line(caught)
 
@@ -104,9 +100,7 @@ def test_a_launch_must_return_a_launch(returned: Any) -> None:
 
 
 def test_shapes_are_names_numbers_and_expressions() -> None:
-    task = task_of(
-        tensors={"x": Tensor(("M", "D // 2", 3, "2*N + 1"), "int8"), "y": Output((), "float32")},
-    )
+    task = task_of(tensors={"x": Tensor(("M", "D // 2", 3, "2*N + 1"), "int8"), "y": Output((), "float32")})
     arrays = task.arrays(DIMS)
     assert arrays["x"].shape == (6, 4, 3, 9)
     assert arrays["y"].shape == ()
@@ -214,9 +208,7 @@ def test_a_task_that_cannot_be_used_says_why(changes: dict[str, Any], message: s
     one_line(caught)
 
 
-@pytest.mark.parametrize(
-    "space", [None, {}, {"TILE": 2}, [1], (n for n in range(2))], ids=lambda s: type(s).__name__
-)
+@pytest.mark.parametrize("space", [None, {}, {"TILE": 2}, [1], (n for n in range(2))], ids=lambda s: type(s).__name__)
 def test_what_is_no_space_is_refused(space: Any) -> None:
     with pytest.raises(SpaceError, match=r"space is .*; pass tilewright\.Space\(") as caught:
         task_of(space=space)

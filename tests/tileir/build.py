@@ -221,9 +221,7 @@ class Builder:
             case TileType(shape, element):
                 return table.tile(self._element(element), shape)
             case TensorViewType(shape, element, strides):
-                return table.tensor_view(
-                    self._element(element), _sizes(shape), _sizes(strides), bc.PtrAttr.Missing
-                )
+                return table.tensor_view(self._element(element), _sizes(shape), _sizes(strides), bc.PtrAttr.Missing)
             case PartitionViewType(shape, dim_map, padding, tensor):
                 return table.partition_view(shape, self.type(tensor), dim_map, PADDING[padding])
             case StridedViewType(shape, steps, dim_map, padding, tensor):
@@ -239,9 +237,7 @@ class Builder:
 
     # Arguments ----------------------------------------------------------------------------------------
 
-    def _argument(
-        self, name: str, parameter: inspect.Parameter, arguments: dict[str, Any], given: Any
-    ) -> Any:
+    def _argument(self, name: str, parameter: inspect.Parameter, arguments: dict[str, Any], given: Any) -> Any:
         wanted = str(parameter.annotation)
         if parameter.name in arguments:
             value = arguments.pop(parameter.name)

@@ -64,10 +64,7 @@ def cast(operation: str, start: str, end: str, name: str = "source", **attribute
 
 
 ORDINARY = ("nearest_even", "zero", "negative_inf", "positive_inf")
-MODES = {
-    **dict.fromkeys(("AddF", "SubF", "MulF"), ORDINARY),
-    "DivF": (*ORDINARY, "approx", "full"),
-}
+MODES = {**dict.fromkeys(("AddF", "SubF", "MulF"), ORDINARY), "DivF": (*ORDINARY, "approx", "full")}
 
 ARITHMETIC = (
     *map(unary, ["AbsF", "Ceil", "Cos", "CosH", "Floor", "Log", "Log2", "NegF", "Sin", "SinH", "Tan"]),
@@ -99,11 +96,7 @@ ARITHMETIC = (
     ),
     unary("NegI", N),
     *(unary("NegI", N, "13.2", overflow=one) for one in ("none", "no_signed_wrap", "no_wrap")),
-    *(
-        binary(name, N, signedness=one)
-        for name in ("MaxI", "MinI", "RemI", "ShRI")
-        for one in ("signed", "unsigned")
-    ),
+    *(binary(name, N, signedness=one) for name in ("MaxI", "MinI", "RemI", "ShRI") for one in ("signed", "unsigned")),
     *(
         binary("DivI", N, signedness=one, rounding=mode)
         for one, mode in (
@@ -178,10 +171,7 @@ SHAPES = (
     Case("Cat", ["4x8xf32"], {"lhs": "4x4xf32", "rhs": "4x4xf32"}, {"dim": 1}),
     Case("Extract", ["4x4xf32"], {"source": "8x8xf32", "indices": ["i32", "i32"]}),
     Case(
-        "Insert",
-        ["8x8xf32"],
-        {"source": "4x4xf32", "destination": "8x8xf32", "indices": ["i32", "i32"]},
-        since="13.4",
+        "Insert", ["8x8xf32"], {"source": "4x4xf32", "destination": "8x8xf32", "indices": ["i32", "i32"]}, since="13.4"
     ),
     Case("Iota", [N]),
     Case("Permute", ["2x8x4xf32"], {"source": "8x4x2xf32"}, {"permutation": (2, 0, 1)}),
@@ -252,13 +242,7 @@ MEMORY = (
         for more in ({}, {"token": T})
     ),
     *(
-        Case(
-            "LoadViewTko",
-            ["4x8xf32", T],
-            {"view": PARTITION, "index": ["i32", "i32"], **more},
-            attributes,
-            since,
-        )
+        Case("LoadViewTko", ["4x8xf32", T], {"view": PARTITION, "index": ["i32", "i32"], **more}, attributes, since)
         for more in ({}, {"token": T})
         for attributes, since in (
             ({}, "13.1"),
@@ -286,17 +270,10 @@ MEMORY = (
     ),
     Case("LoadViewTko", ["4x8xf32", T], {"view": SPARSE, "index": ["i32", "8xi32"]}, since="13.3"),
     Case("StoreViewTko", [T], {"tile": "4x8xf32", "view": SPARSE, "index": ["i32", "8xi32"]}, since="13.3"),
-    Case(
-        "MakeTensorView", [TENSOR], {"base": "ptr<f32>", "dynamicShape": ["i64"], "dynamicStrides": ["i64"]}
-    ),
+    Case("MakeTensorView", [TENSOR], {"base": "ptr<f32>", "dynamicShape": ["i64"], "dynamicStrides": ["i64"]}),
     Case("MakeTensorView", [KNOWN], {"base": "ptr<f32>"}),
     *(
-        Case(
-            name,
-            [view],
-            {"tensor_view": view.tensor},
-            since="13.1" if name == "MakePartitionView" else "13.3",
-        )
+        Case(name, [view], {"tensor_view": view.tensor}, since="13.1" if name == "MakePartitionView" else "13.3")
         for name, view in VIEWS
     ),
     Case("GetIndexSpaceShape", ["i32", "i32"], {"src": PARTITION}),

@@ -64,14 +64,7 @@ def body(
     attributes."""
     scalar = tile(element)
     ops = tuple(
-        Op(
-            name,
-            (result,),
-            (scalar,),
-            {k: (v,) for k, v in given},
-            {k: (scalar,) for k, _ in given},
-            attributes,
-        )
+        Op(name, (result,), (scalar,), {k: (v,) for k, v in given}, {k: (scalar,) for k, _ in given}, attributes)
         for result, name, given, attributes in steps
     )
     end = Op("yield", (), (), {"operands": (ends,)}, {"operands": (scalar,)})

@@ -15,9 +15,7 @@ from tilewright.tileir.watch.findings import Finding
 GRID = (4, 8, 2)
 
 
-def access(
-    blocks: Any, name: str = "load_ptr_tko", line: int = 7, order: str = "weak", scope: Any = None
-) -> Access:
+def access(blocks: Any, name: str = "load_ptr_tko", line: int = 7, order: str = "weak", scope: Any = None) -> Access:
     """An access by these blocks, from kernel.py:``line``."""
     op = Op(name, ("%0",), (TileType((), "i32"),), {}, {}, location=Location("/home/kernel.py", line))
     scope = scope or (None if order == "weak" else "device")
@@ -49,9 +47,7 @@ class Machine:
     ) -> None:
         addresses = at(tensor, elements)
         if values is None:  # a different one for each block
-            values = np.broadcast_to(
-                np.asarray(blocks).reshape(-1, *[1] * (addresses.ndim - 1)) + 1, addresses.shape
-            )
+            values = np.broadcast_to(np.asarray(blocks).reshape(-1, *[1] * (addresses.ndim - 1)) + 1, addresses.shape)
         values = np.asarray(values, np.int32)
         self.memory.store(
             access(blocks, "store_ptr_tko", **how), addresses, mask, np.broadcast_to(values, addresses.shape)
@@ -66,9 +62,7 @@ class Machine:
         if compare is not None:
             compare = np.broadcast_to(np.asarray(compare, np.int32), addresses.shape)
         name = "atomic_rmw_tko" if compare is None else "atomic_cas_tko"
-        return self.memory.atomic(
-            access(blocks, name, order=order, **how), addresses, mask, values, mode, compare
-        )
+        return self.memory.atomic(access(blocks, name, order=order, **how), addresses, mask, values, mode, compare)
 
     @property
     def findings(self) -> list[Finding]:

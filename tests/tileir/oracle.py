@@ -76,20 +76,14 @@ class Findings:
         self.found.append((kind, message, lane))
 
 
-def run(
-    name: str, result: str, context: Findings | None = None, /, *, types: Any = None, **given: Any
-) -> Any:
+def run(name: str, result: str, context: Findings | None = None, /, *, types: Any = None, **given: Any) -> Any:
     """Runs an operation. Arrays are operands (their leading axis is that of lanes), of type ``result`` or
     what ``types`` says; everything else is an attribute."""
     arrays = {key: value for key, value in given.items() if isinstance(value, np.ndarray)}
     shape = np.broadcast_shapes(*(value.shape for value in arrays.values()))[1:]
-    kinds = {
-        key: (TileType(value.shape[1:], (types or {}).get(key, result)),) for key, value in arrays.items()
-    }
+    kinds = {key: (TileType(value.shape[1:], (types or {}).get(key, result)),) for key, value in arrays.items()}
     attributes = {key: value for key, value in given.items() if key not in arrays}
-    op = Op(
-        name, ("%r",), (TileType(shape, result),), {key: (f"%{key}",) for key in arrays}, kinds, attributes
-    )
+    op = Op(name, ("%r",), (TileType(shape, result),), {key: (f"%{key}",) for key in arrays}, kinds, attributes)
     if name in PURE:
         return PURE[name](op, **arrays)
     return IN_CONTEXT[name](context or Findings(), op, **arrays)

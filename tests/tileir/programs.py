@@ -95,8 +95,7 @@ STEPS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 def _arithmetic(kind: str, other: str, signs: str = "+-*") -> list[Form]:
     return [
-        Form(kind, kind + other, f"({{}} {sign} {{}})", lambda e, a, b, step=STEPS[sign]: step(a, b))
-        for sign in signs
+        Form(kind, kind + other, f"({{}} {sign} {{}})", lambda e, a, b, step=STEPS[sign]: step(a, b)) for sign in signs
     ]
 
 

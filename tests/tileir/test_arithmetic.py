@@ -181,11 +181,7 @@ def test_square_roots(element, data):
     if mode == "nearest_even":
         assert (root - unit / 2) ** 2 <= number <= (root + unit / 2) ** 2 or (root - unit / 4) ** 2 <= number
     elif mode == "positive_inf":
-        assert (
-            (below if root != Fraction(2) ** (math.frexp(got)[1] - 1) else root - unit / 2) ** 2
-            < number
-            <= root**2
-        )
+        assert (below if root != Fraction(2) ** (math.frexp(got)[1] - 1) else root - unit / 2) ** 2 < number <= root**2
     else:
         assert root**2 <= number < (root + unit) ** 2
 
@@ -208,9 +204,7 @@ def test_flushing_of_operands_and_results(a, b, name):
     def flush(one: float) -> float:
         return math.copysign(0.0, one) if abs(one) < 2.0**-126 else one
 
-    got = run(
-        name, "f32", rounding_mode="nearest_even", flush_to_zero=True, lhs=tile("f32", a), rhs=tile("f32", b)
-    )
+    got = run(name, "f32", rounding_mode="nearest_even", flush_to_zero=True, lhs=tile("f32", a), rhs=tile("f32", b))
     assert same(got, [[flush(wanted(name, [flush(a), flush(b)], "f32", "nearest_even"))]])
 
 
@@ -353,12 +347,7 @@ def test_powers_and_angles():
     assert same(run("atan2", "f32", x=tile("f32", 1, -1), y=tile("f32", 0, -0.0)), [[right, -right]])
 
 
-@given(
-    st.sampled_from(["f32", "bf16"]),
-    st.integers(1, 3),
-    st.booleans(),
-    st.lists(st.integers(1, 3), max_size=3),
-)
+@given(st.sampled_from(["f32", "bf16"]), st.integers(1, 3), st.booleans(), st.lists(st.integers(1, 3), max_size=3))
 def test_lanes_broadcast(element, lanes, first_is_wide, shape):
     rng = np.random.default_rng(len(shape))
     several = rng.normal(size=(lanes, *shape)).astype(STORAGE[element])
@@ -368,13 +357,7 @@ def test_lanes_broadcast(element, lanes, first_is_wide, shape):
     for name in ("addf", "mulf", "maxf", "remf"):
         got = run(name, element, rounding_mode="nearest_even", lhs=lhs, rhs=rhs)
         each = [
-            run(
-                name,
-                element,
-                rounding_mode="nearest_even",
-                lhs=lhs[[lane % len(lhs)]],
-                rhs=rhs[[lane % len(rhs)]],
-            )
+            run(name, element, rounding_mode="nearest_even", lhs=lhs[[lane % len(lhs)]], rhs=rhs[[lane % len(rhs)]])
             for lane in range(lanes)
         ]
         assert got.shape == (lanes, *shape) and same(got, np.concatenate(each))
@@ -415,16 +398,12 @@ def test_between_floats(element, data):
 @given(data=st.data())
 @settings(max_examples=80)
 def test_integers_to_floats(width, signedness, data):
-    low, high = (
-        (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
-    )
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
     number = data.draw(st.integers(low, high) | st.integers(0, 63).map(lambda bit: min(high, (1 << bit) + 1)))
     element = data.draw(st.sampled_from([*BASE, "tf32"]))
     mode = data.draw(st.sampled_from(MODES))
     source = numbers.numbers_as([number], f"i{width}")[None]
-    got = run(
-        "itof", element, types={"from_": f"i{width}"}, signedness=signedness, rounding_mode=mode, from_=source
-    )
+    got = run("itof", element, types={"from_": f"i{width}"}, signedness=signedness, rounding_mode=mode, from_=source)
     assert same(got, [[oracle.rounded(Fraction(number), element, mode) if number else 0.0]]), number
 
 
@@ -443,9 +422,7 @@ def test_integers_beyond_the_range():
 @given(data=st.data())
 @settings(max_examples=80)
 def test_floats_to_integers(width, signedness, data):
-    low, high = (
-        (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
-    )
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signedness == "signed" else (0, (1 << width) - 1)
     element = data.draw(st.sampled_from(BASE))
     value = data.draw(
         values(element)
@@ -453,9 +430,7 @@ def test_floats_to_integers(width, signedness, data):
             lambda one: float(numbers.round_to(np.array([one]), element)[0])
         )
     )
-    exactly = (
-        0 if math.isnan(value) else high if value == math.inf else low if value == -math.inf else int(value)
-    )
+    exactly = 0 if math.isnan(value) else high if value == math.inf else low if value == -math.inf else int(value)
     for saturating in (False, True):
         context = Findings()
         got = run(

@@ -58,15 +58,8 @@ def drawn(rng: Any, dtype: Any, size: int, few: bool) -> Any:
 
 @pytest.mark.parametrize(("mode", "dtype"), CASES)
 @settings(max_examples=25, deadline=None)
-@given(
-    seed=st.integers(0, 2**32),
-    size=st.sampled_from([1, 3, 40]),
-    count=st.integers(0, 60),
-    wanted=st.booleans(),
-)
-def test_updates_equal_those_one_by_one(
-    mode: str, dtype: str, seed: int, size: int, count: int, wanted: bool
-) -> None:
+@given(seed=st.integers(0, 2**32), size=st.sampled_from([1, 3, 40]), count=st.integers(0, 60), wanted=st.booleans())
+def test_updates_equal_those_one_by_one(mode: str, dtype: str, seed: int, size: int, count: int, wanted: bool) -> None:
     rng = np.random.default_rng(seed)
     elements = drawn(rng, DTYPES[dtype], size, mode == "cas")
     where = rng.permutation(size)[:count] if seed % 3 == 0 else rng.integers(0, size, count)
@@ -79,9 +72,7 @@ def test_updates_equal_those_one_by_one(
     if wanted or mode in ("cas", "xchg"):
         assert found.dtype == values.dtype and found.tobytes() == expected_found.tobytes()
     if compare is not None:
-        assert wrote.tolist() == [
-            a.tobytes() == b.tobytes() for a, b in zip(expected_found, compare, strict=True)
-        ]
+        assert wrote.tolist() == [a.tobytes() == b.tobytes() for a, b in zip(expected_found, compare, strict=True)]
     else:
         assert wrote.all()
 
@@ -114,9 +105,7 @@ def test_blocks_update_in_the_order_of_their_lanes() -> None:
 def test_lanes_with_the_same_pointer_each_update() -> None:
     machine = Machine()
     a = machine.tensor("a")
-    found = machine.memory.atomic(
-        access(range(8), order="relaxed"), at(a, [4]), None, np.ones((1, 1), np.int32), "add"
-    )
+    found = machine.memory.atomic(access(range(8), order="relaxed"), at(a, [4]), None, np.ones((1, 1), np.int32), "add")
     assert found[:, 0].tolist() == list(range(8))
     tickets = machine.memory.atomic(
         access(range(4), order="relaxed"), np.array([a.address]), None, np.array([2], np.int32), "add"
@@ -137,9 +126,7 @@ def test_what_masked_out_updates_return() -> None:
     a = machine.tensor("a")
     mask = np.array([[True, False]])
     assert machine.atomic(a, 0, [0, 1], mask=mask).tolist() == [[0, 0x6B6B6B6B]]
-    assert machine.atomic(a, 0, [0, 1], values=9, mode="cas", compare=[[1, 4]], mask=mask).tolist() == [
-        [1, 4]
-    ]
+    assert machine.atomic(a, 0, [0, 1], values=9, mode="cas", compare=[[1, 4]], mask=mask).tolist() == [[1, 4]]
     assert a.raw.view(np.int32)[:2].tolist() == [9, 0]
 
 

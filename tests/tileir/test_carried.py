@@ -26,9 +26,7 @@ RECORDED = Path(__file__).parent.parent.parent / "bench" / "recorded" / "h200-20
 def product(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int]):  # type: ignore[no-untyped-def]
     total = ct.zeros((TILE_M, TILE_N), ct.float32)
     for k in range(ct.cdiv(a.shape[1], 64)):
-        total = ct.mma(
-            ct.load(a, (ct.bid(0), k), (TILE_M, 64)), ct.load(b, (k, ct.bid(1)), (64, TILE_N)), total
-        )
+        total = ct.mma(ct.load(a, (ct.bid(0), k), (TILE_M, 64)), ct.load(b, (k, ct.bid(1)), (64, TILE_N)), total)
     ct.store(c, (ct.bid(0), ct.bid(1)), total.astype(c.dtype))
 
 

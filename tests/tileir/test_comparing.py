@@ -34,9 +34,7 @@ KERNEL = "import x\n\n\n@kernel\ndef f(a, b):\n    t = load(a, (0,), (4,))\n    
 
 
 def test_unchanged_lines_match_although_their_numbers_shift() -> None:
-    after = KERNEL.replace("import x\n", "import x\nimport y\n").replace(
-        "    store", "    u = t + 1\n    store"
-    )
+    after = KERNEL.replace("import x\n", "import x\nimport y\n").replace("    store", "    u = t + 1\n    store")
     lines = aligned(KERNEL, after, 5, 6)
     assert (lines[5], lines[6], lines[7]) == (6, 7, 9)
     assert 8 not in lines.values()
@@ -80,25 +78,13 @@ class Maker:
     def __init__(self) -> None:
         self.count = 0
 
-    def op(
-        self, name: str, results: dict[str, Type], line: int = 0, /, regions: tuple = (), **operands
-    ) -> Op:  # type: ignore[type-arg, no-untyped-def]
+    def op(self, name: str, results: dict[str, Type], line: int = 0, /, regions: tuple = (), **operands) -> Op:  # type: ignore[type-arg, no-untyped-def]
         self.count += 1
         attributes = operands.pop("attributes", {})
         tuples = {key: value if isinstance(value, tuple) else (value,) for key, value in operands.items()}
         types = {"view": (VIEW,)} if "view" in tuples else {}
         place = Location("/k.py", line or self.count)
-        return Op(
-            name,
-            tuple(results),
-            tuple(results.values()),
-            tuples,
-            types,
-            attributes,
-            regions,
-            place,
-            self.count,
-        )
+        return Op(name, tuple(results), tuple(results.values()), tuples, types, attributes, regions, place, self.count)
 
     def load(self, token: str, line: int = 0, **attributes: object) -> Op:
         name = f"l{self.count}"
@@ -218,9 +204,7 @@ def test_hints_and_padding_of_a_load() -> None:
     def version(**hints: object) -> Entry:
         make = Maker()
         token = make.op("make_token", {"%0": TOKEN}, 2)
-        return entry(
-            token, make.load("%0", 3, optimization_hints={"default": hints, "sm_90": {"latency": 1}})
-        )
+        return entry(token, make.load("%0", 3, optimization_hints={"default": hints, "sm_90": {"latency": 1}}))
 
     found = differences(version(latency=2), version(allow_tma=False, latency=4))
     (change,) = found.accesses

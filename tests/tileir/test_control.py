@@ -99,9 +99,7 @@ def test_if_without_else_and_with_results() -> None:
 @pytest.mark.parametrize("limit", [0, 9])
 def test_if_that_all_blocks_take_the_same_way(limit: int) -> None:
     check(
-        program(
-            compared("%c", "less_than", "%bx", f"%{limit}"), "if %c {", put("%1"), "} else {", put("%2"), "}"
-        ),
+        program(compared("%c", "less_than", "%bx", f"%{limit}"), "if %c {", put("%1"), "} else {", put("%2"), "}"),
         lambda block: 1 if block < limit else 2,
     )
 

@@ -184,12 +184,7 @@ CASES: tuple[tuple[str, Dims, Dims], ...] = (
     *(
         ("fmha", {"B": 1, "H": 2, "S": length, "D": head, "causal": causal}, {"TILE_M": t, "TILE_N": n})
         for causal in (True, False)
-        for length, head, t, n in (
-            (256, 32, 64, 64),
-            (256, 64, 128, 32),
-            (100, 32, 64, 32),
-            (300, 16, 64, 128),
-        )
+        for length, head, t, n in ((256, 32, 64, 64), (256, 64, 128, 32), (100, 32, 64, 32), (300, 16, 64, 128))
     ),
 )
 
@@ -280,9 +275,7 @@ def test_a_dry_run_counts_each_operation_as_a_run_with_data(case: tuple[str, Dim
     assert rows(executed(*case, dry=True)[0].counts) == rows(executed(*case, dry=False)[0].counts)
 
 
-EVEN = [
-    case for case in CASES if case[0] in ("rope", "swiglu") or (case[0] == "matmul" and case[1]["M"] == 256)
-]
+EVEN = [case for case in CASES if case[0] in ("rope", "swiglu") or (case[0] == "matmul" and case[1]["M"] == 256)]
 
 
 @pytest.mark.parametrize("dry", [True, False], ids=["dry", "watched"])

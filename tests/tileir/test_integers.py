@@ -53,11 +53,7 @@ def inside(number: int, width: int, signedness: str) -> bool:
     return low <= number <= high
 
 
-EXACT = {
-    "addi": lambda a, b: a + b,
-    "subi": lambda a, b: a - b,
-    "muli": lambda a, b: a * b,
-}
+EXACT = {"addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -205,9 +201,7 @@ def test_width(pair, data):
         assert same(got, read(a, narrow, signedness), wide)
     b = data.draw(patterns(wide) | st.just(a) | st.just(-a))
     context = Findings()
-    got = run(
-        "trunci", f"i{narrow}", context, types={"from_": f"i{wide}"}, overflow=overflow, from_=tile(wide, b)
-    )
+    got = run("trunci", f"i{narrow}", context, types={"from_": f"i{wide}"}, overflow=overflow, from_=tile(wide, b))
     assert same(got, b, narrow)
     asked = [s for s in SIGNEDNESS if overflow in (f"no_{s}_wrap", "no_wrap")]
     assert len(context.found) == sum(not inside(read(b, wide, s), narrow, s) for s in asked)

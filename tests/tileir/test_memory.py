@@ -37,9 +37,7 @@ TYPES = (
 @pytest.mark.parametrize("watch", [True, False])
 def test_values_come_back_bit_by_bit(dtype: Any, watch: bool) -> None:
     memory = Memory(watch=watch)
-    bits = np.random.default_rng(0).integers(
-        0, 2 if dtype == np.bool_ else 256, 64 * np.dtype(dtype).itemsize
-    )
+    bits = np.random.default_rng(0).integers(0, 2 if dtype == np.bool_ else 256, 64 * np.dtype(dtype).itemsize)
     source = bits.astype(np.uint8).view(dtype)
     a, b = memory.allocate("a", source.copy()), memory.allocate("b", np.zeros(64, dtype), written=False)
     tile = memory.load(access([0, 1]), at(a, lanes(2, 32)).reshape(2, 4, 8), None, dtype)
@@ -238,11 +236,7 @@ def test_a_dry_run_touches_nothing() -> None:
     rmw = operation("atomic_rmw_tko", "pointers", mode="addf", memory_ordering_semantics="relaxed")
     tile, _ = pointers.atomic_rmw_tko(context, rmw, addresses, unknown)
     assert isinstance(tile, Unknown)
-    assert [(way, total) for way, total, _, _ in context.counted] == [
-        ("load", 64),
-        ("store", 64),
-        ("atomic", 64),
-    ]
+    assert [(way, total) for way, total, _, _ in context.counted] == [("load", 64), ("store", 64), ("atomic", 64)]
     assert not list(context.memory.findings) and not a.raw.any()
     for source, mask in ((unknown, ()), (addresses, (Unknown((1, 8), bool),))):
         with pytest.raises(NeedsData, match="load_ptr_tko"):
@@ -283,7 +277,4 @@ def test_globals_and_local_memory() -> None:
     pointers.load_ptr_tko(context, load, addresses)
     pointers.store_ptr_tko(context, store, addresses, np.zeros((1, 8), np.float32))
     pointers.load_ptr_tko(context, load, addresses + 4)
-    assert [(one.kind, one.count) for one in context.memory.findings] == [
-        (UNINITIALISED, 16),
-        (OUT_OF_BOUNDS, 2),
-    ]
+    assert [(one.kind, one.count) for one in context.memory.findings] == [(UNINITIALISED, 16), (OUT_OF_BOUNDS, 2)]

@@ -134,9 +134,7 @@ def test_infinity_and_nan():
         assert oracle.same(numbers.round_to(values, "f4E2M1FN", mode), [6, -6, 6])
 
 
-@given(
-    st.floats(min_value=0, exclude_min=True, allow_infinity=False), st.sampled_from(["zero", "positive_inf"])
-)
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False), st.sampled_from(["zero", "positive_inf"]))
 def test_powers_of_two(value, mode):
     got = float(numbers.round_to(np.array([value]), "f8E8M0FNU", mode)[0])
     exact = Fraction(value)

@@ -101,9 +101,7 @@ def wrapped(numbers: Sequence[int], element: str, shape: tuple[int, ...]) -> Any
     if element == "i1":
         return np.array([one % 2 == 1 for one in numbers], np.bool_).reshape(shape)
     unsigned = [one % (1 << bits) for one in numbers]
-    return np.array([one - (1 << bits) * (one >> (bits - 1)) for one in unsigned], STORAGE[element]).reshape(
-        shape
-    )
+    return np.array([one - (1 << bits) * (one >> (bits - 1)) for one in unsigned], STORAGE[element]).reshape(shape)
 
 
 def expected(case: Case, types: Mapping[str, TileType], result: TileType, given: Inputs) -> Any:
@@ -112,9 +110,7 @@ def expected(case: Case, types: Mapping[str, TileType], result: TileType, given:
     source = str(next(iter(types.values())).element)
     if name in EXACT:
         exact = [[Fraction(float(one)) for one in np.ravel(value)] for value in values]
-        return np.array([rounded(case, one, element) for one in each(EXACT[name], *exact)]).reshape(
-            result.shape
-        )
+        return np.array([rounded(case, one, element) for one in each(EXACT[name], *exact)]).reshape(result.shape)
     if name in FUNCTIONS or name in FLOATS:
         wide = [np.asarray(value).astype(np.float64) for value in values]
         return {**FUNCTIONS, **FLOATS}[name](*wide)
@@ -152,16 +148,14 @@ def _inserted(case: Case, source: str, result: TileType, part: Any, whole: Any, 
 def _converted(case: Case, source: str, result: TileType, value: Any) -> Any:
     mode = case.attributes.get("rounding_mode", "nearest_even")
     numbers = [Fraction(float(one)) for one in np.ravel(value)]
-    return np.array(
-        [oracle.rounded(one, str(result.element), mode) if one else 0.0 for one in numbers]
-    ).reshape(result.shape)
+    return np.array([oracle.rounded(one, str(result.element), mode) if one else 0.0 for one in numbers]).reshape(
+        result.shape
+    )
 
 
 def _from_integer(case: Case, source: str, result: TileType, value: Any) -> Any:
     numbers = [Fraction(one) for one in integers(value, source, case.attributes["signedness"])]
-    return np.array([oracle.rounded(one, str(result.element)) if one else 0.0 for one in numbers]).reshape(
-        result.shape
-    )
+    return np.array([oracle.rounded(one, str(result.element)) if one else 0.0 for one in numbers]).reshape(result.shape)
 
 
 def _extended(case: Case, source: str, result: TileType, value: Any) -> Any:
@@ -176,9 +170,7 @@ def _wide_product(case: Case, source: str, result: TileType, a: Any, b: Any, acc
     if case.attributes.get("signedness_rhs") == "unsigned":
         right = right % 256
     if scales:
-        left, right = (
-            one * scale.astype(np.float64) for one, scale in zip((left, right), scales, strict=True)
-        )
+        left, right = (one * scale.astype(np.float64) for one, scale in zip((left, right), scales, strict=True))
     return left @ right + acc.astype(np.float64)
 
 
@@ -227,9 +219,7 @@ def drawn(case: Case, name: str, kind: TileType, rng: np.random.Generator) -> An
     return np.where(found == 0, STORAGE[element].type(1), found)
 
 
-def _drawn_integers(
-    case: Case, name: str, element: str, shape: tuple[int, ...], rng: np.random.Generator
-) -> Any:
+def _drawn_integers(case: Case, name: str, element: str, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     bits = width(element)
     low, high = -(1 << (bits - 1)), 1 << (bits - 1)
     if not shape:
@@ -316,11 +306,7 @@ def assert_result(case: Case, element: str, got: Any, wanted: Any) -> None:
         assert np.allclose(got.astype(np.float64), numbers, rtol=rtol, atol=atol), (case, got, wanted)
     else:
         bits = got.dtype.kind in "ib" or case.operation == "Bitcast"
-        same = (
-            got.tobytes() == wanted.astype(got.dtype).tobytes()
-            if bits
-            else np.all(got == wanted.astype(got.dtype))
-        )
+        same = got.tobytes() == wanted.astype(got.dtype).tobytes() if bits else np.all(got == wanted.astype(got.dtype))
         assert same, (case, got, wanted)
 
 
@@ -355,12 +341,7 @@ shapes = st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3).map(tuple)
 
 
 @settings(
-    max_examples=15,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
+    max_examples=15, derandomize=True, deadline=None, database=None, phases=[Phase.generate], report_multiple_bugs=False
 )
 @given(
     shape=shapes,
@@ -368,9 +349,7 @@ shapes = st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3).map(tuple)
     integer=st.sampled_from(["i8", "i16", "i32", "i64"]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_operations_on_other_types_and_shapes(
-    shape: tuple[int, ...], floating: str, integer: str, seed: int
-) -> None:
+def test_operations_on_other_types_and_shapes(shape: tuple[int, ...], floating: str, integer: str, seed: int) -> None:
     def changed(kind: TileType) -> TileType:
         element = str(kind.element)
         return TileType(shape, element if element == "i1" else integer if element[0] == "i" else floating)
@@ -378,11 +357,7 @@ def test_operations_on_other_types_and_shapes(
     cases = [case for case in LISTED if varied(case)]
     check(
         [
-            (
-                case,
-                [(name, changed(kind)) for name, kind in operand_types(case)],
-                changed(tile(str(case.results[0]))),
-            )
+            (case, [(name, changed(kind)) for name, kind in operand_types(case)], changed(tile(str(case.results[0]))))
             for case in cases
         ],
         seed,
@@ -425,10 +400,7 @@ def test_conversions_between_all_types(shape: tuple[int, ...], seed: int) -> Non
 
 
 def test_pointers_as_numbers() -> None:
-    with (
-        Builder() as b,
-        b.entry("k", TileType((), PointerType("i32")), TileType((), PointerType("i64"))) as (x, out),
-    ):
+    with Builder() as b, b.entry("k", TileType((), PointerType("i32")), TileType((), PointerType("i64"))) as (x, out):
         some = pointers(b, x, TileType((4,), "i32"))
         bytes_ = b.op("PtrToPtr", TileType((4,), PointerType("i8")), source=some)
         numbers = b.op("PtrToInt", "4xi64", source=bytes_)
@@ -460,9 +432,7 @@ def test_bytes_and_halves_of_bytes() -> None:
 
 @pytest.mark.parametrize("bad", [False, True])
 def test_a_promise_is_checked(bad: bool) -> None:
-    promises = [
-        case for case in SHAPES if case.operation == "Assume" and case.results[0] in ("4xi32", "4x8xi32")
-    ]
+    promises = [case for case in SHAPES if case.operation == "Assume" and case.results[0] in ("4xi32", "4x8xi32")]
     with Builder() as b, b.entry("k"):
         for case in promises:
             kind = tile(str(case.results[0]))

@@ -21,17 +21,13 @@ EXTENTS = st.sampled_from([1, 2, 8, 16])
 BATCHES = st.sampled_from([(), (2,)])
 
 
-def product(
-    name: str, lhs: Any, rhs: Any, acc: Any, elements: tuple[str, str, str], **attributes: Any
-) -> Any:
+def product(name: str, lhs: Any, rhs: Any, acc: Any, elements: tuple[str, str, str], **attributes: Any) -> Any:
     kinds = {"lhs": (lhs, elements[0]), "rhs": (rhs, elements[1]), "acc": (acc, elements[2])}
     types = {key: tile(element, *value.shape[1:]) for key, (value, element) in kinds.items()}
     return run(operation(name, types["acc"], types, **attributes), lhs=lhs, rhs=rhs, acc=acc)
 
 
-@given(
-    LANES, LANES, LANES, EXTENTS, EXTENTS, EXTENTS, BATCHES, st.sampled_from(sorted(products.ACCUMULATORS))
-)
+@given(LANES, LANES, LANES, EXTENTS, EXTENTS, EXTENTS, BATCHES, st.sampled_from(sorted(products.ACCUMULATORS)))
 @settings(max_examples=80, deadline=None)
 def test_mmaf(a: int, b: int, c: int, m: int, n: int, k: int, batch: tuple[int, ...], element: str) -> None:
     rng = np.random.default_rng(m * n * k)
@@ -39,11 +35,7 @@ def test_mmaf(a: int, b: int, c: int, m: int, n: int, k: int, batch: tuple[int, 
         # Small integers: every order of the sums is exact.
         lhs, rhs, acc = (
             rng.integers(-4, 5, shape).astype(STORAGE[kind])
-            for shape, kind in (
-                ((a, *batch, m, k), element),
-                ((b, *batch, k, n), element),
-                ((c, *batch, m, n), into),
-            )
+            for shape, kind in (((a, *batch, m, k), element), ((b, *batch, k, n), element), ((c, *batch, m, n), into))
         )
         for left in (lhs, np.ascontiguousarray(lhs.swapaxes(-1, -2)).swapaxes(-1, -2)):
             got = product("mmaf", left, rhs, acc, (element, element, into), fast_acc=False)
@@ -68,9 +60,7 @@ def test_f16_is_rounded_once() -> None:
 
 def test_mixed_fp8() -> None:
     lhs, rhs = np.ones((1, 2, 4), ml_dtypes.float8_e4m3fn), np.ones((1, 4, 2), ml_dtypes.float8_e5m2)
-    assert (
-        product("mmaf", lhs, rhs, np.ones((1, 2, 2), np.float32), ("f8E4M3FN", "f8E5M2", "f32")) == 5
-    ).all()
+    assert (product("mmaf", lhs, rhs, np.ones((1, 2, 2), np.float32), ("f8E4M3FN", "f8E5M2", "f32")) == 5).all()
 
 
 def test_mmaf_refuses() -> None:
@@ -88,9 +78,7 @@ def test_mmai(a: int, b: int, m: int, k: int, left: bool, right: bool, batch: tu
     lhs[..., 0, :], rhs[..., :, 0] = -1, -1  # the largest unsigned sums
     acc = rng.integers(-(1 << 31), 1 << 31, (1, *batch, m, 4)).astype(np.int32)
     signs = ("signed" if left else "unsigned", "signed" if right else "unsigned")
-    got = product(
-        "mmai", lhs, rhs, acc, ("i8", "i8", "i32"), signedness_lhs=signs[0], signedness_rhs=signs[1]
-    )
+    got = product("mmai", lhs, rhs, acc, ("i8", "i8", "i32"), signedness_lhs=signs[0], signedness_rhs=signs[1])
     x = (lhs if left else lhs.view(np.uint8)).astype(np.int64)
     y = (rhs if right else rhs.view(np.uint8)).astype(np.int64)
     assert got.dtype == np.int32 and (got == (x @ y + acc).astype(np.int32)).all()
@@ -98,13 +86,7 @@ def test_mmai(a: int, b: int, m: int, k: int, left: bool, right: bool, batch: tu
 
 def scaled(element: str, scale: str, block: int, k: int = 64) -> tuple[Op, dict[str, Any]]:
     rng = np.random.default_rng(block)
-    shapes = {
-        "lhs": (2, k),
-        "rhs": (k, 4),
-        "lhs_scale": (2, k // block),
-        "rhs_scale": (k // block, 4),
-        "acc": (2, 4),
-    }
+    shapes = {"lhs": (2, k), "rhs": (k, 4), "lhs_scale": (2, k // block), "rhs_scale": (k // block, 4), "acc": (2, 4)}
     kinds = {"lhs": element, "rhs": element, "lhs_scale": scale, "rhs_scale": scale, "acc": "f32"}
     values = {
         name: 2.0 ** rng.integers(-3, 4, (3, *shape)) if "scale" in name else rng.integers(-4, 5, (3, *shape))

@@ -48,11 +48,7 @@ from tilewright.tileir.read.tree import (
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("matmul", "rms_norm", "fmha", "rope", "swiglu")
-ENCODERS = {
-    name.removeprefix("encode_").removesuffix("Op")
-    for name in encodings.__all__
-    if name.startswith("encode_")
-}
+ENCODERS = {name.removeprefix("encode_").removesuffix("Op") for name in encodings.__all__ if name.startswith("encode_")}
 HERE = Location("/tests/kernel.py", 7, 3)
 
 
@@ -77,8 +73,7 @@ def built(builder: Builder, type_: str | Type) -> Value:
         case TensorViewType(shape, element, strides) as tensor:
             operands = {"dynamicShape": shape, "dynamicStrides": strides}
             dynamic = {
-                name: [builder.some("i64") for size in sizes if size is None]
-                for name, sizes in operands.items()
+                name: [builder.some("i64") for size in sizes if size is None] for name, sizes in operands.items()
             }
             return builder.op("MakeTensorView", tensor, base=builder.some(f"ptr<{element}>"), **dynamic)
         case TileType() | TokenType() as plain:
@@ -105,9 +100,7 @@ def write(cases: Sequence[Case], version: str) -> bytes:
     with Builder(version) as builder, builder.entry("k"):
         for case in cases:
             operands: dict[str, Any] = {
-                name: [built(builder, one) for one in types]
-                if isinstance(types, list)
-                else built(builder, types)
+                name: [built(builder, one) for one in types] if isinstance(types, list) else built(builder, types)
                 for name, types in case.operands.items()
             }
             with builder.at(HERE):
@@ -127,11 +120,7 @@ def test_an_operation_is_read_as_it_was_written(case: Case) -> None:
     assert op.result_types == tuple(map(of, case.results))
     assert len(op.results) == len(case.results)
     parameters = inspect.signature(getattr(encodings, f"encode_{case.operation}Op")).parameters.values()
-    names = [
-        one.name
-        for one in parameters
-        if "Value" in str(one.annotation) and "TypeId" not in str(one.annotation)
-    ]
+    names = [one.name for one in parameters if "Value" in str(one.annotation) and "TypeId" not in str(one.annotation)]
     assert set(op.operands) == set(names)
     for name in names:
         types = case.operands.get(name, ())
@@ -210,9 +199,7 @@ def test_floating_point_numbers_are_exactly_those_of_their_type(element: str) ->
     numbers = [float(one) for one in drawn.view(kind) if math.isfinite(float(one))]
     numbers = numbers[: 1 << (len(numbers).bit_length() - 1)]
     found = constant(f"{len(numbers)}x{element}", numbers)
-    read_back = (
-        np.array(found.values, bits).view(kind) if found.is_bits else np.array(found.values).astype(kind)
-    )
+    read_back = np.array(found.values, bits).view(kind) if found.is_bits else np.array(found.values).astype(kind)
     assert found.is_bits or all(float(kind(one)) == one for one in found.values)
     assert np.array_equal(read_back.view(bits), np.array(numbers).astype(kind).view(bits))
 
@@ -234,9 +221,7 @@ def test_bits_and_numbers_belong_together(element: str, data: st.DataObject) -> 
 def test_bits_are_kept_also_beside_decimals() -> None:
     nan = float("nan")
     assert constant("4xf32", float("-inf")) == Constant("f32", (0xFF800000,), is_bits=True)
-    assert constant("4xbf16", [1.5, nan, -0.0, 2.0]) == Constant(
-        "bf16", (0x3FC0, 0x7FC0, 0x8000, 0x4000), True
-    )
+    assert constant("4xbf16", [1.5, nan, -0.0, 2.0]) == Constant("bf16", (0x3FC0, 0x7FC0, 0x8000, 0x4000), True)
     assert constant("2xtf32", [1.0, nan]) == Constant("tf32", (0x1FC00, 0x3FE00), True)
     assert constant("f8E5M2", float("inf")) == Constant("f8E5M2", (0x7C,), True)
     assert constant("fnv8E5M3FNU", 1.0) == Constant("fnv8E5M3FNU", (1.0,))
@@ -320,9 +305,7 @@ def test_for(unsigned: bool, carried: int) -> None:
     (region,) = op.regions
     assert [type_ for _, type_ in region.arguments] == list(map(tile, ["i32", *types]))
     (end,) = region.body
-    assert end.name == "continue" and end.operands["operands"] == tuple(
-        name for name, _ in region.arguments[1:]
-    )
+    assert end.name == "continue" and end.operands["operands"] == tuple(name for name, _ in region.arguments[1:])
     used = [body[-1 - carried + place].operands["source"] for place in range(carried)]
     assert used == [(name,) for name in op.results]
 
@@ -378,9 +361,7 @@ def test_reduce_and_scan() -> None:
     with Builder() as builder, builder.entry("k"):
         x, y, z = (builder.some(f"4x8x{element}") for element in ("f32", "i32", "f64"))
         with (
-            builder.nested(
-                "Reduce", "8xf32", "8xi32", operands=[x, y], dim=0, identities=[minus, low]
-            ) as one,
+            builder.nested("Reduce", "8xf32", "8xi32", operands=[x, y], dim=0, identities=[minus, low]) as one,
             one.block("f32", "f32", "i32", "i32") as (a, _, c, _),
         ):
             builder.op("Yield", operands=[a, c])
@@ -393,9 +374,7 @@ def test_reduce_and_scan() -> None:
     bits = Constant("f32", (0xFF800000,), is_bits=True)
     assert reduce.attributes == {"dim": 0, "identities": (bits, low)}
     assert scan.attributes == {"dim": 1, "reverse": True, "identities": (start,)}
-    assert [type_ for _, type_ in reduce.regions[0].arguments] == list(
-        map(tile, ["f32", "f32", "i32", "i32"])
-    )
+    assert [type_ for _, type_ in reduce.regions[0].arguments] == list(map(tile, ["f32", "f32", "i32", "i32"]))
     first, second = reduce.regions[0].arguments[0][0], reduce.regions[0].arguments[2][0]
     assert reduce.regions[0].body[-1].operands["operands"] == (first, second)
     assert reduce.result_types == (tile("8xf32"), tile("8xi32"))
@@ -427,9 +406,7 @@ def test_a_name_stands_for_one_value_in_an_entry() -> None:
         x = builder.some("4x8xf32")
         for _ in range(2):
             with (
-                builder.nested(
-                    "Scan", "4x8xf32", operands=[x], dim=1, identities=[builder.identity("f32", 0)]
-                ) as one,
+                builder.nested("Scan", "4x8xf32", operands=[x], dim=1, identities=[builder.identity("f32", 0)]) as one,
                 one.block("f32", "f32") as (a, b),
             ):
                 builder.op("Yield", operands=[builder.op("AddF", "f32", lhs=a, rhs=b)])
@@ -441,9 +418,7 @@ def test_a_name_stands_for_one_value_in_an_entry() -> None:
     first, second = (op for op in ops if op.name == "scan")
     for scan in (first, second):
         add, end = scan.regions[0].body
-        assert (add.operands["lhs"][0], add.operands["rhs"][0]) == tuple(
-            name for name, _ in scan.regions[0].arguments
-        )
+        assert (add.operands["lhs"][0], add.operands["rhs"][0]) == tuple(name for name, _ in scan.regions[0].arguments)
         assert end.operands["operands"] == add.results
 
 
@@ -638,9 +613,7 @@ def test_a_truncated_text_is_an_error_or_a_module(end: int) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, len(SHORT)),
-            st.integers(0, 6),
-            st.text('%#0129abx<>()[]{}:,="\\-+.e ?_@\nftiü', max_size=5),
+            st.integers(0, len(SHORT)), st.integers(0, 6), st.text('%#0129abx<>()[]{}:,="\\-+.e ?_@\nftiü', max_size=5)
         ),
         min_size=1,
         max_size=6,
@@ -683,12 +656,8 @@ def test_what_is_no_bytecode_is_an_error_of_one_line(code: bytes) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_disassembler_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        disassembling, "find_tileiras", lambda: Tool(tmp_path / "tileiras", (13, 4), "", True)
-    )
+def test_without_a_disassembler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disassembling, "find_tileiras", lambda: Tool(tmp_path / "tileiras", (13, 4), "", True))
     with pytest.raises(CompilerMissing, match=r"tileirdisasm does not start: No such file.*pip install"):
         disassemble(b"")
     (tmp_path / "tileirdisasm").write_text("no program")

@@ -32,9 +32,7 @@ def folded(
 ) -> tuple[Any, FakeContext]:
     shape = values.shape[1:]
     kept = shape if name == "scan" else shape[:axis] + shape[axis + 1 :]
-    op = operation(
-        name, [tile(element, *kept)], {"operands": [tile(element, *shape)]}, region, dim=axis, **attributes
-    )
+    op = operation(name, [tile(element, *kept)], {"operands": [tile(element, *shape)]}, region, dim=axis, **attributes)
     context = FakeContext(len(values))
     (result,) = run(op, context, operands=(values,))
     assert result.shape == (len(values), *kept) and result.dtype == values.dtype
@@ -47,14 +45,7 @@ INTEGER_BODIES = [
 ]  # fmt: skip
 
 
-@given(
-    SHAPES,
-    LANES,
-    st.data(),
-    st.sampled_from(["i8", "i32", "i64"]),
-    st.sampled_from(INTEGER_BODIES),
-    st.booleans(),
-)
+@given(SHAPES, LANES, st.data(), st.sampled_from(["i8", "i32", "i64"]), st.sampled_from(INTEGER_BODIES), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_integers(shape: Any, lanes: int, data: Any, element: str, one: Any, reverse: bool) -> None:
     name, attributes, ufunc = one
@@ -77,9 +68,7 @@ def test_unsigned_extremes() -> None:
 
 @given(SHAPES, LANES, st.data(), st.sampled_from(["f16", "bf16", "f32", "f64"]))
 @settings(max_examples=40, deadline=None)
-def test_sums_do_not_depend_on_the_lanes_nor_the_layout(
-    shape: Any, lanes: int, data: Any, element: str
-) -> None:
+def test_sums_do_not_depend_on_the_lanes_nor_the_layout(shape: Any, lanes: int, data: Any, element: str) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     values = np.random.default_rng(4).standard_normal((lanes, *shape)).astype(STORAGE[element])
     region = single(element, "addf", **FLOAT)
@@ -121,9 +110,7 @@ def test_extremes(name: str, element: str) -> None:
     values[0, 0, 3] = np.nan
     result, _ = folded("reduce", single(element, name, **EXTREME), values, 1, element)
     assert result[0, 0] == numpy(np.delete(values[0, 0], 3))
-    result, _ = folded(
-        "reduce", single(element, name, **{**EXTREME, "propagate_nan": True}), values, 1, element
-    )
+    result, _ = folded("reduce", single(element, name, **{**EXTREME, "propagate_nan": True}), values, 1, element)
     assert np.isnan(result[0, 0]) and not np.isnan(result[0, 1:].astype(np.float32)).any()
 
 
@@ -185,8 +172,6 @@ def test_several_operands(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dry_run_knows_nothing() -> None:
-    op = operation(
-        "reduce", [tile("f32", 4)], {"operands": [tile("f32", 4, 8)]}, single("f32", "addf", **FLOAT), dim=1
-    )
+    op = operation("reduce", [tile("f32", 4)], {"operands": [tile("f32", 4, 8)]}, single("f32", "addf", **FLOAT), dim=1)
     (result,) = run(op, FakeContext(dry=True), operands=(Unknown((1, 4, 8), np.float32),))
     assert isinstance(result, Unknown) and result.shape == (1, 4) and result.dtype == np.float32

@@ -167,9 +167,7 @@ def test_accesses_of_other_widths_meet() -> None:
 # Synchronisation --------------------------------------------------------------------------------------
 
 
-def locked_sum(
-    machine: Machine, data: Allocation, lock: Allocation, block: int, acquire: str, release: str
-) -> None:
+def locked_sum(machine: Machine, data: Allocation, lock: Allocation, block: int, acquire: str, release: str) -> None:
     """Adds to data[0:8] under a lock, as a split-K matmul does."""
     while machine.atomic(lock, block, [0], values=1, mode="cas", compare=0, order=acquire)[0, 0] == 1:
         raise AssertionError("the lock is free")
@@ -486,10 +484,7 @@ def overlapping(machine: Machine, may_alias: bool = False) -> tuple[Allocation, 
 def test_two_tensors_over_the_same_elements(read_first: bool) -> None:
     machine = Machine()
     a, b = overlapping(machine)
-    steps: list[Any] = [
-        lambda: machine.load(a, 0, range(40), line=1),
-        lambda: machine.store(b, 0, range(4), line=2),
-    ]
+    steps: list[Any] = [lambda: machine.load(a, 0, range(40), line=1), lambda: machine.store(b, 0, range(4), line=2)]
     for step in steps if read_first else steps[::-1]:
         step()
     (found,) = machine.findings

@@ -92,8 +92,7 @@ def test_pack_and_unpack(element: str) -> None:
     packed = run(operation("pack", tile("i8", 16), {"source": tile(element, values.shape[1])}), source=values)
     assert (packed == data).all() and packed.dtype == np.int8
     number = run(
-        operation("pack", tile("i8", 4), {"source": tile("i32", 1)}),
-        source=np.array([[0x04030201]], np.int32),
+        operation("pack", tile("i8", 4), {"source": tile("i32", 1)}), source=np.array([[0x04030201]], np.int32)
     )
     assert number.tolist() == [[1, 2, 3, 4]]  # cuda.tile.pack_to_bytes' example
 
@@ -115,13 +114,7 @@ def test_the_grid() -> None:
 
 
 def test_tokens_do_nothing() -> None:
-    for name in (
-        "make_token",
-        "join_tokens",
-        "memory_fence_alias_tko",
-        "gdc_wait_tko",
-        "gdc_launch_dependents_tko",
-    ):
+    for name in ("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko"):
         assert run(operation(name)) is None
 
 
@@ -156,21 +149,15 @@ def test_divisible_addresses() -> None:
         (MISALIGNED, "assumed div_by<16>, but it is address 0x1008", 1)
     ]
     context = FakeContext(2)
-    view = TensorView(
-        TensorViewType((4,), "f32", (1,)), np.array([16, 20]), (np.array([4]),), (np.array([1]),)
-    )
+    view = TensorView(TensorViewType((4,), "f32", (1,)), np.array([16, 20]), (np.array([4]),), (np.array([1]),))
     kept = run(operation("assume", view.type, predicate=Assumption("div_by", 16)), context, value=view)
-    assert kept is view and context.findings == [
-        (MISALIGNED, "assumed div_by<16>, but it is address 0x14", 1)
-    ]
+    assert kept is view and context.findings == [(MISALIGNED, "assumed div_by<16>, but it is address 0x14", 1)]
 
 
 def test_same_elements() -> None:
     value = np.array([[[0] * 4 + [10] * 4] * 2 + [[5] * 4 + [93] * 4] * 2], np.int16)
     assert not assumed(value, "i16", kind="same_elements", values=(2, 4))
-    assert assumed(value, "i16", kind="same_elements", values=(4, 4))[0][1].endswith(
-        "but it is 5 at element (2, 0)"
-    )
+    assert assumed(value, "i16", kind="same_elements", values=(4, 4))[0][1].endswith("but it is 5 at element (2, 0)")
     assert not assumed(value, "i16", kind="same_elements", values=(1, 1))
 
 

@@ -89,10 +89,7 @@ class World:
     def touched(self) -> set[int]:
         """The distinct bytes."""
         return {
-            byte
-            for _, _, starts, run in self.moved
-            for start in starts.tolist()
-            for byte in range(start, start + run)
+            byte for _, _, starts, run in self.moved for start in starts.tolist() for byte in range(start, start + run)
         }
 
 
@@ -186,9 +183,7 @@ def steps_of(view: ViewType) -> Sequence[int]:
     return view.traversal_strides if isinstance(view, StridedViewType) else view.tile
 
 
-def inside(
-    view: ViewType, array: Any, index: Sequence[int]
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def inside(view: ViewType, array: Any, index: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
     """(element of the tile, element of the tensor), one by one, for all that is inside."""
     assert not isinstance(view, GatherScatterViewType)
     for element in itertools.product(*map(range, view.tile)):
@@ -270,8 +265,7 @@ def test_a_gather_selects_along_one_axis(data: st.DataObject) -> None:
         expected = filled(tile, case.element, kind, 0xFF)
         for element in itertools.product(*map(range, tile)):
             place = tuple(
-                int(index[a][lane][e]) if a == sparse else at([index[a]], lane)[0] + e
-                for a, e in enumerate(element)
+                int(index[a][lane][e]) if a == sparse else at([index[a]], lane)[0] + e for a, e in enumerate(element)
             )
             if all(0 <= p < n for p, n in zip(place, case.array.shape, strict=True)):
                 expected[element] = case.array[place]
@@ -335,9 +329,7 @@ def test_an_index_that_overflows_is_outside(index: int) -> None:
 def test_an_axis_declared_in_bounds_that_is_not() -> None:
     case = Case(*[np.arange(35, dtype=np.float32).reshape(7, 5)] * 2, "f32")
     world = world_of(3)
-    view = as_view(
-        PartitionViewType((4, 2), (1, 0), None, TensorViewType((7, 5), "f32", (5, 1))), case.place(world)
-    )
+    view = as_view(PartitionViewType((4, 2), (1, 0), None, TensorViewType((7, 5), "f32", (5, 1))), case.place(world))
     index = (np.array([0, 1, 0], np.int32), np.array([0, 0, 3], np.int32))
     load(world, view, index)
     load(world, view, index, inbounds=(False, False))

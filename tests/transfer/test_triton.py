@@ -23,9 +23,7 @@ from tilewright.transfer.triton import NO_CUTILE, NO_TRITON, transfer
 class Config:
     """As triton 3.9 has it: the attributes that a ``triton.Config`` shows."""
 
-    def __init__(
-        self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1, **more: Any
-    ):
+    def __init__(self, kwargs: dict[str, Any], num_warps: int = 4, num_stages: int = 3, num_ctas: int = 1, **more: Any):
         self.kwargs = kwargs
         self.num_warps, self.num_stages, self.num_ctas = num_warps, num_stages, num_ctas
         self.maxnreg = more.get("maxnreg")
@@ -56,13 +54,9 @@ CONFIGS = st.lists(
 
 
 @given(CONFIGS, st.none() | st.sampled_from(["sm_80", "sm_90", "sm_120"]))
-def test_every_field_is_in_the_output_or_dropped_with_a_reason(
-    configs: list[Config], arch: str | None
-) -> None:
+def test_every_field_is_in_the_output_or_dropped_with_a_reason(configs: list[Config], arch: str | None) -> None:
     done = transfer(configs, arch=arch)
-    became = {
-        place: one for one, places in zip(done.configurations, done.origins, strict=True) for place in places
-    }
+    became = {place: one for one, places in zip(done.configurations, done.origins, strict=True) for place in places}
     for place, config in enumerate(configs):
         lost = [one for one in done.dropped if one.configuration == place]
         assert all(one.reason for one in lost)
@@ -71,9 +65,7 @@ def test_every_field_is_in_the_output_or_dropped_with_a_reason(
             continue
         fields = [*config.kwargs, "num_warps", "num_stages", "num_ctas"]
         fields += [name for name in ("maxnreg", "pre_hook") if getattr(config, name) is not None]
-        kept = {
-            old: done.renamed.get(old, old) for old in fields if done.renamed.get(old, old) in became[place]
-        }
+        kept = {old: done.renamed.get(old, old) for old in fields if done.renamed.get(old, old) in became[place]}
         assert sorted([*kept, *(one.field for one in lost)]) == sorted(fields)
         for old, new in kept.items():
             assert became[place][new] == (config.num_ctas if old == "num_ctas" else config.kwargs[old])
@@ -90,8 +82,7 @@ def test_the_round_trip_is_the_identity_on_what_carries_over(configs: list[Confi
             source = {**configs[place].kwargs, "num_ctas": configs[place].num_ctas}
             assert dict(one) == {name: source[name] for name in one}
     again = transfer(
-        back.configurations,
-        names={name: there.renamed.get(name, name) for one in back.configurations for name in one},
+        back.configurations, names={name: there.renamed.get(name, name) for one in back.configurations for name in one}
     )
     assert again.configurations == there.configurations
 
@@ -178,9 +169,7 @@ def test_what_else_may_be_given() -> None:
         transfer([3])
     nothing = transfer([Config({})], arch="sm_90")
     assert dicts(nothing.configurations) == [{"num_ctas": 1}]
-    with pytest.raises(
-        RequestError, match="no configuration could be transferred: BLOCK_M: TILE_M=3 is not a power"
-    ):
+    with pytest.raises(RequestError, match="no configuration could be transferred: BLOCK_M: TILE_M=3 is not a power"):
         transfer([{"BLOCK_M": 3}]).space()
 
 
@@ -260,9 +249,7 @@ def test_comprehensions_names_loops_and_functions(tmp_path: Path) -> None:
     assert [(f["BLOCK_M"], f["BLOCK_N"], f["num_warps"]) for f in fields(by_name["one"])] == [
         (32, 32, 4), (32, 32, 8), (64, 64, 4), (64, 64, 8), (64, 32, 4), (64, 32, 8),
     ]  # fmt: skip
-    assert by_name["one"].notes == (
-        "a function of the file drops some of them when it runs; here all are taken",
-    )
+    assert by_name["one"].notes == ("a function of the file drops some of them when it runs; here all are taken",)
     assert sorted(f["BLOCK_K"] for f in fields(by_name["two"])) == [16, 64, 256]
     assert fields(lists(tmp_path, (tmp_path / "kernels.py").read_text(), name="pairs")[0]) == [
         {"BLOCK_K": 16}, {"BLOCK_K": 64},
@@ -285,9 +272,7 @@ def test_what_only_running_tells_is_said_and_not_lost(tmp_path: Path) -> None:
         """,
     )
     assert len(one.configurations) == 4
-    assert one.notes == (
-        "whether `on_hopper()` holds shows only when the file runs; here all branches are taken",
-    )
+    assert one.notes == ("whether `on_hopper()` holds shows only when the file runs; here all branches are taken",)
     done = transfer(one.configurations)
     assert dicts(done.configurations) == [{"TILE_M": 128}, {"TILE_M": 64}]
     assert [one.reason for one in done.dropped if not one.field] == [
@@ -336,9 +321,7 @@ def test_files_without_configurations(tmp_path: Path, text: str, said: str) -> N
 
 LITERALS = st.recursive(
     st.integers(-9, 9),
-    lambda inner: st.tuples(inner, st.sampled_from("+-*%<&|@"), inner).map(
-        lambda t: f"({t[0]} {t[1]} {t[2]})"
-    ),
+    lambda inner: st.tuples(inner, st.sampled_from("+-*%<&|@"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})"),
 )
 
 

@@ -283,14 +283,10 @@ def test_a_candidate_that_the_interpreter_finds_wrong_is_never_the_best(task: Ta
 
     (workload,) = tune(replace(task, launch=wrong_from(32)), arch="sm_90", workloads=["even"]).workloads
     assert workload.best is not None and workload.best.configuration.TILE == 16
-    assert workload.reason.startswith(
-        "the shortest predicted time of those that the interpreter finds correct"
-    )
+    assert workload.reason.startswith("the shortest predicted time of those that the interpreter finds correct")
     wrong = [one for one in workload.candidates if one.status == "wrong"]
     assert wrong and all(one.configuration.TILE == 32 and one.checked for one in wrong)
-    assert all(
-        one.checked.verdict == "incorrect" and "should be" in one.reason for one in wrong if one.checked
-    )
+    assert all(one.checked.verdict == "incorrect" and "should be" in one.reason for one in wrong if one.checked)
     (workload,) = tune(replace(task, launch=wrong_from(0)), arch="sm_90", workloads=["even"]).workloads
     assert workload.best is None and workload.reason == "every candidate is incorrect"
 
@@ -358,9 +354,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     whole = tune(task, arch="sm_90")
     in_full = len(started) - before
     seen: list[int | None] = []
-    found = tune(
-        task, arch="sm_90", store=store, progress=lambda stage, done, total, note="": seen.append(total)
-    )
+    found = tune(task, arch="sm_90", store=store, progress=lambda stage, done, total, note="": seen.append(total))
     assert set(seen) == {4}, "the first workload is not compiled again"
     assert 0 < len(started) - before - in_full < in_full
     assert found.run == summary.run

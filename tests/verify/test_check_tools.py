@@ -99,9 +99,7 @@ def verdict_of(task: Task) -> Verdict:
 
 def watched(task: Task, monkeypatch: pytest.MonkeyPatch, said: Mapping[str, Sanitized]) -> Verdict:
     monkeypatch.setattr(check_watching, "find", lambda: Path("/usr/bin/compute-sanitizer"))
-    monkeypatch.setattr(
-        check_watching, "sanitize", lambda *_, tools: [said.get(t, Sanitized(t)) for t in tools]
-    )
+    monkeypatch.setattr(check_watching, "sanitize", lambda *_, tools: [said.get(t, Sanitized(t)) for t in tools])
     watching = Watching(task, off=False)
     watching.start(task.space.shipped, case(33))
     found = watching.joined(verdict_of(task))

@@ -28,9 +28,7 @@ SPACE = Space(constants={"TILE_M": (16,), "TILE_N": (16,)}, shipped={"TILE_M": 1
 Function = Callable[[Run], Any]
 
 
-def elementwise(
-    reference: Callable[..., Any] = lambda x: 3 * x, dtype: str = "float32", **changes: Any
-) -> Task:
+def elementwise(reference: Callable[..., Any] = lambda x: 3 * x, dtype: str = "float32", **changes: Any) -> Task:
     parts: dict[str, Any] = {
         "name": "scale",
         "tensors": {"x": Tensor(("M", "N"), dtype), "y": Output(("M", "N"), dtype)},
@@ -83,9 +81,7 @@ def passes(task: Task, function: Function, **more: Any) -> Verdict:
 # What is right passes
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_right_product_passes_in_every_dtype(dtype: str, seed: int) -> None:
     wide = np.float64 if dtype == "float64" else np.float32
@@ -156,8 +152,7 @@ def test_an_element_that_is_not_written_is_caught() -> None:
 
 
 @pytest.mark.parametrize(
-    "reference",
-    [lambda x: np.zeros_like(x), lambda x: np.full_like(x, 4.0), lambda x: x * 0 + np.arange(x.shape[1])],
+    "reference", [lambda x: np.zeros_like(x), lambda x: np.full_like(x, 4.0), lambda x: x * 0 + np.arange(x.shape[1])]
 )
 def test_a_reference_that_tells_nothing_is_refused(reference: Callable[..., Any]) -> None:
     task = elementwise(reference)
@@ -392,9 +387,7 @@ def test_drift_after_launches_is_caught() -> None:
 
 def test_an_output_that_the_kernel_adds_to_is_caught() -> None:
     def adds(run: Run) -> None:
-        run["y"][...] = np.nan_to_num(run["y"], nan=0, posinf=0) * (np.abs(run["y"]) < 1e6) + run[
-            "x"
-        ] * np.float32(3)
+        run["y"][...] = np.nan_to_num(run["y"], nan=0, posinf=0) * (np.abs(run["y"]) < 1e6) + run["x"] * np.float32(3)
 
     caught(elementwise(), adds, "after 3 launches")
 
@@ -445,9 +438,7 @@ def test_after_many_failures_the_rest_is_not_run() -> None:
 
 
 def test_what_the_engine_refuses_is_unverified() -> None:
-    verdict = checked(
-        elementwise(), lambda run: Ran(refused="the interpreter does not run this: mmaf_scaled")
-    )
+    verdict = checked(elementwise(), lambda run: Ran(refused="the interpreter does not run this: mmaf_scaled"))
     assert verdict.verdict == "unverified" and "mmaf_scaled" in verdict.reason
 
 
@@ -501,10 +492,7 @@ def test_a_crash_is_told_from_a_compiler_error() -> None:
     [
         (Ran(kernels=("kernel_a1", "gemm"), declared="kernel"), "the kernel 'gemm' ran"),
         (Ran(kernels=(), declared="kernel"), "no kernel ran"),
-        (
-            Ran(kernels=("kernel",), declared="kernel", touched_early=("y",)),
-            "the launch function wrote to 'y'",
-        ),
+        (Ran(kernels=("kernel",), declared="kernel", touched_early=("y",)), "the launch function wrote to 'y'"),
     ],
 )
 def test_only_the_declared_kernel_may_compute(ran: Ran, words: str) -> None:
@@ -543,9 +531,7 @@ def test_results_kept_by_pointer_or_by_contents_are_caught() -> None:
     only = parse("M=40,N=40;run=caches", elementwise(workloads=one))
     task = elementwise(workloads=one)
     assert checked(task, keeps(by_shape, lambda run: run["x"].shape), only=only).verdict == "incorrect"
-    assert (
-        checked(task, keeps(by_corner, lambda run: float(run["x"][0, 0])), only=only).verdict == "incorrect"
-    )
+    assert checked(task, keeps(by_corner, lambda run: float(run["x"][0, 0])), only=only).verdict == "incorrect"
     assert checked(task, thrice, only=only).verdict == "correct"
 
 

@@ -30,9 +30,7 @@ def task(dtype: str, distribution: Distribution) -> Task:
     )
 
 
-def values(
-    kind: str, dtype: str = "float32", distribution: Distribution = STANDARD, seed: int = 0
-) -> np.ndarray:
+def values(kind: str, dtype: str = "float32", distribution: Distribution = STANDARD, seed: int = 0) -> np.ndarray:
     one = drawn(task(dtype, distribution), DIMS, kind, seed)["x"]
     assert one.dtype == storage(dtype) and one.shape == (64, 48)
     return np.asarray(one.astype(np.float64))

@@ -25,9 +25,7 @@ def task(tensors: dict[str, Any], reference: Callable[..., Any], **more: Any) ->
     )  # fmt: skip
 
 
-def forward(
-    reference: Callable[..., Any], backward: Callable[..., Any], given: str = "ab", wanted: str = "ab"
-) -> Task:
+def forward(reference: Callable[..., Any], backward: Callable[..., Any], given: str = "ab", wanted: str = "ab") -> Task:
     inputs = {name: Tensor(SHAPES[name], "float32") for name in given}
     outputs = {f"d_{name}": Output(SHAPES[name], "float32") for name in wanted}
     gradient = task({**inputs, "d_y": Tensor(SHAPES["d_y"], "float32"), **outputs}, backward)

@@ -25,9 +25,7 @@ layouts = st.sampled_from((ROW_MAJOR, *LAYOUTS))
 dtypes = st.sampled_from(tuple(ITEM_BYTES))
 
 
-def image(
-    shape: tuple[int, ...], layout: str = ROW_MAJOR, dtype: str = "float32", guard: int = 0xA5
-) -> Image:
+def image(shape: tuple[int, ...], layout: str = ROW_MAJOR, dtype: str = "float32", guard: int = 0xA5) -> Image:
     return image_of(ArraySpec("x", shape, dtype), layout, guard)
 
 

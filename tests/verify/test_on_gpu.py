@@ -90,10 +90,7 @@ def test_a_lost_worker_is_the_kernels_failure() -> None:
     one = images()
     before = one["y"].raw.copy()
     ran = gpu.run(CONFIG, DIMS, one)
-    assert ran.failed is not None and (ran.failed.stage, "illegal memory" in ran.failed.reason) == (
-        "launch",
-        True,
-    )
+    assert ran.failed is not None and (ran.failed.stage, "illegal memory" in ran.failed.reason) == ("launch", True)
     assert np.array_equal(one["y"].raw, before)
     assert gpu.run(CONFIG, DIMS, one).failed is None, "the next run has another worker"
 

@@ -194,6 +194,4 @@ def test_the_options_are_those_of_the_manual(tmp_path: Path) -> None:
     line = command(Path("/cs"), "memcheck", tmp_path)
     assert line[:3] == ["/cs", "--tool", "memcheck"]
     assert line[-4:] == [line[-4], "-m", "tilewright.worker.process.once", str(tmp_path / "request.json")]
-    assert "--report-api-errors" in line and "--report-api-errors" not in command(
-        Path("/cs"), "initcheck", tmp_path
-    )
+    assert "--report-api-errors" in line and "--report-api-errors" not in command(Path("/cs"), "initcheck", tmp_path)

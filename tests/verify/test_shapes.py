@@ -98,10 +98,7 @@ def test_only_what_is_served() -> None:
     task = product(lambda M, N: M % 4 == 0 and N > 100)
     dims, tiles = moduli(task)
     small = {**dims, "N": 129, "M": 64, "B": 1, "K": 16}
-    found = [
-        shapes.reduced(task, dims, tiles),
-        *shapes.edges(task, small, tiles),
-    ]
+    found = [shapes.reduced(task, dims, tiles), *shapes.edges(task, small, tiles)]
     found += shapes.hidden(task, small, tiles, np.random.default_rng(0))
     assert len(found) > 5
     assert all(task.promises(one) for one in found)
@@ -121,12 +118,7 @@ def test_edges_lie_about_the_tile() -> None:
     task = product()
     dims, tiles = moduli(task)
     small = {**dims, "B": 1, "M": 64, "N": 128, "K": 32}
-    found = {
-        (name, one[name])
-        for one in shapes.edges(task, small, tiles)
-        for name in "MN"
-        if one[name] != small[name]
-    }
+    found = {(name, one[name]) for one in shapes.edges(task, small, tiles) for name in "MN" if one[name] != small[name]}
     assert {("M", 1), ("M", 63), ("M", 65), ("M", 61), ("N", 1), ("N", 127), ("N", 129)} <= found
 
 

@@ -167,9 +167,7 @@ def test_whole_numbers_have_no_allowance() -> None:
 
 
 @given(
-    st.fixed_dictionaries({name: st.integers(1, 3000) for name in "MNK"}),
-    st.integers(1, 1 << 16),
-    st.integers(0, 9),
+    st.fixed_dictionaries({name: st.integers(1, 3000) for name in "MNK"}), st.integers(1, 1 << 16), st.integers(0, 9)
 )
 def test_a_slice_is_affordable_and_covers_the_ends(dims: dict[str, int], elements: int, seed: int) -> None:
     task = product()
@@ -230,10 +228,7 @@ def test_the_reference_on_a_slice_is_the_slice_of_the_reference(
     task = load_task(str(EXAMPLES / file))
     dims = dims or smaller(task)
     rng = np.random.default_rng(1)
-    inputs = {
-        name: draw(spec.distribution, task.arrays(dims)[name].shape, rng)
-        for name, spec in task.inputs.items()
-    }
+    inputs = {name: draw(spec.distribution, task.arrays(dims)[name].shape, rng) for name, spec in task.inputs.items()}
     whole = reference_outputs(task, dims, inputs)
     elements = max(math.prod(array.shape) for array in task.arrays(dims).values())
     monkeypatch.setattr(verify, "REFERENCE_ELEMENTS", elements // 5)

@@ -74,10 +74,7 @@ def test_outputs_are_those_of_torch_in_the_declared_dtypes(trusted: Trusted, inp
 
     found = trusted.outputs(DIMS, inputs)
     assert isinstance(found, dict), found
-    assert {name: str(array.dtype) for name, array in found.items()} == {
-        "c": "bfloat16",
-        "d": "float8_e4m3fn",
-    }
+    assert {name: str(array.dtype) for name, array in found.items()} == {"c": "bfloat16", "d": "float8_e4m3fn"}
     a, b = (torch.tensor(inputs[name].astype(np.float32)).bfloat16() for name in "ab")
     assert np.array_equal(found["c"].astype(np.float32), (a @ b).float().numpy())
     assert np.array_equal(found["d"].astype(np.float32), a.to(torch.float8_e4m3fn).float().numpy())
@@ -106,9 +103,7 @@ def test_a_task_in_no_file_says_so() -> None:
     assert "is not in a file" in str(made.outputs({"N": 3}, {}))
 
 
-def test_no_torch_is_a_reason(
-    trusted: Trusted, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_torch_is_a_reason(trusted: Trusted, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(self: Any, request: Any, **_: Any) -> Any:
         raise NoGpu("measuring needs torch")
 
@@ -151,9 +146,7 @@ def test_the_yardstick_is_off_by_the_roundoff_of_its_dtype(dtype: str, roundoff:
 
 
 @pytest.mark.parametrize(("precision", "roundoff"), [("tf32", 2.0**-11), ("bfloat16", 2.0**-8)])
-def test_the_yardstick_takes_the_inputs_as_the_declared_arithmetic_does(
-    precision: str, roundoff: float
-) -> None:
+def test_the_yardstick_takes_the_inputs_as_the_declared_arithmetic_does(precision: str, roundoff: float) -> None:
     x = np.random.default_rng(1).normal(size=(50, 700)).astype(np.float32)
     found = yardstick(task(precision=precision, reference=lambda x: x[:, 0]), {"M": 50, "N": 700}, {"x": x})
     assert isinstance(found, dict)
@@ -183,10 +176,7 @@ def test_whole_numbers_stay_exact(dtype: str) -> None:
 
 @pytest.mark.parametrize(
     ("reference", "words"),
-    [
-        (lambda x: 1 / 0, "in float32: ZeroDivisionError"),
-        (lambda x: (x, x), "returned 2 arrays for the outputs y"),
-    ],
+    [(lambda x: 1 / 0, "in float32: ZeroDivisionError"), (lambda x: (x, x), "returned 2 arrays for the outputs y")],
 )
 def test_a_reference_that_fails_is_a_reason(reference: Any, words: str) -> None:
     reason = yardstick(task(reference=reference), {"M": 5, "N": 700}, {"x": np.ones((5, 700), np.float32)})

@@ -13,17 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="buffers are torch's memory")
 
 from tilewright.space.space import Space  # noqa: E402
-from tilewright.task.task import (
-    ITEM_BYTES,
-    Distribution,
-    Output,
-    Task,
-    Tensor,
-    integers,
-    normal,
-    rising,
-    uniform,
-)  # noqa: E402
+from tilewright.task.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
 from tilewright.verify.images import POISONS  # noqa: E402
 from tilewright.verify.tolerance import Slice  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
@@ -100,9 +90,7 @@ def test_poison_fills_the_outputs_alone() -> None:
     assert found.out_of_bounds() == []
 
 
-@pytest.mark.parametrize(
-    "dtype", ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"]
-)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"])
 def test_the_first_poison_is_nan_in_every_float_format(dtype: str) -> None:
     one = guarded((4,), getattr(torch, dtype), "cpu")
     one.middle.fill_(POISONS[0])
@@ -130,9 +118,7 @@ def test_equal_seeds_draw_equal_inputs_and_others_do_not() -> None:
 
 
 def test_two_inputs_of_one_shape_differ() -> None:
-    found = buffers_of(
-        a=Tensor(("M", "N"), "float32"), b=Tensor(("M", "N"), "float32"), y=Output(("M",), "int8")
-    )
+    found = buffers_of(a=Tensor(("M", "N"), "float32"), b=Tensor(("M", "N"), "float32"), y=Output(("M",), "int8"))
     found.draw(1)
     assert not torch.equal(found.all["a"].tensor, found.all["b"].tensor)
 
@@ -143,9 +129,7 @@ def test_two_inputs_of_one_shape_differ() -> None:
     [(integers(-3, 4), -3, 3), (uniform(1, 2), 1, 2), (normal(0, 1), -6, 6)],
     ids=["integers", "uniform", "normal"],
 )
-def test_drawn_values_follow_their_distribution(
-    dtype: str, how: Distribution, low: float, high: float
-) -> None:
+def test_drawn_values_follow_their_distribution(dtype: str, how: Distribution, low: float, high: float) -> None:
     found = Buffers(task_of(x=Tensor((400,), dtype, how), y=Output(("M",), "int8")), DIMS, "cpu")
     found.draw(3)
     values = found.all["x"].tensor.double()

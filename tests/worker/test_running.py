@@ -131,9 +131,7 @@ def test_places_decide_the_addresses(tmp_path: Path) -> None:
 
     for place in (0, 0, 1, 0):
         images = images_of(task())
-        ran(
-            task(), images, lambda tensors: look(tensors) or double(tensors), tmp_path, held=held, place=place
-        )  # type: ignore[func-returns-value]
+        ran(task(), images, lambda tensors: look(tensors) or double(tensors), tmp_path, held=held, place=place)  # type: ignore[func-returns-value]
         assert images["y"].guards_intact()
     first, second, third, fourth = addresses
     assert first == second == fourth != third
@@ -176,9 +174,7 @@ def test_bytes_that_are_missing_are_a_reason(tmp_path: Path) -> None:
     request = request_of(task(), CONFIG, {"M": 5, "N": 7}, images, {}, tmp_path)
     Path(request["images"][1]["file"]).write_bytes(b"123")
     before = images["x"].raw.copy()
-    assert (
-        read_back(request, images) == f"the worker process left 3 bytes for 'y', not {images['y'].raw.size}"
-    )
+    assert read_back(request, images) == f"the worker process left 3 bytes for 'y', not {images['y'].raw.size}"
     Path(request["images"][1]["file"]).unlink()
     assert "left 0 bytes for 'y'" in read_back(request, images)
     assert np.array_equal(images["x"].raw, before)

@@ -203,9 +203,7 @@ def test_after_a_loss_the_next_request_starts_another(worker: Make) -> None:
 
 
 def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: Make) -> None:
-    session = worker(
-        answering("if request['n'] == 0: say(progress={}); time.sleep(60)\nsay(done={'n': request['n']})")
-    )
+    session = worker(answering("if request['n'] == 0: say(progress={}); time.sleep(60)\nsay(done={'n': request['n']})"))
     assert isinstance(session.ask({"n": 0}, silence=0.3), Lost)
     assert session.ask({"n": 1}) == {"n": 1}
 
@@ -249,9 +247,7 @@ def test_a_worker_that_greets_wrongly_has_not_started(worker: Make) -> None:
         worker("print('hello', flush=True)\nimport time; time.sleep(60)").ask({})
 
 
-def test_a_worker_that_never_gets_ready_is_not_waited_for(
-    worker: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_module, "START_SECONDS", 0.3)
     session = worker("import time; time.sleep(60)")
     pid = pid_of(session)

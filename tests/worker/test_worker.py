@@ -40,9 +40,7 @@ task = tw.Task(
 class Clock:
     """A clock whose times are the number of the launch: it runs what it is given."""
 
-    def __init__(
-        self, runners: Sequence[Any], policy: Policy, monitor: Any, announce: Callable[[int], None]
-    ) -> None:
+    def __init__(self, runners: Sequence[Any], policy: Policy, monitor: Any, announce: Callable[[int], None]) -> None:
         self.runners, self.launches = runners, 0
         for index in range(len(runners)):
             announce(index)
@@ -137,9 +135,7 @@ def test_a_version_that_does_not_load_is_an_answer(worker: Worker, files: dict[s
 
 
 def test_prepare_says_whether_it_was_there(worker: Worker) -> None:
-    new = [
-        asked(worker, do="prepare", workload=name, seed=1)[0]["done"]["new"] for name in ("a", "b", "a", "b")
-    ]
+    new = [asked(worker, do="prepare", workload=name, seed=1)[0]["done"]["new"] for name in ("a", "b", "a", "b")]
     assert new == [True, True, False, False]
 
 
@@ -161,15 +157,11 @@ def test_a_confirmation_has_a_copy_of_the_incumbent_as_its_last_column(
 def test_what_is_wrong_after_timing_is_found(worker: Worker, files: dict[str, dict[str, str]]) -> None:
     """trust.md 12."""
     asked(worker, do="prepare", workload="a", seed=9, passing=True)
-    said, _ = asked(
-        worker, **CONFIRM, versions=[files["wrong"], files["baseline"]], policy=Policy().to_json()
-    )
+    said, _ = asked(worker, **CONFIRM, versions=[files["wrong"], files["baseline"]], policy=Policy().to_json())
     assert "after timing" in said["done"]["after_timing"]
 
 
-def test_a_race_takes_versions_as_it_takes_configurations(
-    worker: Worker, files: dict[str, dict[str, str]]
-) -> None:
+def test_a_race_takes_versions_as_it_takes_configurations(worker: Worker, files: dict[str, dict[str, str]]) -> None:
     asked(worker, do="prepare", workload="a", seed=1)
     rest = {"do": "race", "cost": [[], []], "shipped": 0, "policy": Policy(max_rounds=60).to_json()}
     versions, _ = asked(worker, **rest, versions=[files["baseline"], files["same"]])

@@ -33,8 +33,7 @@ Command = Annotated[
     list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without us.")
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]"),
+    Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
 ]
 WithData = Annotated[
     bool, typer.Option("--data", help="Keep the arrays of the first launch of each kind beside the record.")
@@ -44,9 +43,7 @@ Exact = Annotated[
     bool, typer.Option("--exact", help="Look at every launch for its kind: costs each some microseconds.")
 ]
 Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: all]")]
-Record = Annotated[
-    Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")
-]
+Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
 To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
 OfRecord = Annotated[
@@ -116,9 +113,7 @@ def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> Non
 
 
 @app.command()
-def task(
-    number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False
-) -> None:
+def task(number: Number, to: To, record: OfRecord = None, force: Force = False, as_json: AsJson = False) -> None:
     """Writes a task file for row N, for `tilewright tune`, `check` and `optimize`. Needs no GPU.
 
     Its reference is the captured kernel itself: "correct" then means "as captured". Tries on small shapes which tile
@@ -240,8 +235,7 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
         from tilewright.runtime.capture.record import programs
 
         terminal.note(
-            f"{file} was not replaced: it still holds {made} launches of an earlier capture "
-            f"({programs(earlier.parts)})"
+            f"{file} was not replaced: it still holds {made} launches of an earlier capture ({programs(earlier.parts)})"
         )
 
 

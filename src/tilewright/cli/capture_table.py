@@ -80,9 +80,7 @@ def _shape(one: Argument) -> str:
 def hints(launch: DescribedLaunch) -> dict[str, int]:
     """Those that say something: neither the compiler's choice nor the usual level."""
     return {
-        name: value
-        for name, value in launch.hints.items()
-        if value is not None and (name, value) != ("opt_level", 3)
+        name: value for name, value in launch.hints.items() if value is not None and (name, value) != ("opt_level", 3)
     }
 
 
@@ -111,9 +109,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     if others := sum(one.others for one in kinds):
         lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
-        lines.append(
-            f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack"
-        )
+        lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack")
     for one in kinds:
         if one.launch.problem:
             lines.append(f"{one.launch.kernel} cannot become a task: {one.launch.problem}")

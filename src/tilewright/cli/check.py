@@ -28,16 +28,13 @@ DEFAULT_SECONDS = 120.0
 """As `verification.checking.SECONDS` has it; `--help` does not import it."""
 
 EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]"),
+    str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and hidden shapes.  [default: drawn]")]
 CaseText = Annotated[
     str | None,
     typer.Option(
-        "--case",
-        metavar="CASE",
-        help="Only this one, as a failing check prints it: M=100,N=33;data=large;seed=17",
+        "--case", metavar="CASE", help="Only this one, as a failing check prints it: M=100,N=33;data=large;seed=17"
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Only the workloads, reduced, and small integers.")]

@@ -62,9 +62,7 @@ def _cells(rows: Sequence[Result]) -> list[Text]:
     if len(rows) > 1:
         dims = f"{len(rows)} {'edges' if case.why == 'edge' else 'hidden draws'}, worst {dims}"
     memory = " ".join(word for word in (case.layout, case.run) if word not in ("row-major", "plain"))
-    numbers = (
-        [f"{error.worst:.2g}", f"{error.allowed:.2g}", f"{error.trusted:.2g}"] if error else [NOTHING] * 3
-    )
+    numbers = [f"{error.worst:.2g}", f"{error.allowed:.2g}", f"{error.trusted:.2g}"] if error else [NOTHING] * 3
     return [
         Text(dims), Text(case.data), Text(memory or "row-major"), Text(shown.verdict, style=STYLES[shown.verdict]),
         *map(Text, numbers), Text(shown.reason),
@@ -75,9 +73,7 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str]) -> list[Te
     configurations = "; ".join(map(str, verdict.configurations))
     lines = [
         Text.assemble(f"{verdict.task}: ", (verdict.verdict, STYLES[verdict.verdict]), f", {verdict.reason}"),
-        Text(
-            f"engine {verdict.engine}, configuration {configurations}, seed {verdict.seed}, {verdict.seconds:.1f} s"
-        ),
+        Text(f"engine {verdict.engine}, configuration {configurations}, seed {verdict.seed}, {verdict.seconds:.1f} s"),
         Text(f"allowed error set by {verdict.yardstick}"),
         *(Text(line) for line in verdict.tools),
     ]
@@ -86,9 +82,7 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str]) -> list[Te
         lines.append(Text(f"not compared ({len(verdict.unverified)}):"))
         lines += [Text(f"  {one}", style="dim") for one in verdict.unverified[:AT_MOST]]
         if len(verdict.unverified) > AT_MOST:
-            lines.append(
-                Text(f"  and {len(verdict.unverified) - AT_MOST} more; --json lists all", style="dim")
-            )
+            lines.append(Text(f"  and {len(verdict.unverified) - AT_MOST} more; --json lists all", style="dim"))
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
 B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
 Both = Annotated[
-    str | None,
-    typer.Option(metavar="KNOB=VALUE,…", help="Configuration of both; other knobs as each ships them."),
+    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Configuration of both; other knobs as each ships them.")
 ]
 OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of A alone.")]
 OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of B alone.")]
@@ -84,6 +83,4 @@ def _say_what_is_not_allowed(version: Version, board: Board) -> None:
     """What the space would not try is still compared when asked for by name."""
     task, dims = version.task, version.workload.dims
     if problem := task.space.allows(version.configuration, board.sm, dims):
-        terminal.note(
-            f"{version.where} {version.configuration}: outside the space on {board.arch}: {problem}"
-        )
+        terminal.note(f"{version.where} {version.configuration}: outside the space on {board.arch}: {problem}")

@@ -11,14 +11,7 @@ from rich.text import Text
 
 from tilewright.inspect.compare import Code, Compared
 from tilewright.records import Failed
-from tilewright.tileir.analysis.comparing import (
-    AccessChange,
-    LineChange,
-    OperationChange,
-    Place,
-    TraitChange,
-    named,
-)
+from tilewright.tileir.analysis.comparing import AccessChange, LineChange, OperationChange, Place, TraitChange, named
 
 NOTHING = "–"
 NUMBERS = (

@@ -58,9 +58,7 @@ class Check:
         return asdict(self)
 
 
-def examine(
-    environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect
-) -> tuple[Check, ...]:
+def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Check, ...]:
     """All checks, in the order in which they are worth fixing."""
     gpu = find_gpu()
     examinations: tuple[tuple[str, Callable[[], Check]], ...] = (

@@ -19,9 +19,7 @@ from tilewright.tileir.run.counting import Counts, LineCount
 
 MOST = 3
 """Operations that are named for one line."""
-SILENT = frozenset(
-    {"constant", "make_token", "assume", "reshape", "broadcast", "continue", "yield", "return"}
-)
+SILENT = frozenset({"constant", "make_token", "assume", "reshape", "broadcast", "continue", "yield", "return"})
 """Operations that cost nothing in machine code; not named in the table, counted in JSON."""
 
 
@@ -57,9 +55,7 @@ def _scaled(counts: Counts, number: int, unit: float) -> str:
 
 
 def _named(line: LineCount, counts: Counts) -> str:
-    told = sorted(
-        ((times, name) for name, times in line.operations.items() if name not in SILENT), reverse=True
-    )
+    told = sorted(((times, name) for name, times in line.operations.items() if name not in SILENT), reverse=True)
     more = f" +{len(told) - MOST}" if len(told) > MOST else ""
     return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
 

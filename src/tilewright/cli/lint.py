@@ -13,16 +13,13 @@ from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
-SarifFile = Annotated[
-    Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0 there.")
-]
+SarifFile = Annotated[Path | None, typer.Option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0 there.")]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Also compile task files: name hints that change no machine code.")
 ]
 LintArch = Annotated[str | None, typer.Option("--arch", metavar="A", help="For --compile.  [default: sm_90]")]
 Select = Annotated[
-    str | None,
-    typer.Option("--select", metavar="A,B", help="Only these: codes, names or ids, as A-47 or W1."),
+    str | None, typer.Option("--select", metavar="A,B", help="Only these: codes, names or ids, as A-47 or W1.")
 ]
 Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Not these.")]
 Inventory = Annotated[

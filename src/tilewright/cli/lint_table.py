@@ -27,9 +27,7 @@ def lines(report: Report) -> Iterator[str]:
 
 
 def summary(report: Report) -> str:
-    counts = ", ".join(
-        f"{count} {_plural(level, count)}" for level in LEVELS if (count := report.count(level))
-    )
+    counts = ", ".join(f"{count} {_plural(level, count)}" for level in LEVELS if (count := report.count(level)))
     ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
     files = f"{len(report.files)} file{'s' if len(report.files) != 1 else ''}"
     return f"{counts or 'nothing found'} in {files}{ignored}"
@@ -63,8 +61,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in report.findings],
         "inventory": {
             str(file): [
-                {"what": item.what, "line": item.line, "name": item.name, "function": item.function}
-                for item in items
+                {"what": item.what, "line": item.line, "name": item.name, "function": item.function} for item in items
             ]
             for file, items in report.inventories
         },

@@ -22,36 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright import __version__
-from tilewright.cli import (
-    capture as cli_capture,
-)
-from tilewright.cli import (
-    check as cli_check,
-)
-from tilewright.cli import (
-    compare as cli_compare,
-)
-from tilewright.cli import (
-    lint as cli_lint,
-)
-from tilewright.cli import (
-    optimize as cli_optimize,
-)
-from tilewright.cli import (
-    report as cli_report,
-)
-from tilewright.cli import (
-    run as cli_run,
-)
-from tilewright.cli import (
-    terminal,
-)
-from tilewright.cli import (
-    transfer as cli_transfer,
-)
-from tilewright.cli import (
-    tuned as cli_tuned,
-)
+from tilewright.cli import capture as cli_capture
+from tilewright.cli import check as cli_check
+from tilewright.cli import compare as cli_compare
+from tilewright.cli import lint as cli_lint
+from tilewright.cli import optimize as cli_optimize
+from tilewright.cli import report as cli_report
+from tilewright.cli import run as cli_run
+from tilewright.cli import terminal
+from tilewright.cli import transfer as cli_transfer
+from tilewright.cli import tuned as cli_tuned
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
@@ -105,9 +85,7 @@ Lines = Annotated[bool, typer.Option("--lines", help="The work of each source li
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
 TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
-StorePath = Annotated[
-    Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")
-]
+StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
 
 
@@ -167,9 +145,7 @@ def inspect(
         terminal.stdout().print(tables.inspected(rows))
 
 
-def _count_lines(
-    where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool
-) -> None:
+def _count_lines(where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool) -> None:
     from tilewright.cli import lines_table as count_tables
     from tilewright.hardware.architectures import default_board
     from tilewright.inspect.work import count

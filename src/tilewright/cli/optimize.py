@@ -39,20 +39,16 @@ PolicyName = Annotated[
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="At most so many changes are tried.")]
 Minutes = Annotated[float, typer.Option(min=0.1, help="Wall time of one iteration.")]
-Patience = Annotated[
-    int, typer.Option(min=1, help="Iterations in a row without a gain, after which it ends.")
-]
+Patience = Annotated[int, typer.Option(min=1, help="Iterations in a row without a gain, after which it ends.")]
 Lossy = Annotated[
-    bool,
-    typer.Option("--allow-lossy", help="Also try what rounds differently by design: exp2, approximate …"),
+    bool, typer.Option("--allow-lossy", help="Also try what rounds differently by design: exp2, approximate …")
 ]
 Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first; several times."),
 ]
 Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="ID", help="Only these entries of the playbook.  [default: all]"),
+    list[str] | None, typer.Option("--only", metavar="ID", help="Only these entries of the playbook.  [default: all]")
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [default: drawn]")]
 

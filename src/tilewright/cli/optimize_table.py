@@ -18,14 +18,7 @@ def iterations(result: Optimized) -> Table:
     """One row for each iteration."""
     measured = result.record.measured
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in (
-        "",
-        "optimization",
-        "value",
-        "measured ms" if measured else "predicted ms",
-        "correct",
-        "status",
-    ):
+    for name in ("", "optimization", "value", "measured ms" if measured else "predicted ms", "correct", "status"):
         table.add_column(name, justify="right" if name.endswith("ms") or not name else "left")
     table.add_column("reason", overflow="fold")
     for one in result.iterations:

@@ -17,12 +17,9 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, its begi
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
 Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown there.")]
 Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch alone there.")]
-Lines = Annotated[
-    Path | None, typer.Option("--jsonl", metavar="FILE", help="Write every record there, one a line.")
-]
+Lines = Annotated[Path | None, typer.Option("--jsonl", metavar="FILE", help="Write every record there, one a line.")]
 Home = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]"),
+    Path | None, typer.Option(metavar="DIR", help="Of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]")
 ]
 
 STDOUT = Path("-")

@@ -30,9 +30,7 @@ HowMuch = Annotated[
     Literal["now", "stored", "off"] | None,
     typer.Option("--mode", help="Search; only use what is stored; or leave cuda-tile's.  [default: now]"),
 ]
-ShowIt = Annotated[
-    bool, typer.Option("--json", help="Start nothing; print what would be set, and the command.")
-]
+ShowIt = Annotated[bool, typer.Option("--json", help="Start nothing; print what would be set, and the command.")]
 
 
 def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: ShowIt = False) -> None:

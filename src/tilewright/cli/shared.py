@@ -23,9 +23,7 @@ Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help="A task file, 
 Archs = Annotated[
     str | None, typer.Option("--arch", metavar="A,B", help="Architectures.  [default: the GPU's, else sm_90]")
 ]
-Arch = Annotated[
-    str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")
-]
+Arch = Annotated[str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")]
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
 ]
@@ -33,8 +31,7 @@ L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before e
 How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 Workloads = Annotated[
-    list[str] | None,
-    typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]"),
+    list[str] | None, typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]")
 ]
 OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]

@@ -46,15 +46,7 @@ def inspected(rows: Sequence[Inspected]) -> RenderableType:
 def _inspected_on(rows: Sequence[Inspected]) -> RenderableType:
     first = rows[0]
     varying, same = _knobs([row.candidate.configuration for row in rows])
-    numbers = (
-        "registers",
-        "spills\nst/ld",
-        "stack\nB",
-        "shared\nKiB",
-        "tensor\npath",
-        "threads",
-        "predicted\nµs",
-    )
+    numbers = ("registers", "spills\nst/ld", "stack\nB", "shared\nKiB", "tensor\npath", "threads", "predicted\nµs")
     table = _table(f"{first.arch} ({first.board.name}), workload {first.workload.name}", varying, numbers)
     for candidate in by_time(row.candidate for row in rows):
         table.add_row(
@@ -248,9 +240,7 @@ def _same(values: Mapping[str, Any]) -> list[Text]:
 def _table(title: str, knobs: Sequence[str], numbers: Sequence[str]) -> Table:
     """Knobs, status, numbers, reason. Only the reason wraps: half a number is a wrong number."""
     heading = Text(title, style="bold")
-    table = Table(
-        title=heading, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for knob in knobs:
         table.add_column(_broken(knob), justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from tilewright.source.configurations import Listed
     from tilewright.transfer.triton import Transferred
 
-Source = Annotated[
-    str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")
-]
+Source = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")]
 To = Annotated[Literal["cutile", "triton"], typer.Option(help="The language to transfer to.")]
 OnlyArch = Annotated[
     str | None, typer.Option(metavar="A", help="Drop what this architecture does not allow, like sm_90.")
@@ -29,11 +27,7 @@ Renamed = Annotated[
 
 
 def transfer(
-    source: Source,
-    to: To = "cutile",
-    arch: OnlyArch = None,
-    rename: Renamed = None,
-    as_json: AsJson = False,
+    source: Source, to: To = "cutile", arch: OnlyArch = None, rename: Renamed = None, as_json: AsJson = False
 ) -> None:
     """The tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
 
@@ -54,9 +48,7 @@ def transfer(
     lists = read(file, language, name)
     named = {field for one in lists for written in one.configurations for field, _ in written.fields}
     if unknown := next((old for old in names if old not in named), None):
-        raise RequestError(
-            f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(named))}"
-        )
+        raise RequestError(f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(named))}")
     done = [(one, transferred(one.configurations, to=to, names=_of(one, names), arch=arch)) for one in lists]
     if as_json:
         print_json([text.to_json(one, result) for one, result in done])

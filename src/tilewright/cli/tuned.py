@@ -39,9 +39,7 @@ Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KER
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
 OfKernel = Annotated[str | None, typer.Option("--kernel", metavar="NAME", help=OF_KERNEL)]
 OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only this key, or its beginning.")]
-Into = Annotated[
-    Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")
-]
+Into = Annotated[Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")]
 
 
 @app.callback(invoke_without_command=True)
@@ -123,9 +121,7 @@ def export(
             continue
         table = exporting.table_of(winners)
         if (sources := exporting.sources_in(table)) > 1:
-            terminal.note(
-                f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone"
-            )
+            terminal.note(f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone")
         if into is None:
             print(written(table), end="")
             return
@@ -218,9 +214,7 @@ def _exit_code(found: Sequence[Verified]) -> int:
 
 
 def _counted(found: Sequence[Verified]) -> str:
-    counts = {
-        name: sum(one.verdict == name for one in found) for name in ("holds", "drifted", "wrong", "cannot")
-    }
+    counts = {name: sum(one.verdict == name for one in found) for name in ("holds", "drifted", "wrong", "cannot")}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
@@ -262,9 +256,7 @@ def prune(
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     with task_speaks_to_stderr(as_json):
         chosen = [
-            one
-            for one in (entries if key is None else [_one(entries, key)])
-            if all(fits(one) for fits in criteria)
+            one for one in (entries if key is None else [_one(entries, key)]) if all(fits(one) for fits in criteria)
         ]
     if not dry_run:
         store.remove(one.key for one in chosen)
@@ -273,16 +265,12 @@ def prune(
         print_json([one if isinstance(one, Unreadable) else evidence.summary(one) for one in chosen])
     else:
         for one in chosen:
-            what = (
-                one.kernel if isinstance(one, Unreadable) else f"{kernels.called(one)} {evidence.shapes(one)}"
-            )
+            what = one.kernel if isinstance(one, Unreadable) else f"{kernels.called(one)} {evidence.shapes(one)}"
             print(f"{word} {one.key[:12]} {what}")
         print(f"{word} {len(chosen)} of {total}")
 
 
-def _criteria(
-    older_than: float | None, toolkit_not_current: bool, missing_source: bool
-) -> list[Callable[[Any], bool]]:
+def _criteria(older_than: float | None, toolkit_not_current: bool, missing_source: bool) -> list[Callable[[Any], bool]]:
     """What narrows the choice beside kernel and key."""
     from tilewright.runtime.store import evidence
 

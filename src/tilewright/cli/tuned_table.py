@@ -54,9 +54,7 @@ def shown(winner: Winner) -> RenderableType:
     gain, module = evidence.speedup(winner), evidence.module(winner)
     heading = [
         Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
-        Text(
-            f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {winner.origin}"
-        ),
+        Text(f"{winner.label}{f', {gain:.3f}× shipped' if gain else ''}; {winner.created} by {winner.origin}"),
     ]
     rest = [outcomes] if winner.outcomes else [Text("no evidence came with it")]
     return Group(*heading, Text(), parts, Text(), *rest)

@@ -193,9 +193,7 @@ def architecture(name: str) -> Architecture:
         return found
     base = name[:-1]
     if name.endswith(("a", "f")) and base in ARCHITECTURES:
-        raise RequestError(
-            f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}"
-        )
+        raise RequestError(f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}")
     raise UnknownChoice("architecture", name, ARCHITECTURES)
 
 

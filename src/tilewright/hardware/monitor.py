@@ -45,9 +45,7 @@ class Monitor:
             return None
         try:
             mask = int(self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._handle))
-            self._clocks.append(
-                int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
-            )
+            self._clocks.append(int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM)))
         except Exception as error:
             self.unavailable, self._handle = f"NVML stopped answering: {error}", None
             return None

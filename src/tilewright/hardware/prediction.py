@@ -72,10 +72,7 @@ class Coefficients:
 
 FITTED = Coefficients()
 
-MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {
-    ("HGMMA", "HMMA"): 0.62,
-    ("UTCMMA", "HMMA"): 0.25,
-}
+MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
 """(the architecture's path, the code's path) → assumed share of the rate that the older instruction reaches.
 Hopper: after Luo et al., arXiv 2402.13499, who find mma.sync well below wgmma; no recorded kernel tests it."""
 
@@ -127,9 +124,7 @@ def predict(
     return PredictedTime(together + spill_us + by.launch_us, "; ".join(told))
 
 
-def spill_us(
-    code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED
-) -> float:
+def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED) -> float:
     """The part of the predicted time that spilling takes, in microseconds."""
     return _spilled_bytes(code, shape_of(code, grid, board), work, by) / _bytes_per_us(board)
 
@@ -168,10 +163,7 @@ def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coef
         life, of = by.start_us, "start"
     elif _uses_tma(code):
         turns = _passes(code, shape, work)
-        life, of = (
-            by.start_us + turns * by.turn_us,
-            f"for {turns:.2g} turns of {code.shared_bytes // KIB} KiB",
-        )
+        life, of = (by.start_us + turns * by.turn_us, f"for {turns:.2g} turns of {code.shared_bytes // KIB} KiB")
     else:
         executed = _executed(code, shape, work, by)
         clocks = executed * code.instructions * by.clocks_per_instruction
@@ -270,9 +262,7 @@ def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
         return work.flops / (shape.ctas * code.tensor_instructions * _UTCMMA_FLOPS)
     if code.tensor_path != "none":
         warps = _consumers(code, shape) / WARP
-        return work.flops / (
-            shape.ctas * code.tensor_instructions * _FLOPS_PER_WARP[code.tensor_path] * warps
-        )
+        return work.flops / (shape.ctas * code.tensor_instructions * _FLOPS_PER_WARP[code.tensor_path] * warps)
     if _uses_tma(code):
         return work.bytes / (shape.ctas * max(code.shared_bytes, KIB))
     moved = _width(code, *_LOADS, *_STORES) * shape.threads
@@ -305,9 +295,7 @@ def _boxes(code: MachineCode, kind: str) -> int:
 
 def _asked_registers(code: MachineCode) -> int:
     """Registers that all loads of a thread would fill together, one pass."""
-    return sum(
-        count * max(1, bits // 32) for kind, bits, count in _by_width(code.copies) if kind in ("LDG", "LD")
-    )
+    return sum(count * max(1, bits // 32) for kind, bits, count in _by_width(code.copies) if kind in ("LDG", "LD"))
 
 
 def _by_width(copies: Mapping[str, int]) -> Iterable[tuple[str, int, int]]:

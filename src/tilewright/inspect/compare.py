@@ -81,9 +81,7 @@ class Compared:
     def same_code(self) -> bool | None:
         """Whether the machine code is identical; None where it is not known."""
         a, b = self.code_before, self.code_after
-        return (
-            None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
-        )
+        return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
 
     @property
     def identical(self) -> bool:
@@ -140,8 +138,7 @@ def compare(before: Version, after: Version, board: Board, *, seconds: float = B
         compiled = compile_all(before.task, units, seconds=seconds)
     else:
         compiled = [
-            compile_all(one.task, [unit], seconds=seconds)[0]
-            for one, unit in zip((before, after), units, strict=True)
+            compile_all(one.task, [unit], seconds=seconds)[0] for one, unit in zip((before, after), units, strict=True)
         ]
     codes = [_code(one) for one in compiled]
     return Compared(before, after, board, tile_ir, codes[0], codes[1], grids)

@@ -76,9 +76,7 @@ def inspect(
     """
     chosen = task.workload(workload) if workload else task.selected(None)[0]
     boards = [default_board(arch) for arch in archs]
-    units = [
-        Unit(chosen, one, board) for board in boards for one in _configurations(task, board, chosen, config)
-    ]
+    units = [Unit(chosen, one, board) for board in boards for one in _configurations(task, board, chosen, config)]
     finished = 0
 
     def count(compiled: Compiled) -> None:

@@ -58,9 +58,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         return _declared(task, workload, str(reason))
     if isinstance(counts, str):
         return _declared(task, workload, counts)
-    blocks = (
-        f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
-    )
+    blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
     touched = counts.distinct_loaded_bytes + counts.distinct_stored_bytes
     return Work(
         flops=counts.scaled(counts.tensor_flop + counts.flop),
@@ -109,11 +107,7 @@ def _sampled(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, Array
             data = np.zeros(array.shape, storage(array.dtype))
         addresses[name] = memory.allocate(name, data, written=True).address
     return run(
-        runnable.module,
-        runnable.bound(addresses, memory),
-        runnable.launch.grid,
-        memory,
-        sample=SAMPLED_BLOCKS,
+        runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory, sample=SAMPLED_BLOCKS
     ).counts
 
 

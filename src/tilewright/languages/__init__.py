@@ -16,9 +16,7 @@ def language_of(kernel: Any) -> Language:
         if language.owns(kernel):
             return language
     known = ", ".join(language.name for language in LANGUAGES)
-    raise TaskError(
-        f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}"
-    )
+    raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}")
 
 
 def keep_torch_out() -> None:

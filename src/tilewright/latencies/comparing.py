@@ -125,10 +125,7 @@ def _notes(
         yield "the baseline mixes runs of several revisions of the code"
     for what, now, then in (
         ("driver", {str(run.driver)}, {str(one.driver) for one in old}),
-        *(
-            (name, {version}, {one.versions.get(name, "none") for one in old})
-            for name, version in run.versions.items()
-        ),
+        *((name, {version}, {one.versions.get(name, "none") for one in old}) for name, version in run.versions.items()),
         *(
             (name, {run.settings.get(name, "unset")}, {one.settings.get(name, "unset") for one in old})
             for name in sorted({*run.settings, *(name for one in old for name in one.settings)})

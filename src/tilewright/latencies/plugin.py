@@ -20,12 +20,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Show the latency records that tests leave with record_property('benchmark', …).",
     )
-    group.addoption(
-        "--tilewright-baseline", metavar="FILE", help="Compare with the runs in FILE, by medians of runs."
-    )
-    group.addoption(
-        "--tilewright-save", metavar="FILE", help="Append this run to FILE, which is made if needed."
-    )
+    group.addoption("--tilewright-baseline", metavar="FILE", help="Compare with the runs in FILE, by medians of runs.")
+    group.addoption("--tilewright-save", metavar="FILE", help="Append this run to FILE, which is made if needed.")
     group.addoption(
         "--tilewright-fail-slower",
         metavar="PERCENT",

@@ -70,9 +70,7 @@ class Malformed:
         return f"{self.test}: {self.reason}"
 
 
-def read(
-    test: str, properties: Iterable[tuple[str, Any]]
-) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
+def read(test: str, properties: Iterable[tuple[str, Any]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
     """The records of one test, one a backend, and what is wrong with the others.
 
     ``properties``: pairs of name and value, as pytest's reports carry them. Of two records of the same
@@ -109,16 +107,13 @@ def backend_of(test: str) -> str:
 def _shown(latency: Latency) -> dict[str, Value]:
     values: dict[str, Value] = {key: getattr(latency, key) for key in NUMBERS} | dict(latency.extra)
     return {
-        key: float(f"{value:.{SIGNIFICANT}g}") if isinstance(value, float) else value
-        for key, value in values.items()
+        key: float(f"{value:.{SIGNIFICANT}g}") if isinstance(value, float) else value for key, value in values.items()
     }
 
 
 def _read(test: str, value: Any) -> Iterator[Record | Malformed]:
     if not isinstance(value, Mapping) or not value:
-        yield Malformed(
-            test, f"its benchmark record is {_kind(value)}, not a mapping of direction to numbers"
-        )
+        yield Malformed(test, f"its benchmark record is {_kind(value)}, not a mapping of direction to numbers")
     elif _is_numbers(value):
         yield Malformed(test, "its benchmark record names no direction; write {'forward': {…}}")
     elif any(map(_is_numbers, value.values())):
@@ -129,9 +124,7 @@ def _read(test: str, value: Any) -> Iterator[Record | Malformed]:
 
 
 def _record(test: str, backend: str, directions: Any) -> Record | Malformed:
-    if not isinstance(directions, Mapping) or not any(
-        isinstance(one, Mapping) for one in directions.values()
-    ):
+    if not isinstance(directions, Mapping) or not any(isinstance(one, Mapping) for one in directions.values()):
         return Malformed(test, f"its benchmark record holds nothing of {backend}: {_kind(directions)}")
     read_: dict[str, Latency] = {}
     for direction, numbers in directions.items():

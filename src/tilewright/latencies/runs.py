@@ -64,12 +64,7 @@ class Run:
 
 
 def current(
-    records: tuple[Record, ...],
-    *,
-    machine: str | None,
-    workers: int,
-    folder: Path,
-    own: tuple[Path, ...] = (),
+    records: tuple[Record, ...], *, machine: str | None, workers: int, folder: Path, own: tuple[Path, ...] = ()
 ) -> Run:
     """The run that ends now. ``own``: files of ours, which are no part of the code's revision."""
     from tilewright.hardware.gpu import detect
@@ -80,9 +75,7 @@ def current(
     versions = {name: installed_version(name) for name in PACKAGES}
     return Run(
         created=text_of(utc_now()),
-        place=Place(
-            machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers
-        ),
+        place=Place(machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers),
         revision=revision(folder, own),
         driver=driver_version() if gpu else None,
         versions={"python": platform.python_version(), **{n: v for n, v in versions.items() if v}},
@@ -113,9 +106,7 @@ def load(path: Path) -> tuple[Run, ...]:
     try:
         return _decoded(path, path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StorageError(
-            f"no such file: {path}; `pytest --tilewright --tilewright-save {path}` makes it"
-        ) from None
+        raise StorageError(f"no such file: {path}; `pytest --tilewright --tilewright-save {path}` makes it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot read {path}: {_said(error)}") from error
 

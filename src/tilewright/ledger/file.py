@@ -66,18 +66,14 @@ class Unusable(Exception):
 
 
 @contextmanager
-def storage(
-    path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float = BUSY_SECONDS
-) -> Iterator[None]:
+def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float = BUSY_SECONDS) -> Iterator[None]:
     """The seam: what SQLite, the file system or the codec says of the file becomes a `StorageError`."""
     try:
         yield
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
     except OSError as error:
-        raise StorageError(
-            f"cannot use {path}: {error}; fix: {_fix(error, variable, busy_seconds)}"
-        ) from error
+        raise StorageError(f"cannot use {path}: {error}; fix: {_fix(error, variable, busy_seconds)}") from error
     except sqlite3.Error as error:
         said = "it is a folder" if os.path.isdir(path) else error
         raise StorageError(f"cannot use {path}: {said}; fix: {_fix(said, variable, busy_seconds)}") from error
@@ -167,13 +163,7 @@ class DatabaseFile:
     It belongs to one thread of one process; another process opens its own.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema,
-        clock: Callable[[], datetime],
-        token: Callable[[int], str],
-    ):
+    def __init__(self, path: Path, schema: Schema, clock: Callable[[], datetime], token: Callable[[int], str]):
         """``clock`` and ``token``: what the names and moments of runs are made of."""
         self.path = path.absolute()
         self._schema = schema
@@ -296,9 +286,7 @@ def folder_in(variable: str) -> Path | None:
     try:
         return Path(named).expanduser() if named else None
     except RuntimeError:  # no such user, or one without a home directory
-        raise StorageError(
-            f"cannot tell which folder {variable}={named} is; fix: give its whole path"
-        ) from None
+        raise StorageError(f"cannot tell which folder {variable}={named} is; fix: give its whole path") from None
 
 
 def make_private(folder: Path) -> None:

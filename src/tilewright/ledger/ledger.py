@@ -216,17 +216,14 @@ def _require_open(connection: sqlite3.Connection, run: str) -> None:
     if _found(connection, run)["id"] != run:
         raise ValueError(f"'{run}' is the beginning of a run's name")
     if _finish(connection, run) is not None:
-        raise Unusable(
-            f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run"
-        )
+        raise Unusable(f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run")
 
 
 def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
     (expected,) = connection.execute("SELECT count(*) FROM iterations WHERE run = ?", (run,)).fetchone()
     if n < expected:
         raise Unusable(
-            f"holds iteration {n} of run {run} already: another process works on that run; "
-            "fix: let one of the two end"
+            f"holds iteration {n} of run {run} already: another process works on that run; fix: let one of the two end"
         )
     if n > expected:
         raise ValueError(f"iteration {n} of run {run} before iteration {expected}")

@@ -111,13 +111,7 @@ def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> 
 
 
 def _head(measured: bool) -> tuple[str, str]:
-    names = (
-        "iteration",
-        "optimization",
-        "latency_ms" if measured else "predicted_ms",
-        "correctness",
-        "status",
-    )
+    names = ("iteration", "optimization", "latency_ms" if measured else "predicted_ms", "correctness", "status")
     return f"| {' | '.join(names)} |", f"|{' --- |' * _COLUMNS}"
 
 

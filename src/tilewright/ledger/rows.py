@@ -61,13 +61,7 @@ def of_iteration(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[R
     """The rows of ``iterations`` (without ``at``), ``attempts`` and ``samples``."""
     data = as_data(iteration)
     samples: list[Row] = [
-        {
-            "run": run,
-            "n": iteration.n,
-            "version": version,
-            "workload": workload,
-            "us": as_text(time.pop(SAMPLES)),
-        }
+        {"run": run, "n": iteration.n, "version": version, "workload": workload, "us": as_text(time.pop(SAMPLES))}
         for version, workload, time in _times(data)
     ]
     attempts = [_of_attempt(run, iteration.n, *item) for item in enumerate(data.pop("attempts"))]

@@ -89,11 +89,7 @@ def _after_a_hit(module: Module, block: list[ast.stmt], child: ast.AST) -> ast.A
         leaves = isinstance(statement, (ast.If, ast.Try)) and isinstance(statement.body[-1], LEAVES)
         if leaves and isinstance(statement, ast.If) and _missed(module, statement.test)[1]:
             return statement.test
-        if (
-            leaves
-            and isinstance(statement, ast.Try)
-            and any("KeyError" in _caught(h) for h in statement.handlers)
-        ):
+        if leaves and isinstance(statement, ast.Try) and any("KeyError" in _caught(h) for h in statement.handlers):
             return statement
     return None
 
@@ -126,11 +122,7 @@ def _looked_up(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.NamedExpr):
         return _looked_up(module, node.value)
     if isinstance(node, ast.Attribute):
-        return (
-            isinstance(node.ctx, ast.Load)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in {"self", "cls"}
-        )
+        return isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
             return False

@@ -30,13 +30,7 @@ class Item:
 
 def inventory(module: Module) -> tuple[Item, ...]:
     """Everything of these kinds, in the order of the text."""
-    found = {
-        *_kernels(module),
-        *_launches(module),
-        *_registrations(module),
-        *_searches(module),
-        *_spaces(module),
-    }
+    found = {*_kernels(module), *_launches(module), *_registrations(module), *_searches(module), *_spaces(module)}
     return tuple(sorted(found, key=lambda item: (item.line, item.what, item.name)))
 
 

@@ -57,9 +57,7 @@ def _free(module: Module, node: ast.AST, depth: int) -> bool:
     """Whether a tensor is the caller's, or a view of the caller's."""
     if isinstance(node, ast.Call):
         method = node.func
-        return (
-            isinstance(method, ast.Attribute) and method.attr in VIEWS and _free(module, method.value, depth)
-        )
+        return isinstance(method, ast.Attribute) and method.attr in VIEWS and _free(module, method.value, depth)
     if not isinstance(node, ast.Name) or not depth:
         return False
     bindings = module.bindings(node.id, node)

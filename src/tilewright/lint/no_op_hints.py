@@ -52,15 +52,11 @@ def _of_task(module: Module, task: Task, arch: str) -> Iterator[Finding]:
     for hint in space.hints:
         values = space.known_values(hint)
         rows = [tuple(centre.replace(**{hint: value}) for value in values) for centre in centres]
-        codes = _codes(
-            task, [Unit(workload, one, board) for one in dict.fromkeys(c for row in rows for c in row)]
-        )
+        codes = _codes(task, [Unit(workload, one, board) for one in dict.fromkeys(c for row in rows for c in row)])
         told = _told(values, [[codes.get(one) for one in row] for row in rows])
         if told:
             around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
-            message = (
-                f"task {task.name}: {hint} {told}, around {around} of workload {workload.name} on {arch}"
-            )
+            message = f"task {task.name}: {hint} {told}, around {around} of workload {workload.name} on {arch}"
             yield NO_OP_HINT.at(module, _place(module, hint), message)
 
 

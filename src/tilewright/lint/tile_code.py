@@ -60,11 +60,7 @@ class Accesses:
         return set(self.added) | {
             name
             for name in set(self.written) & set(self.read)
-            if any(
-                not _exclusive(module, read, written)
-                for read in self.read[name]
-                for written in self.written[name]
-            )
+            if any(not _exclusive(module, read, written) for read in self.read[name] for written in self.written[name])
         }
 
 
@@ -115,17 +111,9 @@ def _note(found: Accesses, operation: str, array: str | None, call: ast.Call) ->
 
 
 def _pass_on(
-    found: Accesses,
-    inner: Accesses,
-    passed: Mapping[str, ast.expr],
-    arrays: Mapping[str, str],
-    call: ast.Call,
+    found: Accesses, inner: Accesses, passed: Mapping[str, ast.expr], arrays: Mapping[str, str], call: ast.Call
 ) -> None:
-    for outer, there in (
-        (found.read, inner.read),
-        (found.written, inner.written),
-        (found.added, inner.added),
-    ):
+    for outer, there in ((found.read, inner.read), (found.written, inner.written), (found.added, inner.added)):
         for parameter in there:
             array = arrays.get(_root(passed[parameter])) if parameter in passed else None
             if array is not None:

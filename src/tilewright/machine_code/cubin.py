@@ -332,9 +332,7 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
     if opcodes is None:
         raise MachineCodeError(f"nvdisasm failed on sm_{sm} code: {_first_line(ran.stderr)}")
     if len(opcodes) * INSTRUCTION_BYTES != len(code):
-        raise MachineCodeError(
-            f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code"
-        )
+        raise MachineCodeError(f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code")
     return opcodes
 
 

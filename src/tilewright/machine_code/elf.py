@@ -117,9 +117,7 @@ def _check_program_headers(image: bytes) -> None:
     start = struct.unpack_from("<Q", image, 32)[0]
     size, count = struct.unpack_from("<HH", image, 54)
     if start + size * count > len(image):
-        raise MachineCodeError(
-            f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected"
-        )
+        raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected")
 
 
 def _sections(image: bytes) -> tuple[Section, ...]:
@@ -128,9 +126,7 @@ def _sections(image: bytes) -> tuple[Section, ...]:
     headers = [struct.unpack_from("<IIQQQQIIQQ", image, start + 64 * i) for i in range(count)]
     names = _bytes_of(image, headers[names_index])
     return tuple(
-        Section(
-            _string(names, header[0]), header[1], header[2], header[7], header[5], _bytes_of(image, header)
-        )
+        Section(_string(names, header[0]), header[1], header[2], header[7], header[5], _bytes_of(image, header))
         for header in headers
     )
 
@@ -140,9 +136,7 @@ def _bytes_of(image: bytes, header: tuple[int, ...]) -> bytes:
     if kind == SECTION_NO_BITS:
         return b""
     if offset + size > len(image):
-        raise MachineCodeError(
-            f"the cubin is truncated: {len(image)} bytes, at least {offset + size} expected"
-        )
+        raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {offset + size} expected")
     return image[offset : offset + size]
 
 

@@ -70,9 +70,7 @@ class Variant:
     def attempt(self, status: AttemptStatus, reason: str, **more: Any) -> Attempt:
         """What the ledger keeps of it."""
         code = next(iter(self.codes.values()))
-        return Attempt(
-            value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted, **more
-        )
+        return Attempt(value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted, **more)
 
     def remember(self) -> None:
         """Puts the cubins where the launches will find them."""
@@ -94,9 +92,7 @@ class Builder:
     seconds: float = 10.0
     """Wall time of one compiler run."""
 
-    def built(
-        self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]
-    ) -> tuple[list[Variant], list[Attempt]]:
+    def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         """Versions of (value, name, texts), compiled side by side; and those that fell on the way."""
         loaded: list[tuple[Value, Mapping[Path, str], Version, Task]] = []
         fallen: list[Attempt] = []
@@ -136,12 +132,7 @@ class Builder:
         return variants[0]
 
     def _variant(
-        self,
-        value: Value,
-        texts: Mapping[Path, str],
-        version: Version,
-        task: Task,
-        compiled: tuple[Compiled, ...],
+        self, value: Value, texts: Mapping[Path, str], version: Version, task: Task, compiled: tuple[Compiled, ...]
     ) -> Variant | Attempt:
         codes, grids, predicted = {}, {}, {}
         for one in compiled:
@@ -158,9 +149,7 @@ class Builder:
             if not fits.ctas:
                 return fell(value, "screened", f"{workload}: cannot be launched: {fits.why}")
             work = Work(
-                self.baseline.work(workload.dims),
-                self.baseline.traffic(workload.dims),
-                self.baseline.compute_dtype,
+                self.baseline.work(workload.dims), self.baseline.traffic(workload.dims), self.baseline.compute_dtype
             )
             codes[workload.name], grids[workload.name] = one.code, grid
             predicted[workload.name] = predict(one.code, grid, work, self.board)
@@ -201,9 +190,7 @@ def applied(
         values = proposal.values()
     except MachineError:
         raise
-    except (
-        Exception
-    ) as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
+    except Exception as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
         return [], [fell("", "failed", f"cannot look for values: {_said(error)}")]
     for place, value in enumerate(values):
         try:

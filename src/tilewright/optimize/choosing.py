@@ -102,9 +102,7 @@ def proposals(
             try:
                 sites = entry.sites(source, facts)
             except Exception as error:  # one entry that trips over a form of code does not end the loop
-                unable.append(
-                    f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}"
-                )
+                unable.append(f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}")
                 continue
             named: Counter[str] = Counter()
             for site in sites:
@@ -162,9 +160,7 @@ def _scored(
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise
     said = [
-        f"place {place} of {facts.kind}-bound (K2)"
-        if place != LAST
-        else f"in no list for {facts.kind}-bound",
+        f"place {place} of {facts.kind}-bound (K2)" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
     ]
     if before is not None:

@@ -200,16 +200,12 @@ def following(keep: bool, gain: float, policy: str, misses: int, patience: int =
     if policy not in POLICIES:
         raise UnknownChoice("policy", policy, POLICIES)
     if keep:
-        stop = (
-            f"a gain of {gain:.1%} is under {SMALL:.0%} (P-22)" if policy == "base" and gain < SMALL else None
-        )
+        stop = f"a gain of {gain:.1%} is under {SMALL:.0%} (P-22)" if policy == "base" and gain < SMALL else None
         return Following(gain < LARGE, stop, 0)
     limit, misses = BASE_MISSES if policy == "base" else patience, misses + 1
     rule = "P-22" if policy == "base" else f"--patience {patience}"
     return Following(
-        False,
-        f"{misses} iterations in a row without improvement ({rule})" if misses >= limit else None,
-        misses,
+        False, f"{misses} iterations in a row without improvement ({rule})" if misses >= limit else None, misses
     )
 
 
@@ -230,9 +226,7 @@ def decide_predicted(
         loss = max(max(ratios[name], against[name]) for name in worse) - 1
         reason = f"predicted {loss:.1%} slower on {_list(worse)}"
     elif gains:
-        reason = (
-            f"predicted {1 - overall:.1%} less time, over the predictor's margin of {PREDICTED_MARGIN:.0%}"
-        )
+        reason = f"predicted {1 - overall:.1%} less time, over the predictor's margin of {PREDICTED_MARGIN:.0%}"
     else:
         reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
     after = following(keep, 1 - overall, policy, misses, patience)

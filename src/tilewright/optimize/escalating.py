@@ -74,9 +74,7 @@ LOOK: Mapping[Cause, tuple[str, ...]] = {
     "launch": ("several of these launches in one, a CUDA graph, or fusion with a neighbour",),
     "too few blocks": ("smaller tiles, or a split of the reduction over blocks, so that every SM has work",),
     "spills": ("what lives across the inner loop: fewer or smaller tiles at a time",),
-    "no tensor cores": (
-        "the operands' dtypes at ct.mma, and the tile's extents: what keeps it off the tensor cores",
-    ),
+    "no tensor cores": ("the operands' dtypes at ct.mma, and the tile's extents: what keeps it off the tensor cores",),
     "scheduling": (
         "stalls by cause and source line: ncu --set full --section WarpStateStats --section SourceCounters",
         "gaps between loads and the products that wait for them: tilewright inspect, the order of the loop's body",
@@ -118,10 +116,7 @@ def _causes(case: Case, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]]]:
         spilled = code.local_loads + code.local_stores
         yield "spills", (spilled > 0, f"{spilled} instructions that spill or reload registers")
         off = case.bound.kind == "compute" and code.tensor_path == "none"
-        yield (
-            "no tensor cores",
-            (off, f"{code.tensor_instructions} tensor instructions, {case.bound.kind}-bound"),
-        )
+        yield ("no tensor cores", (off, f"{code.tensor_instructions} tensor instructions, {case.bound.kind}-bound"))
 
 
 def _without_gain(tried: Sequence[Tried]) -> Iterator[str]:

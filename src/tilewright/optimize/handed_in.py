@@ -116,9 +116,7 @@ def _is_patch(text: str) -> bool:
 
 def _replaced(file: Path, editable: Collection[Path]) -> Path:
     """The editable file in whose place a whole file is handed in."""
-    named = [path for path in editable if path.name == file.name] or (
-        list(editable) if len(editable) == 1 else []
-    )
+    named = [path for path in editable if path.name == file.name] or (list(editable) if len(editable) == 1 else [])
     if len(named) != 1:
         raise RequestError(f"--change {file}: no editable file has that name; {_names(editable)}")
     return named[0]

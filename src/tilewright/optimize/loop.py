@@ -170,9 +170,7 @@ class Loop:
                     work[workload.name] = count(variant.task, workload, board)
                 return work[workload.name]
 
-            facts = Facts(
-                variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted
-            )
+            facts = Facts(variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted)
             self._facts = variant, facts
         return self._facts[1]
 
@@ -335,9 +333,7 @@ def _message(n: int, proposal: Proposal, value: Value, reason: str) -> str:
     """Of the commit: what, where, and the evidence."""
     lossy = " (lossy)" if proposal.risk == "lossy" else ""
     head = f"{proposal.name} = {value}{lossy}" if str(value) != proposal.place else f"{proposal.name}{lossy}"
-    return (
-        f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{reason}\nChosen: {proposal.why}\n"
-    )
+    return f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{reason}\nChosen: {proposal.why}\n"
 
 
 def baseline_iteration(standings: Sequence[Standing]) -> Iteration:

@@ -117,9 +117,7 @@ def optimize(
                 session = None
         if ledger is None:
             ledger = stack.enter_context(Ledger())
-        asked = _Asked(
-            task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress
-        )
+        asked = _Asked(task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress)
         return _run(stack, asked, ledger, fresh, proposers)
 
 
@@ -158,9 +156,7 @@ class _Asked:
         )
 
 
-def _run(
-    stack: ExitStack, asked: _Asked, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
-) -> Optimized:
+def _run(stack: ExitStack, asked: _Asked, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]) -> Optimized:
     task, target = asked.task, asked.target
     machine = machine_of(target)
     key = asked.key(machine.versions)
@@ -187,10 +183,7 @@ def _run(
         _agree(workspace, iterations)
         incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
     else:
-        record, iterations = (
-            ledger.begin(_record(asked, name, key, seed, machine, standings, gate, workspace)),
-            [],
-        )
+        record, iterations = (ledger.begin(_record(asked, name, key, seed, machine, standings, gate, workspace)), [])
         incumbent = baseline
     setup = Setup(
         record, ledger, workspace, builder, gate, _entries(asked.options),
@@ -235,9 +228,7 @@ def _finished(asked: _Asked, loop: Loop, reasons: list[str]) -> Optimized:
     setup.ledger.finish(setup.run.run, "; ".join(reasons), final, patch)
     folder = setup.ledger.folder(setup.run.run)
     (folder / "changes.patch").write_text(patch)
-    return Optimized(
-        setup.ledger.run(setup.run.run), tuple(loop.iterations), patch, folder, asked.target.note
-    )
+    return Optimized(setup.ledger.run(setup.run.run), tuple(loop.iterations), patch, folder, asked.target.note)
 
 
 def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
@@ -252,9 +243,7 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
         if one.bound is not None and (us := us_of(one))
     ]
     tried = [
-        Tried(
-            one.entry, one.optimization, one.status == "keep", one.reason, 1 / one.gain if one.gain else None
-        )
+        Tried(one.entry, one.optimization, one.status == "keep", one.reason, 1 / one.gain if one.gain else None)
         for one in loop.iterations[1:]
     ]
     found = escalation(tried, cases, board.sms) if cases else None
@@ -275,15 +264,7 @@ def _gate(
     from tilewright.optimize.gates.measured import MeasuredGate
 
     arena = stack.enter_context(
-        Arena(
-            asked.task,
-            where_is(asked.task),
-            baseline.version,
-            asked.policy,
-            seed,
-            asked.progress,
-            asked.session,
-        )
+        Arena(asked.task, where_is(asked.task), baseline.version, asked.policy, seed, asked.progress, asked.session)
     )
     return MeasuredGate(arena, interpreting, asked.workloads, bounds, f"{seed}, after {done}")
 

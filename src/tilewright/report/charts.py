@@ -40,9 +40,7 @@ def latencies(report: Report) -> Markup | None:
     if not timed:
         return None
     bounds = [edge for point in timed for edge in point.interval_ms or ()]
-    y = around(
-        [*(point.ms or 0.0 for point in timed), *(edge for edge in bounds if edge > 0)], HEIGHT - BOTTOM, TOP
-    )
+    y = around([*(point.ms or 0.0 for point in timed), *(edge for edge in bounds if edge > 0)], HEIGHT - BOTTOM, TOP)
     x = Scale(-0.5, max(points[-1].n, 1) + 0.5, LEFT, WIDE - RIGHT)
     name = "latency, ms" if report.run.measured else "predicted latency, ms"
     axis = HEIGHT - BOTTOM - STRIP
@@ -63,9 +61,7 @@ def _iteration_labels(points: Sequence[Point], x: Scale) -> Iterator[Markup]:
     step = -(-len(points) // MOST_X_LABELS)
     for point in points[::step]:
         yield tag("text", point.n, class_="tick", x=x(point.n), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
-    yield tag(
-        "text", "iteration", class_="axis", x=(LEFT + WIDE - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle"
-    )
+    yield tag("text", "iteration", class_="axis", x=(LEFT + WIDE - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")
 
 
 def _baseline(points: Sequence[Point], y: Scale) -> Markup | None:
@@ -82,9 +78,7 @@ def _incumbent_path(points: Sequence[Point], x: Scale, y: Scale) -> str:
         if point.incumbent_ms is None:
             continue
         here = f"{x(point.n):.2f}"
-        path += (
-            f"M{here} {y(point.incumbent_ms):.2f}" if at is None else f"H{here}V{y(point.incumbent_ms):.2f}"
-        )
+        path += f"M{here} {y(point.incumbent_ms):.2f}" if at is None else f"H{here}V{y(point.incumbent_ms):.2f}"
         at = point.incumbent_ms
     return f"{path}H{x(points[-1].n + 0.5):.2f}" if path else "M0 0"
 
@@ -147,9 +141,7 @@ def roofline(report: Report) -> Markup | None:
     peak = ridge * run.bandwidth_gbs / 1e3
     places = [place for one in placed for place in (_place(one.before), _place(one.after)) if place]
     intensities, rates = [place[0] for place in places], [place[1] for place in places]
-    x = Scale(
-        min(*intensities, ridge) / 3, max(*intensities, ridge) * 4, LEFT, NARROW - RIGHT, logarithmic=True
-    )
+    x = Scale(min(*intensities, ridge) / 3, max(*intensities, ridge) * 4, LEFT, NARROW - RIGHT, logarithmic=True)
     y = Scale(min(*rates, peak) / 3, max(*rates, peak) * 3, HEIGHT - BOTTOM, TOP, logarithmic=True)
     what = "" if run.measured else "predicted "
     return drawing(
@@ -179,12 +171,7 @@ def _roofs(run: RunRecord, x: Scale, y: Scale, ridge: float, peak: float) -> Ite
     path = f"M{x(first):.2f} {y(first * slope):.2f}L{x(ridge):.2f} {y(peak):.2f}H{x(x.high):.2f}"
     yield tag("path", class_="roof", d=path)
     yield tag(
-        "text",
-        f"{label(peak)} TFLOP/s {run.dtype}",
-        class_="tick",
-        x=x(x.high),
-        y=y(peak) - 7,
-        text_anchor="end",
+        "text", f"{label(peak)} TFLOP/s {run.dtype}", class_="tick", x=x(x.high), y=y(peak) - 7, text_anchor="end"
     )
     middle = (first * ridge) ** 0.5
     yield tag(
@@ -264,23 +251,13 @@ def _y_axis(y: Scale, name: str, width: int) -> Iterator[Markup]:
         at = y(value)
         yield tag("line", class_="grid", x1=LEFT, x2=width - RIGHT, y1=at, y2=at)
         yield tag(
-            "text",
-            label(value),
-            class_="tick y",
-            x=LEFT - 8,
-            y=at + 4,
-            text_anchor="end",
-            data_value=repr(value),
+            "text", label(value), class_="tick y", x=LEFT - 8, y=at + 4, text_anchor="end", data_value=repr(value)
         )
     middle = (y.start + y.end) / 2
-    yield tag(
-        "text", name, class_="axis", transform=f"translate(14 {middle:.0f}) rotate(-90)", text_anchor="middle"
-    )
+    yield tag("text", name, class_="axis", transform=f"translate(14 {middle:.0f}) rotate(-90)", text_anchor="middle")
 
 
 def _x_axis(x: Scale, name: str) -> Iterator[Markup]:
     for value in x.ticks(8):
-        yield tag(
-            "text", label(value), class_="tick", x=x(value), y=HEIGHT - BOTTOM + 18, text_anchor="middle"
-        )
+        yield tag("text", label(value), class_="tick", x=x(value), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
     yield tag("text", name, class_="axis", x=(LEFT + NARROW - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.records import (
-    Iteration,
-    IterationStatus,
-    RunRecord,
-    Standing,
-    WorkloadOutcome,
-    still_kept,
-)
+from tilewright.ledger.records import Iteration, IterationStatus, RunRecord, Standing, WorkloadOutcome, still_kept
 from tilewright.race.stats import Interval, geometric_mean
 
 US_PER_MS = 1e3

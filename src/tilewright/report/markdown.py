@@ -11,17 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tilewright.ledger.records import Iteration
 from tilewright.report.collected import Report, settings, speedup_of, time_us
 from tilewright.report.mix import in_order
-from tilewright.report.words import (
-    NOTHING,
-    Words,
-    between,
-    environment,
-    faster,
-    interval_us,
-    light,
-    number,
-    place,
-)
+from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """What Markdown reads as markup within a line; an underscore inside a word it does not."""
@@ -98,9 +88,7 @@ def _iterations(report: Report, words: Words) -> str:
     for one in report.iterations:
         named = one.optimization + (f" ({place(one)})" if place(one) else "")
         named += ", lossy" if one.risk == "lossy" else ""
-        measured = (
-            [] if words.predicted else [between(one.interval_ms), faster(one.gain) if one.n else NOTHING]
-        )
+        measured = [] if words.predicted else [between(one.interval_ms), faster(one.gain) if one.n else NOTHING]
         time = NOTHING if one.status == "crash" else number(words.time(one))
         rows.append([one.n, named, time, *measured, one.correctness, one.status, one.reason])
     return table(header, rows)
@@ -111,9 +99,7 @@ def _details(report: Report) -> Iterator[str]:
         parts = [f"### {one.n}. {text(one.optimization)}: {one.status}"]
         parts += [f"Chosen: {text(one.why_chosen)}"] if one.why_chosen else []
         parts.append(_outcomes(one))
-        parts.append(
-            table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts])
-        )
+        parts.append(table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts]))
         parts += [fenced(one.comparison)] if one.comparison.strip() else []
         if one.status != "keep" and one.diff.strip():  # what was kept is in the patch
             parts.append(fenced(one.diff, "diff"))

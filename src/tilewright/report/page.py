@@ -14,17 +14,7 @@ from tilewright.report.collected import Report, settings, speedup_of, time_us
 from tilewright.report.mix import in_order, mix, mix_classes, mixes
 from tilewright.report.style import STYLE
 from tilewright.report.svg import Child, Markup, tag
-from tilewright.report.words import (
-    NOTHING,
-    Words,
-    between,
-    environment,
-    faster,
-    interval_us,
-    light,
-    number,
-    place,
-)
+from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _KINDS = {"+": "added", "-": "removed", "@": "hunk"}
@@ -59,10 +49,7 @@ def page(report: Report) -> str:
 def diff(text: str) -> Markup:
     """A unified diff, each line in its colour; the signs stay for those who see none."""
     lines = text.rstrip("\n").split("\n")
-    shown = (
-        tag("span", line, class_=None if line[:3] in ("+++", "---") else _KINDS.get(line[:1]))
-        for line in lines
-    )
+    shown = (tag("span", line, class_=None if line[:3] in ("+++", "---") else _KINDS.get(line[:1])) for line in lines)
     return tag("pre", tag("code", shown), class_="diff")
 
 
@@ -84,10 +71,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iter
     return tag(
         "table",
         tag("thead", tag("tr", [tag("th", name, class_=right.get(n)) for n, name in enumerate(header)])),
-        tag(
-            "tbody",
-            [tag("tr", [tag("td", cell, class_=right.get(n)) for n, cell in enumerate(row)]) for row in rows],
-        ),
+        tag("tbody", [tag("tr", [tag("td", cell, class_=right.get(n)) for n, cell in enumerate(row)]) for row in rows]),
     )
 
 
@@ -151,16 +135,10 @@ def _before_and_after(report: Report, words: Words) -> Markup | None:
     sides = []
     if roofs:
         sides.append(
-            tag(
-                "div",
-                tag("h3", f"Roofline{', at predicted times' if words.predicted else ''}"),
-                _scroll(roofs),
-            )
+            tag("div", tag("h3", f"Roofline{', at predicted times' if words.predicted else ''}"), _scroll(roofs))
         )
     if bars:
-        sides.append(
-            tag("div", tag("h3", "Instruction mix"), _scroll(bars), _mix_key(report), _mix_counts(report))
-        )
+        sides.append(tag("div", tag("h3", "Instruction mix"), _scroll(bars), _mix_key(report), _mix_counts(report)))
     return _section("Before and after", tag("div", sides, class_="pair")) if sides else None
 
 
@@ -169,11 +147,7 @@ def _mix_key(report: Report) -> Markup:
     return tag(
         "ul",
         [
-            tag(
-                "li",
-                tag("svg", tag("rect", class_=f"mix{n}", width=12, height=12), viewBox="0 0 12 12"),
-                name,
-            )
+            tag("li", tag("svg", tag("rect", class_=f"mix{n}", width=12, height=12), viewBox="0 0 12 12"), name)
             for n, name in names
         ],
         class_="key",
@@ -231,11 +205,7 @@ def _more(one: Iteration) -> Markup:
 
 def _summary(one: Iteration) -> str:
     seconds = f", {one.seconds:.0f} s" if one.seconds else ""
-    values = (
-        f"{len(one.attempts)} value{'' if len(one.attempts) == 1 else 's'} tried"
-        if one.attempts
-        else "evidence"
-    )
+    values = f"{len(one.attempts)} value{'' if len(one.attempts) == 1 else 's'} tried" if one.attempts else "evidence"
     return values + seconds
 
 
@@ -245,9 +215,7 @@ def _evidence(one: Iteration) -> Iterator[Markup | None]:
     if one.outcomes:
         yield _scroll(_outcomes(one))
     if one.attempts:
-        yield _scroll(
-            _table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts])
-        )
+        yield _scroll(_table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts]))
     if one.comparison.strip():
         yield tag("pre", one.comparison)
     if one.diff.strip():
@@ -258,9 +226,7 @@ def _evidence(one: Iteration) -> Iterator[Markup | None]:
     if one.ruled_out:
         yield tag("div", tag("p", "Ruled out before it:", class_="soft"), _list(one.ruled_out))
     if one.environment or one.commit:
-        yield _scroll(
-            _settings(settings({"commit": one.commit, **one.environment} if one.commit else one.environment))
-        )
+        yield _scroll(_settings(settings({"commit": one.commit, **one.environment} if one.commit else one.environment)))
 
 
 def _outcomes(one: Iteration) -> Markup:

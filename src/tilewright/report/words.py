@@ -36,9 +36,7 @@ def faster(speedup: Speedup | float | None) -> str:
         return NOTHING
     if isinstance(speedup, float):
         return f"{speedup:.2f}×"
-    bounds = (
-        "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f} to {speedup.high:.2f})"
-    )
+    bounds = "" if speedup.low is None or speedup.high is None else f" ({speedup.low:.2f} to {speedup.high:.2f})"
     return f"{speedup.centre:.2f}×{bounds}"
 
 
@@ -99,9 +97,7 @@ class Words:
         run = self.report.run
         times = "predicted times, nothing was measured" if self.predicted else "measured"
         end = "finished" if run.finished else "not finished"
-        return (
-            f"run {run.run} of {run.where}, started {run.started[:19].replace('T', ' ')} UTC, {end}; {times}"
-        )
+        return f"run {run.run} of {run.where}, started {run.started[:19].replace('T', ' ')} UTC, {end}; {times}"
 
     @property
     def outcome(self) -> str:
@@ -112,11 +108,7 @@ class Words:
         tried = _counted(len(report.tried), "iteration")
         if not report.kept:
             return f"Nothing was kept in {tried}: the code is as it was."
-        over = (
-            "the workload"
-            if len(report.workloads) == 1
-            else f"{len(report.workloads)} workloads, geometric mean"
-        )
+        over = "the workload" if len(report.workloads) == 1 else f"{len(report.workloads)} workloads, geometric mean"
         times = f"{number(report.before_ms)} → {number(report.after_ms)} ms"
         return (
             f"{self.p.capitalize()}{'speed-up' if self.p else 'Speed-up'} {faster(report.speedup)} over the untouched "
@@ -133,11 +125,7 @@ class Words:
         unverified = [str(one.n) for one in report.kept if one.correctness != "PASS"]
         if unverified:
             yield f"Kept without being verified: iteration {', '.join(unverified)}."
-        yield (
-            f"Stopped: {run.stop_reason}."
-            if run.stop_reason
-            else "Not finished: the same command resumes it."
-        )
+        yield (f"Stopped: {run.stop_reason}." if run.stop_reason else "Not finished: the same command resumes it.")
         if self.predicted:
             yield "No time here comes out of a clock. Confirm on a GPU before you rely on it."
 

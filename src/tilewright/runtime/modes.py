@@ -54,9 +54,7 @@ def decided(variable: str | None, switches: Mapping[str, str | None], default: M
         if value in ON:
             return Mode.OFF
         if value not in OFF:
-            raise RequestError(
-                f"{name}={given} is neither on nor off; known: {', '.join(ON)} | {', '.join(OFF[1:])}"
-            )
+            raise RequestError(f"{name}={given} is neither on nor off; known: {', '.join(ON)} | {', '.join(OFF[1:])}")
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
 
 

@@ -74,9 +74,7 @@ def hardware_of(device: int) -> Any:
     if torch is None or not torch.cuda.is_available():
         raise NoGpu(f"there is no GPU {device} that CUDA can use")
     one = torch.cuda.get_device_properties(device)
-    return board_for_gpu(
-        one.name, one.multi_processor_count, one.total_memory, arch=f"sm_{one.major}{one.minor}"
-    )
+    return board_for_gpu(one.name, one.multi_processor_count, one.total_memory, arch=f"sm_{one.major}{one.minor}")
 
 
 def device_of(value: Any) -> int | None:

@@ -73,9 +73,7 @@ def _read(file: Path, language: Language, name: str | None) -> tuple[Listed, ...
     reader = _Reader(_parsed(file), language)
     found = reader.lists()
     if not found:
-        what = (
-            "triton.Config(…)" if language == "triton" else "SimpleNamespace(TILE_M=…) or tilewright.Space(…)"
-        )
+        what = "triton.Config(…)" if language == "triton" else "SimpleNamespace(TILE_M=…) or tilewright.Space(…)"
         raise RequestError(f"{file} writes down no configuration: there is no {what} in it")
     if name is None:
         return found
@@ -114,9 +112,7 @@ class _Reader:
         self._names = assigned(module.body)
         self._functions = {node.name: node for node in ast.walk(module) if isinstance(node, _FUNCTIONS)}
         imports = [node for node in ast.walk(module) if isinstance(node, (ast.Import, ast.ImportFrom))]
-        self._triton = {"triton"} | {
-            a.asname for i in imports for a in i.names if a.name == "triton" and a.asname
-        }
+        self._triton = {"triton"} | {a.asname for i in imports for a in i.names if a.name == "triton" and a.asname}
         self._config = {
             alias.asname or alias.name
             for node in imports
@@ -162,9 +158,7 @@ class _Reader:
         nodes: list[ast.AST] = [start]
         for node in nodes:
             for inner in ast.walk(node):
-                other = isinstance(inner, ast.Name) and (
-                    self._functions.get(inner.id) or self._names.get(inner.id)
-                )
+                other = isinstance(inner, ast.Name) and (self._functions.get(inner.id) or self._names.get(inner.id))
                 if isinstance(other, ast.AST) and not any(other is one for one in nodes):
                     nodes.append(other)
         return nodes
@@ -179,10 +173,7 @@ class _Reader:
         return seen
 
     def _visit(self, node: ast.AST, names: Names, seen: _Visit) -> Iterator[Written]:
-        if (
-            isinstance(node, (ast.Call, ast.Dict))
-            and (found := self._configurations(node, names, seen)) is not None
-        ):
+        if isinstance(node, (ast.Call, ast.Dict)) and (found := self._configurations(node, names, seen)) is not None:
             seen.calls.add(id(node))
             yield from found
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
@@ -310,6 +301,4 @@ def _name_of(statement: ast.stmt) -> str:
 
 
 def _undecided(condition: ast.expr) -> str:
-    return (
-        f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"
-    )
+    return f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"

@@ -222,11 +222,7 @@ def _keys_of_name(module: Module, name: ast.Name, depth: int) -> set[str] | None
             return None
         found |= keys
     for store in module.every(ast.Subscript, module.scope(name)):
-        if (
-            isinstance(store.ctx, ast.Store)
-            and isinstance(store.value, ast.Name)
-            and store.value.id == name.id
-        ):
+        if isinstance(store.ctx, ast.Store) and isinstance(store.value, ast.Name) and store.value.id == name.id:
             if not isinstance(store.slice, ast.Constant):
                 return None
             found.add(str(store.slice.value))

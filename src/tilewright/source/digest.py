@@ -43,11 +43,7 @@ def function_of(thing: Any) -> FunctionType:
     found = inspect.unwrap(getattr(thing, "_pyfunc", thing))
     if isinstance(found, partial):
         return function_of(found.func)
-    for one in (
-        found,
-        getattr(found, "__func__", None),
-        inspect.getattr_static(type(found), "__call__", None),
-    ):
+    for one in (found, getattr(found, "__func__", None), inspect.getattr_static(type(found), "__call__", None)):
         if isinstance(one, FunctionType):
             return one
     raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
@@ -141,9 +137,7 @@ def _described(value: Any, found: _Found, depth: int = 0) -> str:
     if depth > 8:
         return type(value).__qualname__
     if isinstance(value, Mapping):
-        pairs = [
-            f"{_described(k, found, depth + 1)}: {_described(v, found, depth + 1)}" for k, v in value.items()
-        ]
+        pairs = [f"{_described(k, found, depth + 1)}: {_described(v, found, depth + 1)}" for k, v in value.items()]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, (tuple, list)):
         return f"{type(value).__name__} [{', '.join(_described(one, found, depth + 1) for one in value)}]"

@@ -14,15 +14,7 @@ from types import ModuleType
 
 from tilewright.errors import RequestError
 
-QUIET = (
-    ast.Import,
-    ast.ImportFrom,
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.Assign,
-    ast.AnnAssign,
-)
+QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 """Statements that define names."""
 
 
@@ -41,11 +33,7 @@ def needed(path: Path, qualname: str) -> list[ast.stmt]:
         raise RequestError(f"{path.name} does not define '{first}' at its top level")
     wanted, taken = {first}, set[int]()
     while True:
-        found = [
-            one
-            for one in statements
-            if id(one) not in taken and (_is_future(one) or wanted & set(_defines(one)))
-        ]
+        found = [one for one in statements if id(one) not in taken and (_is_future(one) or wanted & set(_defines(one)))]
         if not found:
             return [one for one in tree.body if id(one) in taken]
         for one in found:
@@ -61,9 +49,7 @@ def source_of_needed(path: Path, qualname: str) -> str:
         decorators = getattr(one, "decorator_list", [])
         start = min([one.lineno, *(decorator.lineno for decorator in decorators)])
         places[start, one.end_lineno] = isinstance(one, (ast.Import, ast.ImportFrom))
-    texts = (
-        ("" if is_import else "\n\n") + "\n".join(lines[s - 1 : e]) for (s, e), is_import in places.items()
-    )
+    texts = (("" if is_import else "\n\n") + "\n".join(lines[s - 1 : e]) for (s, e), is_import in places.items())
     return "\n".join(texts).lstrip("\n") + "\n"
 
 

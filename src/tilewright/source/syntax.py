@@ -192,16 +192,12 @@ class Source:
 
     def spelled(self, name: str) -> str:
         """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where it imports that by name."""
-        imported = any(
-            dotted(alias.name) == "cuda.tile" for one in self.every(cst.Import) for alias in one.names
-        )
+        imported = any(dotted(alias.name) == "cuda.tile" for one in self.every(cst.Import) for alias in one.names)
         return f"{self.tile_module}.{name}" if imported else self._imported_as(name)
 
     def calls(self, *names: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
         """Calls of ``ct.<name>`` for any of the names, in tile code or below ``inside``."""
-        wanted = {f"{self.tile_module}.{name}" for name in names} | {
-            self._imported_as(name) for name in names
-        }
+        wanted = {f"{self.tile_module}.{name}" for name in names} | {self._imported_as(name) for name in names}
         wanted.discard("")
         roots = [inside] if inside is not None else list(self.tile_code.values())
         return [call for root in roots for call in self.every(cst.Call, root) if dotted(call.func) in wanted]
@@ -265,9 +261,7 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
             if new is not None:
                 args.append(arg.with_changes(value=new))
             elif args and index == len(call.args) - 1:  # the one before ends the call now, as this one did
-                args[-1] = args[-1].with_changes(
-                    comma=arg.comma, whitespace_after_arg=arg.whitespace_after_arg
-                )
+                args[-1] = args[-1].with_changes(comma=arg.comma, whitespace_after_arg=arg.whitespace_after_arg)
         else:
             args.append(arg)
     if not found and new is not None:
@@ -290,9 +284,7 @@ NOTHING = cst.SimpleWhitespace("")
 
 
 def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
-    tight = cst.AssignEqual(
-        whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace("")
-    )
+    tight = cst.AssignEqual(whitespace_before=cst.SimpleWhitespace(""), whitespace_after=cst.SimpleWhitespace(""))
     return cst.Arg(value=value, keyword=cst.Name(name), equal=tight)
 
 
@@ -319,9 +311,7 @@ def number(node: cst.BaseExpression | None) -> int | float | None:
 
 def is_atom(node: cst.CSTNode) -> bool:
     """Whether a method can be called on ``node`` as it is written."""
-    return isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(
-        getattr(node, "lpar", ())
-    )
+    return isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(getattr(node, "lpar", ()))
 
 
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:

@@ -224,9 +224,7 @@ def _bound(target: ast.expr, value: Any) -> dict[str, Any]:
         return {target.id: value}
     if isinstance(target, (ast.Tuple, ast.List)):
         if isinstance(value, (list, tuple)) and len(value) == len(target.elts):
-            return {
-                k: v for t, one in zip(target.elts, value, strict=True) for k, v in _bound(t, one).items()
-            }
+            return {k: v for t, one in zip(target.elts, value, strict=True) for k, v in _bound(t, one).items()}
         return {n.id: Unread(f"{n.id} of {value}") for n in ast.walk(target) if isinstance(n, ast.Name)}
     return {}
 

@@ -35,12 +35,7 @@ there is no multicast and one kernel of six did not compile (X-10)."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
 
-_SPELLED = {
-    "occupancy": "1 to 32",
-    "num_ctas": "1, 2, 4, 8, 16",
-    "num_worker_warps": "4, 8",
-    "opt_level": "0 to 3",
-}
+_SPELLED = {"occupancy": "1 to 32", "num_ctas": "1, 2, 4, 8, 16", "num_worker_warps": "4, 8", "opt_level": "0 to 3"}
 
 
 def is_tile(name: str) -> bool:

@@ -95,9 +95,7 @@ class Space:
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
         """None where the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
         problems = itertools.chain(
-            self._name_problems(config),
-            self._value_problems(config, arch),
-            self._where_problems(config, arch, dims),
+            self._name_problems(config), self._value_problems(config, arch), self._where_problems(config, arch, dims)
         )
         return next(problems, None)
 
@@ -193,9 +191,7 @@ class Space:
         if "num_ctas" in self.hints and (problem := knobs.cluster_problem(config["num_ctas"], arch)):
             yield problem
 
-    def _where_problems(
-        self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]
-    ) -> Iterator[str]:
+    def _where_problems(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> Iterator[str]:
         if not self.where:
             return
         known = {**config, **dims, "arch": arch}

@@ -70,14 +70,12 @@ WRITTEN: dict[str, dict[str, str]] = {
     "T2": {EVERY: _T1},
     "T3": {
         "sm_120": "128x64x64/1/1 128x64x32/1/2 64x64x64/1/1 64x64x32/1/2 256x256x64/1/1",
-        "sm_90": "32x32x64/1/2 64x32x32/1/2 64x128x32/1/2 64x256x32/1/2 128x64x32/1/2 128x64x64/1/2"
-        " 128x128x32/1/2",
+        "sm_90": "32x32x64/1/2 64x32x32/1/2 64x128x32/1/2 64x256x32/1/2 128x64x32/1/2 128x64x64/1/2 128x128x32/1/2",
         "pre-Hopper": "64x64x32/1/1 64x128x32/1/1 128x64x32/1/1 128x128x32/1/1",
         "sm_100+": "128x128x32/1/1 256x256x64/2/1 256x256x64/4/1 512x256x64/2/1",
     },
     "T4": {
-        "sm_120": "64x64x64/1/2 64x64x64/1/4 64x64x64/1/1 128x64x64/1/2 128x64x64/1/1 128x64x64/1/4"
-        " 256x256x64/1/1",
+        "sm_120": "64x64x64/1/2 64x64x64/1/4 64x64x64/1/1 128x64x64/1/2 128x64x64/1/1 128x64x64/1/4 256x256x64/1/1",
         "pre-Hopper": "64x128x64/1/1 128x64x64/1/1 128x128x32/1/1 128x128x64/1/1",
         "sm_90": "64x128x64/1/2 64x256x64/1/2 128x64x64/1/2 128x128x64/1/2 128x256x64/2/1 256x256x64/2/1",
         "sm_100+": "128x512x64/4/1 256x256x64/2/1 256x256x64/1/1 256x256x128/2/1",
@@ -132,7 +130,7 @@ CORRECTIONS: dict[tuple[str, str], dict[str, tuple[str | None, str]]] = {
         "128x64x64/1/4": (None, "48 spill stores; occupancy 1 and 2 of this tile have none (7.3, probe)"),
     },
     ("T4", "pre-Hopper"): {
-        "128x128x64/1/1": ("128x128x64/1/1", "kept: 255 registers, but 2 spill stores only on sm_80 (7.3)"),
+        "128x128x64/1/1": ("128x128x64/1/1", "kept: 255 registers, but 2 spill stores only on sm_80 (7.3)")
     },
 }
 """(template, group) → row as written → (what to try instead, or None to drop it; why)."""

@@ -182,9 +182,7 @@ def _unique(rows: Iterable[Row]) -> tuple[Row, ...]:
 def _read(name: str, text: str) -> Configuration:
     """``"256x128x64/2/1"`` → M=256, N=128, K=64, num_ctas=2, occupancy=1."""
     tile, *hints = text.split("/")
-    values: dict[str, Value] = {
-        axis: int(size) for axis, size in zip(AXES[name], tile.split("x"), strict=True)
-    }
+    values: dict[str, Value] = {axis: int(size) for axis, size in zip(AXES[name], tile.split("x"), strict=True)}
     for field, value in zip(HINT_FIELDS, hints, strict=False):
         if value != "-":
             values[field] = bool(int(value)) if field == "swap_ab" else int(value)

@@ -120,13 +120,9 @@ def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:
                 return task
         raise UnknownChoice(f"task in {file}", wanted, names)
     if not found:
-        raise TaskError(
-            f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)"
-        )
+        raise TaskError(f"{file} holds no task: bind a tilewright.Task to a name, e.g. task = tilewright.Task(...)")
     if len(names) > 1:
-        raise TaskError(
-            f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}"
-        )
+        raise TaskError(f"{file} holds {len(names)} tasks ({', '.join(names)}): say which, e.g. {file}:{names[0]}")
     return next(iter(found.values()))
 
 
@@ -167,9 +163,7 @@ def _origin(name: str) -> tuple[Path, str]:
     if spec is None:
         raise TaskError(f"editable('{name}'): no such module; a file's name ends in .py")
     if not spec.origin or not spec.origin.endswith(".py"):
-        raise TaskError(
-            f"editable('{name}'): the module is not a Python file but {spec.origin or 'a folder'}"
-        )
+        raise TaskError(f"editable('{name}'): the module is not a Python file but {spec.origin or 'a folder'}")
     is_package = spec.submodule_search_locations is not None
     return Path(os.path.abspath(spec.origin)), name if is_package else name.rpartition(".")[0]
 
@@ -194,9 +188,7 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
     if package:
         name = f"{package}._{name}"
     loader = _FreshLoader(name, source)
-    spec = importlib.util.spec_from_file_location(
-        name, source, loader=loader, submodule_search_locations=None
-    )
+    spec = importlib.util.spec_from_file_location(name, source, loader=loader, submodule_search_locations=None)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     module.__file__ = str(path)

@@ -35,22 +35,16 @@ class Rise:
         """Whether there is such a table."""
         return self._room(shape, last) is not None
 
-    def drawn(
-        self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared"
-    ) -> Array:
+    def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
         """One table for each row. Raises TaskError where there is none."""
         import numpy as np
 
         room = self._room(shape, last)
         if room is None:
-            raise TaskError(
-                f"no table of {shape[-1] if shape else 0} numbers rises to {last} as declared: {self}"
-            )
+            raise TaskError(f"no table of {shape[-1] if shape else 0} numbers rises to {last} as declared: {self}")
         rows = shape[:-1]
         count, units, cap = room
-        steps = np.stack(
-            [_steps(count, units, cap, ORDERS.get(kind, ""), rng) for _ in range(int(np.prod(rows)))]
-        )
+        steps = np.stack([_steps(count, units, cap, ORDERS.get(kind, ""), rng) for _ in range(int(np.prod(rows)))])
         ends = np.cumsum(self.least + self.step * steps, axis=-1)
         if self.starts:
             ends = np.pad(ends, ((0, 0), (1, 0)))

@@ -110,9 +110,7 @@ def rising(
     first, and between the others. like: as of `integers`, where it ends at ``last``.
     """
     if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
-        raise TaskError(
-            f"rising: least={least} and most={most} must be multiples of step={step}, in this order"
-        )
+        raise TaskError(f"rising: least={least} and most={most} must be multiples of step={step}, in this order")
     return _up_to("rising", 0, last, Rise(starts, step, least, most), like)
 
 
@@ -241,9 +239,7 @@ class Task:
                             'e.g. workloads={"small": {"M": 1024}}')  # fmt: skip
         for name, spec in self.tensors.items():
             if spec.dtype not in ITEM_BYTES:
-                raise TaskError(
-                    f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}"
-                )
+                raise TaskError(f"tensor '{name}': unknown dtype '{spec.dtype}'; known: {', '.join(ITEM_BYTES)}")
             if isinstance(spec, Output) and spec.in_place_of not in (None, *self.inputs):
                 raise TaskError(f"output '{name}' is in place of '{spec.in_place_of}', which is no input; "
                                 f"inputs: {', '.join(self.inputs)}")  # fmt: skip
@@ -332,9 +328,7 @@ class Task:
                             "return tilewright.Launch(kernel, grid, args)")  # fmt: skip
         grid = launch.grid if isinstance(launch.grid, tuple) else (launch.grid,)
         if not 1 <= len(grid) <= 3 or not all(isinstance(n, int) and n >= 1 for n in grid):
-            raise TaskError(
-                f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers"
-            )
+            raise TaskError(f"launch of task '{self.name}': grid {launch.grid} is not 1 to 3 positive integers")
         return replace(launch, grid=grid)
 
     def work(self, dims: Dims) -> float:

@@ -125,11 +125,7 @@ class Transferred:
 
 
 def transfer(
-    configs: Sequence[Any],
-    *,
-    to: str = "cutile",
-    names: Mapping[str, str] | None = None,
-    arch: str | None = None,
+    configs: Sequence[Any], *, to: str = "cutile", names: Mapping[str, str] | None = None, arch: str | None = None
 ) -> Transferred:
     """``configs`` of the other language as configurations for ``to``.
 
@@ -209,11 +205,7 @@ class _Transfer:
         found: dict[Configuration, list[int]] = {}
         for place, values in self.kept:
             if self.to == "cutile":  # each names all hints; what Triton does not say is one CTA
-                values = {
-                    **dict.fromkeys(hints),
-                    **({"num_ctas": 1} if "num_ctas" in hints else {}),
-                    **values,
-                }
+                values = {**dict.fromkeys(hints), **({"num_ctas": 1} if "num_ctas" in hints else {}), **values}
             whole = Configuration.of({name: values[name] for name in order if name in values})
             found.setdefault(whole, []).append(place)
         return tuple(found), tuple(map(tuple, found.values()))
@@ -267,9 +259,7 @@ def _renamed(
     for name in (one for one in every if one not in staying):
         new = wanted[name]
         if new in result.values() and name in names:
-            raise RequestError(
-                f"'{name}' cannot be called '{new}': another parameter is; choose another name"
-            )
+            raise RequestError(f"'{name}' cannot be called '{new}': another parameter is; choose another name")
         if new in result.values():
             notes.append(f"{name} keeps its name: {new} is another parameter")
             new = name
@@ -294,20 +284,12 @@ def _usual(name: str, to: Target) -> str:
     return _TO[to] + name[len(old) :] if name.startswith(old) and knobs.is_tile(name) else name
 
 
-def _notes(
-    merged: Sequence[Configuration], origins: Sequence[Sequence[int]], work: _Transfer
-) -> Iterator[str]:
+def _notes(merged: Sequence[Configuration], origins: Sequence[Sequence[int]], work: _Transfer) -> Iterator[str]:
     before = sum(map(len, origins))
     if before > len(merged):
         yield f"{before} configurations became {len(merged)}: the others are equal to one of them"
-    for name in sorted(
-        {name for one in merged for name in one if any(name not in other for other in merged)}
-    ):
-        without = (
-            "in a space the others take the shipped one's"
-            if work.to == "cutile"
-            else "Triton needs a default"
-        )
+    for name in sorted({name for one in merged for name in one if any(name not in other for other in merged)}):
+        without = "in a space the others take the shipped one's" if work.to == "cutile" else "Triton needs a default"
         yield f"not every configuration names {name}: {without}"
     if any(configuration.get("num_ctas") not in (None, 1) for configuration in merged):
         yield "num_ctas: in both languages one element of the grid is one cluster, so the grid stays as it is"

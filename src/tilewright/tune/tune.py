@@ -71,9 +71,7 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
     if gpu is not None:
         return Target(board, None, f"this machine's GPU is {gpu.arch}; {arch} is predicted, not measured")
     if arch is None:
-        return Target(
-            board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch"
-        )
+        return Target(board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch")
     return Target(board, None)
 
 
@@ -179,12 +177,7 @@ class _Work:
         def on_done(one: Compiled) -> None:
             self._collect(keep)
             self.arrivals[one.unit.workload.name].add(one)
-            progress(
-                "compile",
-                next(counter),
-                len(self.units),
-                f"{one.unit.workload.name} {one.unit.configuration}",
-            )
+            progress("compile", next(counter), len(self.units), f"{one.unit.workload.name} {one.unit.configuration}")
 
         compile_all(self.task, self.units, jobs=jobs, seconds=seconds, on_done=on_done)
         self.compiled.set()

@@ -73,9 +73,7 @@ class Arrivals:
         """All that have arrived, once they are more than that many, or all there will be."""
         with self._changed:
             self._changed.wait_for(
-                lambda: (
-                    self._stopped or len(self._arrived) > for_more_than or len(self._arrived) == self.expected
-                )
+                lambda: self._stopped or len(self._arrived) > for_more_than or len(self._arrived) == self.expected
             )
             if self._stopped:
                 raise Stopped
@@ -137,8 +135,7 @@ class WorkloadTuner:
         """Without a GPU: the best predicted of those that the interpreter finds correct."""
         screened = self._screened(compiled)
         candidates = {
-            config: replace(one, checked=NOT_ASKED)
-            for config, one in self._candidates(compiled, screened).items()
+            config: replace(one, checked=NOT_ASKED) for config, one in self._candidates(compiled, screened).items()
         }
         asked = [config for config in ranking(screened) if self._verified(config, candidates)]
         for verdict in ("correct", "unverified"):
@@ -164,9 +161,7 @@ class WorkloadTuner:
         self, best: Candidate | None, candidates: Mapping[Configuration, Candidate], reason: str
     ) -> WorkloadResult:
         shipped = self.task.space.shipped
-        return WorkloadResult(
-            self.workload, self.bound, best, (), tuple(candidates.values()), shipped, reason
-        )
+        return WorkloadResult(self.workload, self.bound, best, (), tuple(candidates.values()), shipped, reason)
 
     @cached_property
     def bound(self) -> Bound:
@@ -176,21 +171,14 @@ class WorkloadTuner:
 
     def _screened(self, compiled: Sequence[Compiled]) -> Mapping[Configuration, Screened | Failed]:
         return screen_compiled(
-            self.task,
-            self.workload,
-            self.board,
-            self.bound,
-            self._in_order(compiled),
-            self.task.space.shipped,
+            self.task, self.workload, self.board, self.bound, self._in_order(compiled), self.task.space.shipped
         )
 
     def _candidates(
         self, compiled: Sequence[Compiled], screened: Mapping[Configuration, Screened | Failed]
     ) -> dict[Configuration, Candidate]:
         in_order = self._in_order(compiled)
-        return {
-            one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in in_order
-        }
+        return {one.unit.configuration: candidate_of(one, screened[one.unit.configuration]) for one in in_order}
 
     def _in_order(self, compiled: Sequence[Compiled]) -> list[Compiled]:
         """In the order of the space, whatever the order of arrival: the first of equal codes stands for them."""

@@ -55,9 +55,7 @@ def engine_name(name: str | None) -> str:
     return name
 
 
-def verdicts(
-    task: Task, engine: str, board: Board, asked: Asked, progress: Progress = silent
-) -> tuple[Verdict, ...]:
+def verdicts(task: Task, engine: str, board: Board, asked: Asked, progress: Progress = silent) -> tuple[Verdict, ...]:
     """The verdict on ``task``, and on its backward where it declares one.
 
     Raises TaskError where a reference fails, tells nothing, or is no gradient.

@@ -160,9 +160,7 @@ def _verdict(
     return "correct", f"{right} case{'s' if right != 1 else ''}{beside}"
 
 
-def _unverified(
-    examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]
-) -> list[str]:
+def _unverified(examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]) -> list[str]:
     named = [f"{one.case.described}: {one.reason}" for one in results if one.verdict == "unverified"]
     named += [f"{one.case.described}: {reason}" for one, reason in skipped]
     if examiner.uncounted:

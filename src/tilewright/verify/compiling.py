@@ -29,9 +29,7 @@ class Compiling:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
         self._known: dict[tuple[str, int, bytes], Built | Failed] = {}
 
-    def __call__(
-        self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]
-    ) -> Failed | None:
+    def __call__(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Failed | None:
         """Why the launch does not compile; None where it does."""
         job = self._lowered(configuration, dims, arrays)
         if isinstance(job, Failed):
@@ -60,9 +58,7 @@ class Compiling:
             return arrays
         return {name: image_of(one, case.layout, 0).spec for name, one in arrays.items()}
 
-    def _lowered(
-        self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]
-    ) -> Job | Failed:
+    def _lowered(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Job | Failed:
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
             language = language_of(launch.kernel)

@@ -146,15 +146,11 @@ def _denormals(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.r
     values = draw(how, shape, rng)
     if how.kind == "uniform" and not how.a <= 0 < how.b:
         return values
-    small = float(limits.smallest_normal) * rng.uniform(
-        -1 if how.kind == "normal" or how.a < 0 else 0, 1, shape
-    )
+    small = float(limits.smallest_normal) * rng.uniform(-1 if how.kind == "normal" or how.a < 0 else 0, 1, shape)
     return np.where(rng.random(shape) < HALF, values, small)
 
 
-def _small_integers(
-    shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator
-) -> Array:
+def _small_integers(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
     if how.kind == "normal":
         return rng.integers(-WHOLE, WHOLE + 1, shape).astype(np.float64)
     low, high = int(np.ceil(how.a)), int(np.floor(how.b))
@@ -197,9 +193,7 @@ SPECIAL = ("infinities", "nans")
 # Tensors of whole numbers -------------------------------------------------------------------------
 
 
-def _whole(
-    how: Distribution, dtype: str, shape: tuple[int, ...], kind: str, rng: np.random.Generator
-) -> Array:
+def _whole(how: Distribution, dtype: str, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
     """Within the declared domain: its ends, one value per row, zeros, or as declared."""
     if dtype == "bool":
         low, high = 0, 1

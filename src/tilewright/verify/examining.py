@@ -117,9 +117,7 @@ class Examiner:
         once = self._outputs(configuration, case, inputs, 0)
         often = self._outputs(configuration, case, inputs, 0, launches=RELAUNCHES)
         if self.task.deterministic and (name := _differing(once, often)):
-            raise Wrong(
-                f"'{name}' after {RELAUNCHES} launches on the same buffers differs from that after one"
-            )
+            raise Wrong(f"'{name}' after {RELAUNCHES} launches on the same buffers differs from that after one")
         return self._right(case, inputs, once, often)
 
     def _in_place(self, configuration: Configuration, case: Case) -> str:
@@ -127,9 +125,7 @@ class Examiner:
         arrays = self.task.arrays(case.sizes)
         for output, source in alias.items():
             if (arrays[output].shape, arrays[output].dtype) != (arrays[source].shape, arrays[source].dtype):
-                raise Unverified(
-                    f"'{output}' has not the shape and dtype of '{source}', whose place it takes"
-                )
+                raise Unverified(f"'{output}' has not the shape and dtype of '{source}', whose place it takes")
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         first, second = (self._outputs(configuration, case, inputs, n, alias=alias) for n in (0, 1))
         self._same(configuration, case, inputs, first, second, alias)
@@ -192,9 +188,7 @@ class Examiner:
         self._judge_memory(images, inputs, alias)
         return {name: images[alias.get(name, name)].array.copy() for name in self.task.outputs}
 
-    def _judge_run(
-        self, ran: Ran, configuration: Configuration, case: Case, images: Mapping[str, Image]
-    ) -> None:
+    def _judge_run(self, ran: Ran, configuration: Configuration, case: Case, images: Mapping[str, Image]) -> None:
         self._findings += ran.findings
         self._undefined = ran.undefined
         if ran.refused is not None:
@@ -213,9 +207,7 @@ class Examiner:
         elif ran.declared is not None:
             for name in ran.kernels:
                 if ran.declared not in name:
-                    raise Wrong(
-                        f"the kernel '{name}' ran; the launch declares '{ran.declared}' and nothing else"
-                    )
+                    raise Wrong(f"the kernel '{name}' ran; the launch declares '{ran.declared}' and nothing else")
 
     def _judge_failure(
         self, failed: Failed, configuration: Configuration, case: Case, images: Mapping[str, Image]
@@ -234,9 +226,7 @@ class Examiner:
             raise Unverified(f"does not compile: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
-    def _judge_memory(
-        self, images: Mapping[str, Image], inputs: Mapping[str, Array], alias: Mapping[str, str]
-    ) -> None:
+    def _judge_memory(self, images: Mapping[str, Image], inputs: Mapping[str, Array], alias: Mapping[str, str]) -> None:
         for name, image in images.items():
             if (place := image.damaged()) is not None:
                 raise Wrong(f"wrote outside '{name}', {place} bytes from its first element")

@@ -38,9 +38,7 @@ def check_gradients(task: Task, dims: Dims, seed: int) -> None:
         for output, gradient in gradients.items():
             name = output.removeprefix("d_")
             if is_whole(task.tensors[name].dtype):
-                raise TaskError(
-                    f"backward of task '{task.name}': '{name}' is whole numbers, it has no gradient"
-                )
+                raise TaskError(f"backward of task '{task.name}': '{name}' is whole numbers, it has no gradient")
             for _ in range(DIRECTIONS):
                 _compare(task, dims, inputs, towards, name, gradient, rng)
 

@@ -61,9 +61,7 @@ class Image:
     def spec(self) -> ArraySpec:
         """What a launch function gets for it where there is no device."""
         plain = self.strides == row_major(self.shape)
-        return ArraySpec(
-            self.name, self.shape, self.dtype, None if plain else self.strides, self.offset % ALIGNMENT
-        )
+        return ArraySpec(self.name, self.shape, self.dtype, None if plain else self.strides, self.offset % ALIGNMENT)
 
     @property
     def content(self) -> bytes:
@@ -83,9 +81,7 @@ class Image:
 
     def _inside(self) -> npt.NDArray[np.bool_]:
         inside = np.zeros(self.raw.size, np.uint8)
-        self._view(inside).view(np.uint8 if self.itemsize == 1 else f"u{self.itemsize}")[...] = _ones(
-            self.itemsize
-        )
+        self._view(inside).view(np.uint8 if self.itemsize == 1 else f"u{self.itemsize}")[...] = _ones(self.itemsize)
         return inside.view(np.bool_)
 
     @property

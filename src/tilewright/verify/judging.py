@@ -68,9 +68,7 @@ class Compared:
     def __str__(self) -> str:
         place = ", ".join(map(str, self.index))
         beside = "must be exact" if self.allowed == 0 else f"{self.share:.3g} × the allowed error"
-        return (
-            f"'{self.output}'[{place}] is {self.got:.6g}, should be {self.wanted:.6g}: {beside} ({self.why})"
-        )
+        return f"'{self.output}'[{place}] is {self.got:.6g}, should be {self.wanted:.6g}: {beside} ({self.why})"
 
 
 class Judge:
@@ -98,9 +96,7 @@ class Judge:
         if isinstance(allowed, str):
             return allowed
         exact = self._exact(dims, inputs, values) if data == "small integers" else {}
-        return Wanted(
-            values, allowed, {name: error.worst for name, error in measured.items()}, special, exact
-        )
+        return Wanted(values, allowed, {name: error.worst for name, error in measured.items()}, special, exact)
 
     def compare(self, wanted: Wanted, outputs: Mapping[str, Array]) -> Compared:
         """The worst output of ``outputs``."""
@@ -126,9 +122,7 @@ class Judge:
                         error.wanted, wanted.trusted[name])  # fmt: skip
 
     def _error(self, name: str, out: Array, ref: Array, special: bool) -> verify.Error:
-        return verify.error_of(
-            out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special
-        )
+        return verify.error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
 
     def _unfit(self, name: str, value: Array, special: bool) -> str | None:
         """Why an output cannot hold the answer."""
@@ -147,12 +141,7 @@ class Judge:
         return None
 
     def _measured(
-        self,
-        dims: Dims,
-        inputs: Mapping[str, Array],
-        values: Mapping[str, Array],
-        special: bool,
-        declared: bool,
+        self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array], special: bool, declared: bool
     ) -> dict[str, verify.Error] | str:
         """The yardstick's error on each output."""
         found = self.trusted.outputs(dims, inputs) if self.trusted else "none"
@@ -217,9 +206,7 @@ class Judge:
         kernels may round to the dtype that they get."""
         return 0.0 if self.trusted else verify.UNIT_ROUNDOFF.get(dtype, 0.0)
 
-    def _exact(
-        self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]
-    ) -> dict[str, Array]:
+    def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
         """Where the answer is whole and the dtype holds it, for outputs whose every element is whole, also
         when everything is computed in float32."""
         single = yardstick(self.task, dims, inputs)

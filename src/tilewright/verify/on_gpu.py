@@ -41,12 +41,7 @@ class GpuEngine:
     name = "gpu"
 
     def __init__(
-        self,
-        task: Task,
-        session: Session | None = None,
-        *,
-        silence: float = SILENCE_SECONDS,
-        addresses: int = 0,
+        self, task: Task, session: Session | None = None, *, silence: float = SILENCE_SECONDS, addresses: int = 0
     ) -> None:
         self.task, self.silence = task, silence
         self.session = session or Session(where_is(task))

@@ -72,18 +72,14 @@ def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Cas
     return replace(Case(tuple(dims.items()), seed=seed, why=why), **changes)  # type: ignore[arg-type]
 
 
-def _reduced(
-    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
-) -> Iterator[Planned]:
+def _reduced(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
     for workload in workloads:
         tiles = shapes.moduli(task, configuration, workload.dims)
         dims = shapes.reduced(task, workload.dims, tiles)
         yield Planned(configuration, _case(dims, seed, workload.name), 0, (workload.name,))
 
 
-def _hard(
-    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
-) -> Iterator[Planned]:
+def _hard(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
     """One shape for all data: that of the workload with the most ragged dimensions."""
     workload = max(workloads, key=partial(_raggedness, task, configuration))
     tiles = shapes.moduli(task, configuration, workload.dims)
@@ -102,9 +98,7 @@ def _hard(
         yield Planned(configuration, _case(dims, seed, workload.name, run="caches"), 2)
 
 
-def _huge(
-    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
-) -> Iterator[Planned]:
+def _huge(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
     workload = max(workloads, key=partial(_raggedness, task, configuration))
     dims = huge(task, workload.dims, shapes.moduli(task, configuration, workload.dims))
     if dims is not None:
@@ -116,9 +110,7 @@ def _raggedness(task: Task, configuration: Configuration, workload: Workload) ->
     return sum(shapes.extent(workload.dims, name) % one.least != 0 for name, one in tiles.items())
 
 
-def _shapes(
-    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int
-) -> Iterator[Planned]:
+def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
     """Edges and hidden draws about the smallest reduced shape, for each choice of the other dimensions."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:

@@ -21,14 +21,7 @@ from tilewright.records import Configuration
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
 from tilewright.tileir.read.tree import Location
-from tilewright.tileir.watch.findings import (
-    MISALIGNED,
-    OUT_OF_BOUNDS,
-    RACE,
-    UNINITIALISED,
-    Finding,
-    Findings,
-)
+from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.verify.images import Image, held_before
 from tilewright.verify.on_gpu import request_of
 
@@ -116,12 +109,8 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
     if not addresses.exists():
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
         said = first_complaint(log.read_text()) if log.exists() else ""
-        return Sanitized(
-            tool, reason=f"under {tool} the case did not get to its launch: {said or last.strip()}"
-        )
-    places = {
-        name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()
-    }
+        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {said or last.strip()}")
+    places = {name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()}
     return read(tool, log.read_text() if log.exists() else "", places)
 
 
@@ -144,9 +133,7 @@ def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
     """
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
-        return Sanitized(
-            tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}"
-        )
+        return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")
     findings = Findings()
     for lines in _reports(log):
         finding = _finding(tool, lines, places or {})

@@ -79,9 +79,7 @@ def shape_dims(task: Task, dims: Dims) -> tuple[str, ...]:
     entries = [str(entry) for tensor in task.tensors.values() for entry in tensor.shape]
     words = {word for entry in entries for word in re.findall(r"[A-Za-z_]\w*", entry)}
     return tuple(
-        name
-        for name, value in dims.items()
-        if name in words and isinstance(value, int) and not isinstance(value, bool)
+        name for name, value in dims.items() if name in words and isinstance(value, int) and not isinstance(value, bool)
     )
 
 
@@ -145,9 +143,7 @@ def _sizes(value: int, tiles: Tiles, most: int) -> list[int]:
     return sorted(sizes or {value}, reverse=True)
 
 
-def edges(
-    task: Task, dims: Dims, tiles: Mapping[str, Tiles], limit: Limit | None = None
-) -> Iterator[dict[str, Value]]:
+def edges(task: Task, dims: Dims, tiles: Mapping[str, Tiles], limit: Limit | None = None) -> Iterator[dict[str, Value]]:
     """One dimension at a time at 1, about its tile, and a prime, the others as in ``dims``; where the task
     serves none of these, at half and twice its tile."""
     limit = limit or Limit()
@@ -162,21 +158,14 @@ def edges(
 
 
 def hidden(
-    task: Task,
-    dims: Dims,
-    tiles: Mapping[str, Tiles],
-    rng: np.random.Generator,
-    limit: Limit | None = None,
+    task: Task, dims: Dims, tiles: Mapping[str, Tiles], rng: np.random.Generator, limit: Limit | None = None
 ) -> Iterator[dict[str, Value]]:
     """Random extents, up to somewhat more than two tiles; up to `HIDDEN` that the task serves."""
     limit, found = limit or Limit(), 0
     for _ in range(40 * HIDDEN):
         drawn = {name: int(rng.integers(1, 2 * one.least + 8)) for name, one in tiles.items()}
         keep = rng.random(len(tiles)) < 0.5  # a dimension that must be a power of two rarely is by chance
-        changed = {
-            **dims,
-            **{name: value for (name, value), kept in zip(drawn.items(), keep, strict=True) if not kept},
-        }
+        changed = {**dims, **{name: value for (name, value), kept in zip(drawn.items(), keep, strict=True) if not kept}}
         if changed != dict(dims) and _possible(task, changed, limit):
             yield changed
             found += 1

@@ -66,9 +66,7 @@ def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
     while too_much() and any(count > 1 for count in counts.values()):
         largest = max(counts, key=lambda name: counts[name])
         counts[largest] = -(-counts[largest] // 2)
-    return Slice(
-        {name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]}
-    )
+    return Slice({name: _indices(whole[name], count, rng) for name, count in counts.items() if count < whole[name]})
 
 
 def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -100,9 +98,7 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
     named = {name: np.asarray(array, np.float64) for name, array in zip(task.outputs, results, strict=True)}
     for name, array in named.items():
         if array.shape != expected[name].shape:
-            raise TaskError(
-                f"{what} has shape {array.shape} for '{name}'; the task declares {expected[name].shape}"
-            )
+            raise TaskError(f"{what} has shape {array.shape} for '{name}'; the task declares {expected[name].shape}")
     return named
 
 
@@ -116,9 +112,7 @@ def try_reference(task: Task, dims: Dims) -> None:
     arrays = task.arrays(reduced)
     outputs = []
     for _ in range(2):
-        inputs = {
-            name: draw(task.distribution(name, reduced), arrays[name].shape, rng) for name in task.inputs
-        }
+        inputs = {name: draw(task.distribution(name, reduced), arrays[name].shape, rng) for name in task.inputs}
         outputs.append(reference_outputs(task, reduced, inputs))
     if reason := degenerate(*outputs):
         raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
@@ -214,11 +208,7 @@ class Allowance:
 
 
 def allowance(
-    dtype: str,
-    trusted: Error | None,
-    *,
-    precision: str | None = None,
-    whose: str = "the trusted implementation",
+    dtype: str, trusted: Error | None, *, precision: str | None = None, whose: str = "the trusted implementation"
 ) -> Allowance:
     """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs.
 
@@ -229,14 +219,10 @@ def allowance(
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
         dtype, floor = precision, UNIT_ROUNDOFF[precision]
     if trusted is None:
-        return Allowance(
-            FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}"
-        )
+        return Allowance(FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
     worst, total = max(trusted.worst, floor), max(trusted.total, floor / 2)
     if trusted.worst < floor:
-        return Allowance(
-            FACTOR * worst, FACTOR * total, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}"
-        )
+        return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
     return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × {whose}'s {worst:.2g}")
 
 

@@ -86,12 +86,7 @@ class Trusted:
             file = directory / f"input{number}"
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
             described.append(
-                {
-                    "name": name,
-                    "dtype": self.task.tensors[name].dtype,
-                    "shape": list(array.shape),
-                    "file": str(file),
-                }
+                {"name": name, "dtype": self.task.tensors[name].dtype, "shape": list(array.shape), "file": str(file)}
             )
         files = {name: str(directory / f"output{number}") for number, name in enumerate(self.task.outputs)}
         return {"dims": dict(dims), "inputs": described, "files": files, "device": self.device}

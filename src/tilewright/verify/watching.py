@@ -30,9 +30,7 @@ class Watching:
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         for tool in TOOLS:
             images = images_for(self.task, case.sizes, inputs, case.layout, POISONS[0])
-            self._asked.append(
-                self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,))
-            )
+            self._asked.append(self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,)))
 
     def joined(self, verdict: Verdict) -> Verdict:
         """The verdict with the tools' findings; one of them makes it incorrect."""

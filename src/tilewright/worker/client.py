@@ -55,9 +55,7 @@ class _Race:
 class Measuring:
     """The GPU's part of a tuning run. ``session`` is None where there is no GPU."""
 
-    def __init__(
-        self, task: Task, session: Session | None, policy: Policy, seed: int, progress: Progress
-    ) -> None:
+    def __init__(self, task: Task, session: Session | None, policy: Policy, seed: int, progress: Progress) -> None:
         self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._ready: tuple[str, int] | None = None
@@ -80,9 +78,7 @@ class Measuring:
         if race.answer is not None:
             return self._result(workload, bound, candidates, race.field, race.answer)
         reason = "no candidate compiled, ran and was right"
-        return WorkloadResult(
-            workload, bound, None, (), tuple(candidates.values()), self.task.space.shipped, reason
-        )
+        return WorkloadResult(workload, bound, None, (), tuple(candidates.values()), self.task.space.shipped, reason)
 
     def has_raced(self, workload: Workload, chosen: Sequence[Configuration]) -> bool:
         return (workload.name, tuple(chosen)) in self._races
@@ -159,20 +155,13 @@ class Measuring:
         for place, config in enumerate(correct):
             code = candidates[config].code
             if config == shipped.configuration or (
-                shipped.status == "duplicate"
-                and code is not None
-                and code.code_hash == shipped.code.code_hash
+                shipped.status == "duplicate" and code is not None and code.code_hash == shipped.code.code_hash
             ):
                 return place
         return None
 
     def _result(
-        self,
-        workload: Workload,
-        bound: Bound,
-        candidates: Candidates,
-        raced: list[Configuration],
-        answer: Message,
+        self, workload: Workload, bound: Bound, candidates: Candidates, raced: list[Configuration], answer: Message
     ) -> WorkloadResult:
         race = answer["race"]
         for config, row in zip(raced, race["candidates"], strict=True):
@@ -180,15 +169,10 @@ class Measuring:
                 candidates[config] = failed(candidates[config], "race", row["reason"])
                 continue
             candidates[config] = replace(
-                candidates[config],
-                status="raced",
-                reason=row["reason"],
-                measured=measured_of(row["samples_us"]),
+                candidates[config], status="raced", reason=row["reason"], measured=measured_of(row["samples_us"])
             )
         winner = race["winner"]
-        tied = tuple(
-            c for c, row in zip(raced, race["candidates"], strict=True) if row["state"] in ("leader", "tied")
-        )
+        tied = tuple(c for c, row in zip(raced, race["candidates"], strict=True) if row["state"] in ("leader", "tied"))
         record = {name: race[name] for name in KEPT} | {"monitor": answer["monitor"], "seed": self.seed}
         return WorkloadResult(
             workload=workload,

@@ -40,10 +40,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        task: str | None = None,
-        command: Sequence[str] = WORKER,
-        files: Mapping[str, str] | None = None,
+        self, task: str | None = None, command: Sequence[str] = WORKER, files: Mapping[str, str] | None = None
     ) -> None:
         self.task, self.files = task, dict(files or {})
         self.silence = SILENCE_SECONDS
@@ -64,9 +61,7 @@ class Session:
         )
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
-        self._errors = threading.Thread(
-            target=self._keep_stderr, args=(self._process, self._stderr), daemon=True
-        )
+        self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
         self._errors.start()
         if self.task is not None:
             self._write({"task": self.task, "files": self.files})

@@ -74,9 +74,7 @@ def test_every_launch_is_made_and_counted(tmp_path: Path, launched: list[Any]) -
         (torch.zeros(64), torch.zeros(64), 8, 1),
     ],
 )
-def test_what_tells_kinds_of_launches_apart(
-    tmp_path: Path, launched: list[Any], args: tuple[Any, ...]
-) -> None:
+def test_what_tells_kinds_of_launches_apart(tmp_path: Path, launched: list[Any], args: tuple[Any, ...]) -> None:
     """Shape, dtype, strides, alignment, constants, kinds of arguments (A-15)."""
     recorder = Recorder(ct.launch, tmp_path / "c.json")
     usual = (torch.zeros(64), torch.zeros(64), 8, 1.0)
@@ -86,9 +84,7 @@ def test_what_tells_kinds_of_launches_apart(
     assert len(launched) == 4
 
 
-def test_a_kernel_made_for_each_launch_is_one_kind_and_is_not_kept(
-    tmp_path: Path, launched: list[Any]
-) -> None:
+def test_a_kernel_made_for_each_launch_is_one_kind_and_is_not_kept(tmp_path: Path, launched: list[Any]) -> None:
     """A-47: `replace_hints` on the hot path makes a new object each time."""
     recorder = Recorder(ct.launch, tmp_path / "c.json")
     x = torch.zeros(64)
@@ -377,9 +373,7 @@ def test_the_wait_for_the_compiler_is_no_time_of_a_kernel() -> None:
 
 
 @pytest.mark.parametrize("error", ["", "CUDA error: an illegal memory access was encountered"])
-def test_the_end_does_not_depend_on_the_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
-) -> None:
+def test_the_end_does_not_depend_on_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str) -> None:
     monkeypatch.setattr(recorder_module, "SECONDS_FOR_SAMPLES", 0.05)
     recorder = recorder_of(tmp_path)
     recorder.launch(0, (8,), kernels.scale, USUAL)
@@ -547,9 +541,7 @@ def test_a_program_that_launched_nothing_does_not_cost_a_record(tmp_path: Path) 
     assert capture_record.read(file) == first and not capture_record.parts_of(file)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"version": 99, "parts": []}', '{"version": 1}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99, "parts": []}', '{"version": 1}', "[" * 100_000])
 def test_what_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
     with pytest.raises(RequestError, match=r"is no record of tilewright capture"):
@@ -602,9 +594,7 @@ def test_rows_are_counted_from_one() -> None:
 # Writing -------------------------------------------------------------------------------------------
 
 
-def test_a_long_program_writes_on_its_way(
-    tmp_path: Path, launched: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_program_writes_on_its_way(tmp_path: Path, launched: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """So that also one that is killed leaves most of it."""
     monkeypatch.setattr(capture, "SECONDS_BETWEEN_WRITES", (0.01, 0.02))
     capture.install(tmp_path / "c.json")

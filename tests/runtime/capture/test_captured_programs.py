@@ -96,9 +96,7 @@ def started(folder: Path, how: str, program: str = PROGRAM) -> subprocess.Popen[
     )
 
 
-@pytest.mark.skipif(
-    torch.cuda.is_available(), reason="these programs end at the first launch without a driver"
-)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="these programs end at the first launch without a driver")
 @pytest.mark.parametrize(
     ("how", "code", "counts", "finished"),
     [

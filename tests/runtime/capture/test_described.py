@@ -29,9 +29,7 @@ plain = st.builds(Argument, names, st.sampled_from(["scalar", "constant"]), valu
     Argument, names, st.just("array"), array=arrays, storage=st.integers(0, 9), offset=st.integers(0, 999),
     contents=st.none() | st.text("ABC=", max_size=9),
 )  # fmt: skip
-lists = st.builds(
-    Argument, names, st.sampled_from(["list", "tuple"]), items=st.lists(plain, max_size=3).map(tuple)
-)
+lists = st.builds(Argument, names, st.sampled_from(["list", "tuple"]), items=st.lists(plain, max_size=3).map(tuple))
 launches = st.builds(
     DescribedLaunch, names, names, names, names, names,
     st.lists(st.integers(1, 999), min_size=1, max_size=3).map(tuple),
@@ -117,11 +115,7 @@ def test_packing_loses_nothing(numbers: list[int]) -> None:
     [
         (kernels.nested(), (torch.zeros(8), 8), "inside nested"),
         (kernels.scale, (torch.zeros(8), object(), 8, 1.0), "argument 'y' is object"),
-        (
-            kernels.scale,
-            (torch.zeros(8), torch.zeros(8, dtype=torch.complex64), 8, 1.0),
-            "array 'y' has a dtype",
-        ),
+        (kernels.scale, (torch.zeros(8), torch.zeros(8, dtype=torch.complex64), 8, 1.0), "array 'y' has a dtype"),
     ],
 )
 def test_what_cannot_be_made_again_says_why(kernel: Any, args: tuple[Any, ...], why: str) -> None:

@@ -47,14 +47,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_what_the_kernel_names_and_what_that_names(file: Path) -> None:
     text = source_of_needed(file, "kernel")
-    for part in (
-        "import annotations",
-        "import cuda.tile as ct",
-        "SIZE = 2",
-        "EXTRA = 3",
-        "def helper",
-        "@ct.kernel",
-    ):
+    for part in ("import annotations", "import cuda.tile as ct", "SIZE = 2", "EXTRA = 3", "def helper", "@ct.kernel"):
         assert part in text
     compile(text, "copy", "exec")
 

@@ -82,9 +82,7 @@ def test_the_reference_is_the_kernel_without_its_rounding(matmul: Task) -> None:
 
 
 def test_it_compiles(matmul: Task) -> None:
-    (compiled,) = compile_all(
-        matmul, [Unit(matmul.selected(None)[0], matmul.space.shipped, BOARD)], seconds=60
-    )
+    (compiled,) = compile_all(matmul, [Unit(matmul.selected(None)[0], matmul.space.shipped, BOARD)], seconds=60)
     assert isinstance(compiled.code, MachineCode)
 
 
@@ -230,10 +228,7 @@ def test_what_blocks_add_up_need_not_have_equal_bits(tmp_path: Path) -> None:
     task = task_of(tmp_path, kernels.added, (32,), torch.zeros(32, 64), torch.zeros(64), 64)
     assert not task.deterministic and task.outputs["total"].updates == "total_before"
     assert verdict_of(task) == "correct"
-    assert (
-        verdict_of(wrong(task, "1, TILE)).reshape((TILE,))", "1, TILE)).reshape((TILE,)) * 1.01"))
-        == "incorrect"
-    )
+    assert verdict_of(wrong(task, "1, TILE)).reshape((TILE,))", "1, TILE)).reshape((TILE,)) * 1.01")) == "incorrect"
 
 
 def test_one_array_twice_that_is_also_read_where_it_is_written_is_refused(tmp_path: Path) -> None:
@@ -287,9 +282,7 @@ def test_the_grid_follows_from_the_table(sequences: Task) -> None:
 
 def test_a_kernel_with_a_table_is_correct_and_another_is_not(sequences: Task) -> None:
     assert verdict_of(sequences) == "correct"
-    assert (
-        verdict_of(wrong(sequences, "inside = rows < last", "inside = rows < last - sequence")) == "incorrect"
-    )
+    assert verdict_of(wrong(sequences, "inside = rows < last", "inside = rows < last - sequence")) == "incorrect"
 
 
 def test_a_table_that_reaches_into_no_known_axis_stays(tmp_path: Path) -> None:
@@ -319,9 +312,7 @@ def test_a_table_that_nobody_read_is_named(tmp_path: Path) -> None:
     offsets = torch.tensor([0, 8, 24, 32], dtype=torch.int32)
     one = described(kernels.by_sequence, (3, 2), (torch.zeros(32, 16), offsets, torch.zeros(32, 16), 8, 16))
     arguments = tuple(replace(argument, contents=None) for argument in one.arguments)
-    with pytest.raises(
-        RequestError, match="the numbers in 'offsets' are not known, since it is larger than 64 KiB"
-    ):
+    with pytest.raises(RequestError, match="the numbers in 'offsets' are not known, since it is larger than 64 KiB"):
         task_text(Recorded(replace(one, arguments=arguments), 1), tmp_path)
 
 
@@ -352,9 +343,7 @@ def test_a_grid_without_a_rule_stays_and_the_file_says_so(tmp_path: Path) -> Non
     task = task_of(tmp_path, kernels.scale, (5,), torch.zeros(40), torch.zeros(40), 16, 0.5)
     assert not task.space.constants
     assert task.file is not None
-    assert "no rule of extents and tiles (TILE) gives the grid of (5,)" in task.file.read_text().replace(
-        "No", "no"
-    )
+    assert "no rule of extents and tiles (TILE) gives the grid of (5,)" in task.file.read_text().replace("No", "no")
     workload = task.selected(None)[0]
     assert task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), BOARD).grid == (5,)
 
@@ -440,11 +429,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "home"))
     kernel = launched_by_program(tmp_path / "program.py")
     task_of(tmp_path, kernel, (8,), torch.zeros(1024), torch.zeros(1024), 128)
-    for words in (
-        ("init", "-q"),
-        ("add", "."),
-        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x"),
-    ):
+    for words in (("init", "-q"), ("add", "."), ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "x")):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     return tmp_path / "captured.py"
 

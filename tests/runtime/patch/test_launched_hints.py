@@ -37,13 +37,7 @@ def launch(*anything: Any) -> None:
 
 
 def with_a_method() -> Any:
-    found = exhaustive_search(
-        [1, 2],
-        None,
-        lambda c: (1,),
-        KERNEL,
-        lambda c: (),
-    )
+    found = exhaustive_search([1, 2], None, lambda c: (1,), KERNEL, lambda c: ())
     launch(KERNEL.replace_hints(occupancy=2, num_ctas=1))
     return found
 

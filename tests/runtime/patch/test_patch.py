@@ -133,8 +133,7 @@ def tuned(space: Any = SPACE, **changed: Any) -> Any:
 def module_that_imports_by_name(name: str) -> Iterator[ModuleType]:
     one = ModuleType(name)
     exec(
-        "from cuda.tile.tune import exhaustive_search\nfrom cuda.tile.tune import exhaustive_search as named",
-        vars(one),
+        "from cuda.tile.tune import exhaustive_search\nfrom cuda.tile.tune import exhaustive_search as named", vars(one)
     )
     sys.modules[name] = one
     try:
@@ -149,8 +148,7 @@ def names() -> dict[tuple[str, str], Any]:
         (module.__name__, name): value
         for module in list(sys.modules.values())
         for name, value in list(vars(module).items())
-        if value is THEIRS[0]
-        or (type(value) is FunctionType and getattr(value, "__wrapped__", None) is THEIRS[0])
+        if value is THEIRS[0] or (type(value) is FunctionType and getattr(value, "__wrapped__", None) is THEIRS[0])
     }
 
 
@@ -352,9 +350,7 @@ def test_what_changes_nothing_is_not(world: World) -> None:
 
 def test_another_toolkit_or_board(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned()
-    monkeypatch.setattr(
-        "tilewright.runtime.patch.candidate_key.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99"
-    )
+    monkeypatch.setattr("tilewright.runtime.patch.candidate_key.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99")
     tuned()
     assert len(world.search.asked) == 2
 
@@ -402,9 +398,7 @@ def test_one_searches_and_the_others_wait(world: World) -> None:
 def test_off_is_cuda_tiles_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setenv("TILEWRIGHT_TUNING", "off")
-    monkeypatch.setattr(
-        patch, "_original", lambda: lambda *given, **more: asked.append((given, more)) or "theirs"
-    )
+    monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: asked.append((given, more)) or "theirs")
     assert tuned() == "theirs"
     ((given, more),) = asked
     assert given[0] is SPACE and given[3] is kernel
@@ -412,9 +406,7 @@ def test_off_is_cuda_tiles_own(world: World, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("switch", ["DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"])
-def test_disabled_is_the_first_configuration(
-    world: World, monkeypatch: pytest.MonkeyPatch, switch: str
-) -> None:
+def test_disabled_is_the_first_configuration(world: World, monkeypatch: pytest.MonkeyPatch, switch: str) -> None:
     """A-16: read before the store, on every path; a caller that compares times gets a number."""
     tuned()
     monkeypatch.setenv(switch, "1")
@@ -427,9 +419,7 @@ def test_disabled_is_the_first_configuration(
 
 def test_stored_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
-    with pytest.warns(
-        said_once.TunedStoreWarning, match="no winner is stored.*: kernel runs with its first"
-    ) as said:
+    with pytest.warns(said_once.TunedStoreWarning, match="no winner is stored.*: kernel runs with its first") as said:
         assert [tuned().best.config for _ in "ab"] == [SPACE[0]] * 2
     assert len(said) == 1
     assert not world.search.asked
@@ -449,12 +439,8 @@ def test_nothing_is_searched_while_a_graph_is_captured(world: World) -> None:
     assert tuned().best.config is SPACE[1]
 
 
-@pytest.mark.parametrize(
-    "error", [MachineError("no compiler"), RuntimeError("ours"), KeyError("ours")], ids=repr
-)
-def test_what_we_cannot_do_cuda_tile_does(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
-) -> None:
+@pytest.mark.parametrize("error", [MachineError("no compiler"), RuntimeError("ours"), KeyError("ours")], ids=repr)
+def test_what_we_cannot_do_cuda_tile_does(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     world.search.error = error
     monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "theirs")
     with pytest.warns(said_once.TunedStoreWarning, match="cuda-tile's own search does") as said:
@@ -477,9 +463,7 @@ def test_what_cuda_tiles_search_raises_is_not_raised_during_an_error_of_ours(
     assert raised.value.__context__ is None
 
 
-def test_stored_only_never_searches_whatever_goes_wrong(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_only_never_searches_whatever_goes_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
     monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "searched")
     monkeypatch.setattr(exhaustive, "problem_of", lambda *given: 1 / 0)
@@ -492,12 +476,7 @@ def test_stored_only_never_searches_whatever_goes_wrong(
 
 def as_tilegyms_attention() -> Any:
     result = ct.tune.exhaustive_search(
-        SPACE,
-        0,
-        lambda c: (4096 // c.TILE_M,),
-        kernel,
-        lambda c: (X, Y, c.TILE_M),
-        quiet=True,
+        SPACE, 0, lambda c: (4096 // c.TILE_M,), kernel, lambda c: (X, Y, c.TILE_M), quiet=True
     )
     return result.best.config, kernel.replace_hints(occupancy=2)
 

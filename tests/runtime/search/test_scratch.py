@@ -45,9 +45,7 @@ def test_nan_and_its_bits_come_back() -> None:
     kept = Kept([array])
     array.fill_(1.0)
     kept.restore()
-    assert torch.equal(
-        array.view(torch.int32), torch.arange(0x7F80_0000, 0x7F80_0000 + 64, dtype=torch.int32)
-    )
+    assert torch.equal(array.view(torch.int32), torch.arange(0x7F80_0000, 0x7F80_0000 + 64, dtype=torch.int32))
 
 
 def test_a_sparse_view_is_kept_without_what_lies_between() -> None:
@@ -110,8 +108,7 @@ def test_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype",
-    ["float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2", "int32", "uint8", "int64"],
+    "dtype", ["float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2", "int32", "uint8", "int64"]
 )
 def test_poison_shows(dtype: str) -> None:
     """trust.md 1: NaN, or a number that no kernel means; views only where they are."""
@@ -119,9 +116,7 @@ def test_poison_shows(dtype: str) -> None:
     poison(whole[:, 1])
     wide = whole.to(torch.float64)
     expected = (
-        wide[:, 1].isnan()
-        if whole.dtype.is_floating_point
-        else (wide[:, 1] == (255 if dtype == "uint8" else -1))
+        wide[:, 1].isnan() if whole.dtype.is_floating_point else (wide[:, 1] == (255 if dtype == "uint8" else -1))
     )
     assert bool(expected.all()) and bool((wide[:, 2] == 1).all())
 

@@ -74,13 +74,7 @@ def test_equal_work_is_timed_once() -> None:
     configs.append({"TILE": 128, "UNUSED": 1, "occupancy": None})
     machine = CpuMachine(doubles)
     result = found(configs, machine, on(x, y), hints_fn=lambda config: {"occupancy": config["occupancy"]})
-    assert [one.status for one in result.outcomes] == [
-        "timed",
-        "duplicate",
-        "duplicate",
-        "duplicate",
-        "timed",
-    ]
+    assert [one.status for one in result.outcomes] == ["timed", "duplicate", "duplicate", "duplicate", "timed"]
     assert result.outcomes[3].us == result.outcomes[0].us
     assert "TILE=64 UNUSED=1 occupancy=auto" in result.outcomes[3].reason
     assert len(machine.raced) == 2
@@ -151,9 +145,7 @@ def test_an_alias_is_in_place_too() -> None:
 def test_arguments_may_be_clones() -> None:
     """X-08: `args_fn` makes its own output each time."""
     x, y = vectors()
-    result = found(
-        space(64, 128), CpuMachine(doubles, {"TILE=128": 5.0}), lambda c: (x, y.clone(), c["TILE"], 0)
-    )
+    result = found(space(64, 128), CpuMachine(doubles, {"TILE=128": 5.0}), lambda c: (x, y.clone(), c["TILE"], 0))
     assert result.best == 1 and bool((y == 7.0).all())
 
 
@@ -169,9 +161,7 @@ def test_lists_of_tensors() -> None:
             args[1][1][16, 3] = 0.0
 
     configs = space(8, 16, 32)
-    result = found(
-        configs, CpuMachine(does), lambda c: (sources, targets, c["TILE"]), doubled, grid_fn=lambda c: (2,)
-    )
+    result = found(configs, CpuMachine(does), lambda c: (sources, targets, c["TILE"]), doubled, grid_fn=lambda c: (2,))
     assert [one.status for one in result.outcomes] == ["timed", "wrong", "timed"]
     assert "'targets[1]'[16, 3]" in result.outcomes[1].reason
     assert all(bool((one == 1).all()) for one in targets)
@@ -209,9 +199,7 @@ def test_whatever_fails_is_one_configurations_outcome() -> None:
         return (x, y, {"arguments": 1 // (config["why"] != "arguments")}["arguments"] * config["TILE"], 0)
 
     reasons = ["", "grid", "arguments", "hints", "front end", "launch"]
-    configs = [
-        {"TILE": 100 if why == "front end" else 2 ** (5 + n), "why": why} for n, why in enumerate(reasons)
-    ]
+    configs = [{"TILE": 100 if why == "front end" else 2 ** (5 + n), "why": why} for n, why in enumerate(reasons)]
     result = found(
         configs, CpuMachine(does), args_fn,
         grid_fn=lambda c: 1024 // c["TILE"] // (c["why"] != "grid"),

@@ -63,10 +63,7 @@ def test_how_a_configuration_is_shown(config: Any, shown: str) -> None:
 def test_a_trial_is_what_would_be_launched() -> None:
     space = [Record(64, 2), Record(128, 2)]
     first, second = made(
-        space,
-        grid_fn=lambda c: 1024 // c.TILE,
-        args_fn=lambda c: [c.TILE],
-        hints_fn=lambda c: {"occupancy": 2},
+        space, grid_fn=lambda c: 1024 // c.TILE, args_fn=lambda c: [c.TILE], hints_fn=lambda c: {"occupancy": 2}
     )
     assert isinstance(first, Trial) and first.config is space[0]
     assert (first.grid, second.grid) == ((16,), (8,))
@@ -97,9 +94,7 @@ def test_what_a_function_raises_is_its_configurations_failure(
 ) -> None:
     (failed,) = made([0], **given)
     assert isinstance(failed, FailedTrial)
-    assert (
-        failed.error is error and says in failed.reason and failed.stage == "launch" and failed.label == "0"
-    )
+    assert failed.error is error and says in failed.reason and failed.stage == "launch" and failed.label == "0"
 
 
 def test_a_live_tensor_as_a_specification() -> None:
@@ -111,13 +106,7 @@ def test_a_live_tensor_as_a_specification() -> None:
 
 
 def test_an_array_of_another_library() -> None:
-    interface = {
-        "typestr": "<f4",
-        "shape": (8, 4),
-        "strides": (32, 4),
-        "data": (4096 + 48, False),
-        "version": 3,
-    }
+    interface = {"typestr": "<f4", "shape": (8, 4), "strides": (32, 4), "data": (4096 + 48, False), "version": 3}
     spec = array_spec(SimpleNamespace(__cuda_array_interface__=interface))
     assert (spec.dtype, spec.shape, spec.strides, spec.address_offset) == ("float32", (8, 4), (8, 1), 48)
     spec = array_spec(SimpleNamespace(__cuda_array_interface__={**interface, "strides": None}))

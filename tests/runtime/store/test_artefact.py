@@ -20,14 +20,7 @@ from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import artefact, evidence, said_once
 from tilewright.runtime.store.artefact import Table, distance_of, load, order_of
-from tilewright.runtime.store.exporting import (
-    Imported,
-    as_json,
-    as_python,
-    import_tables,
-    sources_in,
-    table_of,
-)
+from tilewright.runtime.store.exporting import Imported, as_json, as_python, import_tables, sources_in, table_of
 from tilewright.runtime.store.winners import TunedStoreWarning, Winner, Winners
 
 H200 = "NVIDIA H200 sm_90"
@@ -85,9 +78,7 @@ calls = st.builds(
     source=st.sampled_from(["5" * 64, "6" * 64]),
 )
 typed_calls = st.builds(
-    lambda call, dtype: (
-        call | {"arrays": {name: one | {"dtype": dtype} for name, one in call["arrays"].items()}}
-    ),
+    lambda call, dtype: call | {"arrays": {name: one | {"dtype": dtype} for name, one in call["arrays"].items()}},
     calls,
     st.sampled_from(["float16", "bfloat16"]),
 )
@@ -216,9 +207,7 @@ def test_of_equal_distance_the_same_toolkit_goes_first() -> None:
 def test_another_source_is_not_used_and_that_is_said_once() -> None:
     """Part 7 check 6: a stale entry is not launched unseen."""
     asked = table(parts())
-    with pytest.warns(
-        TunedStoreWarning, match="tuned for another source .* `tilewright tuned export softmax"
-    ) as said:
+    with pytest.warns(TunedStoreWarning, match="tuned for another source .* `tilewright tuned export softmax") as said:
         found = [asked.find(parts(source="new")), asked.find(parts(4100, functions={"grid": "new"}))]
     assert found == [None, None] and len(said) == 1
 
@@ -268,9 +257,7 @@ def test_json_and_python_hold_the_same(tmp_path: Path) -> None:
     read = load(tmp_path / "softmax.json"), load(str(tmp_path / "softmax.py"))
     assert read[0].rows == read[1].rows and read[0].parts == read[1].parts
     run = "import sys; from softmax import TABLE; assert 'tilewright' not in sys.modules; print(len(TABLE['rows']))"
-    done = subprocess.run(
-        [sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"
 
 
@@ -282,9 +269,7 @@ def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
         "from tilewright.runtime.store.artefact import load\n"
         "print(load('softmax.json').find(json.load(open('call.json'))).match)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == "nearest\n"
 
 
@@ -293,10 +278,7 @@ def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
     [
         ("no json", "is no table of tuned configurations: Expecting value"),
         ("[1]", "its format is not 'tilewright tuned kernel'"),
-        (
-            '{"format": "tilewright tuned kernel", "version": 9}',
-            "has version 9 of the format, this Tilewright reads 1",
-        ),
+        ('{"format": "tilewright tuned kernel", "version": 9}', "has version 9 of the format, this Tilewright reads 1"),
         ('{"format": "tilewright tuned kernel", "version": 1}', "'rule' is missing"),
         (
             '{"format": "tilewright tuned kernel", "version": 1, "kernel": "k", "common": {}, "rule": '
@@ -401,12 +383,7 @@ def test_configurations_without_named_fields_are_not_exported() -> None:
 def searched(tile_of_second: int, causal: bool, rows: int = 4096) -> dict[str, Any]:
     candidates = [
         {"label": "1", "grid": [rows], "arguments": ["array 0, storage 0", 64, causal], "hints": {}},
-        {
-            "label": "2",
-            "grid": [rows // 2],
-            "arguments": ["array 0, storage 0", tile_of_second, causal],
-            "hints": {},
-        },
+        {"label": "2", "grid": [rows // 2], "arguments": ["array 0, storage 0", tile_of_second, causal], "hints": {}},
         {"label": "3", "failed": "launch"},
     ]
     return {
@@ -487,9 +464,7 @@ def test_the_format_is_not_forgotten() -> None:
 # With the wrapper
 
 
-def test_a_wrapper_serves_what_was_exported_without_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrapper_serves_what_was_exported_without_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tuned here, shipped as a table, launched there: exact and near shapes, never a search (mode `stored`)."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("cuda.tile")

@@ -36,9 +36,7 @@ with claim("k", wait=False) as mine:
 
 def holder() -> subprocess.Popen[str]:
     """Another process that has the claim of ``k`` until a line comes."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    child = subprocess.Popen([sys.executable, "-c", HOLDING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None and child.stdout.readline() == "True\n"
     return child
 

@@ -39,10 +39,7 @@ def test_where_a_kernel_stands() -> None:
         ((of("lib_a"), of("lib_b")), ["lib_a.scale", "lib_b.scale"]),
         ((of("x.lib"), of("y.lib")), ["x.lib.scale", "y.lib.scale"]),
         ((of("lib"), of("x.lib")), ["lib.scale", "x.lib.scale"]),
-        (
-            (of("a", qualname="f.<locals>.scale"), of("a", qualname="g.<locals>.scale")),
-            ["f.scale", "g.scale"],
-        ),
+        ((of("a", qualname="f.<locals>.scale"), of("a", qualname="g.<locals>.scale")), ["f.scale", "g.scale"]),
         ((of("a", kernel="my.scale"), of("a")), ["my.scale", "a.scale"]),
         ((of("a"), imported()), ["scale"]),
         ((of("a"), imported(module="a")), ["scale"]),
@@ -65,9 +62,7 @@ def test_what_may_be_given() -> None:
     for name in ("lib_a.scale", "x.lib_a.scale"):
         assert kernels.of(name) == (first,)
     assert kernels.of("x.lib_b.other") == kernels.of("other") == (third,)
-    with pytest.raises(
-        RequestError, match="^'scale' is the name of 2 kernels; give one of: lib_a.scale, lib_b.scale$"
-    ):
+    with pytest.raises(RequestError, match="^'scale' is the name of 2 kernels; give one of: lib_a.scale, lib_b.scale$"):
         kernels.of("scale")
     with pytest.raises(UnknownChoice, match="unknown kernel 'cale'; known: lib_a.scale, lib_b.scale, other"):
         kernels.of("cale")

@@ -137,10 +137,7 @@ def one(entry: Winner, device: OnCpu | None, here: Here = HERE, **options: Any) 
 def test_a_winner_that_is_still_the_fastest_holds_with_its_intervals(file: Path) -> None:
     found = one(stored(file), OnCpu({"winner": 10.0, "runner_up": 11.0, "shipped": 12.0}))
     assert found.verdict == "holds", found.reason
-    assert [(one.name, one.label) for one in found.against] == [
-        ("shipped", "TILE=32"),
-        ("runner_up", "TILE=64"),
-    ]
+    assert [(one.name, one.label) for one in found.against] == [("shipped", "TILE=32"), ("runner_up", "TILE=64")]
     assert found.against[0].ratio.low < 1.2 < found.against[0].ratio.high
     assert "shipped takes 1.2" in found.reason
     assert found.us == pytest.approx(10.0, rel=0.01)
@@ -170,9 +167,7 @@ def test_one_that_no_longer_runs_is_wrong(file: Path) -> None:
     device = OnCpu({}, fails={"winner": RuntimeError("tileiras: internal error")})
     found = one(stored(file), device)
     assert found.verdict == "wrong" and "no longer runs" in found.reason and "internal error" in found.reason
-    crashed = one(
-        stored(file), OnCpu({"winner": 1.0, "runner_up": 1.0, "shipped": 1.0}, crashes_in_race="winner")
-    )
+    crashed = one(stored(file), OnCpu({"winner": 1.0, "runner_up": 1.0, "shipped": 1.0}, crashes_in_race="winner"))
     assert crashed.verdict == "wrong" and "illegal address" in crashed.reason
 
 
@@ -205,11 +200,7 @@ def test_a_shipped_winner_is_raced_against_its_runner_up_alone(file: Path) -> No
 
 @pytest.mark.parametrize(
     ("parts", "l2", "launch"),
-    [
-        ({}, "cold", "eager"),
-        ({"flush_l2": False}, "warm", "eager"),
-        ({"launch_mode": "graph"}, "cold", "graph"),
-    ],
+    [({}, "cold", "eager"), ({"flush_l2": False}, "warm", "eager"), ({"launch_mode": "graph"}, "cold", "graph")],
 )
 def test_it_is_timed_as_it_was_tuned(file: Path, parts: dict[str, Any], l2: str, launch: str) -> None:
     entry = stored(file)
@@ -219,9 +210,7 @@ def test_it_is_timed_as_it_was_tuned(file: Path, parts: dict[str, Any], l2: str,
 
 
 def test_another_toolkit_is_said_and_raced(file: Path) -> None:
-    found = one(
-        stored(file), OnCpu({"winner": 1.0, "runner_up": 2.0, "shipped": 2.0}), Here(BOARD, "cuda-tile 1.8.0")
-    )
+    found = one(stored(file), OnCpu({"winner": 1.0, "runner_up": 2.0, "shipped": 2.0}), Here(BOARD, "cuda-tile 1.8.0"))
     assert (found.verdict, found.tuned_with) == ("holds", TOOLKIT)
 
 
@@ -230,9 +219,7 @@ def test_another_toolkit_is_said_and_raced(file: Path) -> None:
 
 def test_without_a_gpu_what_can_be_said_is_said(file: Path) -> None:
     found = one(stored(file), None, Here(None, "cuda-tile 1.8.0"))
-    assert (
-        found.verdict == "cannot" and "no GPU here" in found.reason and "source is unchanged" in found.reason
-    )
+    assert found.verdict == "cannot" and "no GPU here" in found.reason and "source is unchanged" in found.reason
     assert found.tuned_with == TOOLKIT
 
 

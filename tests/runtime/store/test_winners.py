@@ -240,9 +240,7 @@ def test_a_broken_store_is_one_warning_and_the_program_goes_on(
     assert BROKEN[broken] in str(strict.value)
 
 
-def test_warnings_as_errors_do_not_stop_the_program_either(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warnings_as_errors_do_not_stop_the_program_either(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corrupt(tmp_path / "tuned.db")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

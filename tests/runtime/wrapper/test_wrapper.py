@@ -80,9 +80,7 @@ def test_the_winner_is_stored_with_its_evidence(world: World) -> None:
     op = world.tuned()
     op(STREAM, *arrays(), 2.0)
     (winner,) = Winners().all()
-    assert (
-        winner.kernel == "scale" and winner.origin == "wrapper" and winner.index == len(world.searches[0]) - 1
-    )
+    assert winner.kernel == "scale" and winner.origin == "wrapper" and winner.index == len(world.searches[0]) - 1
     assert winner.config == {"TILE": 4, "occupancy": 2} and winner.shipped == {"TILE": 2, "occupancy": None}
     assert len(winner.outcomes) == 6 and winner.machine["board"] == "NVIDIA H200 sm_90"
     assert winner.launches is not None and set(winner.launches) == {"winner", "runner_up", "shipped"}
@@ -139,9 +137,7 @@ def test_a_changed_declaration_finds_no_stale_winner(world: World, changes: dict
 
 def test_another_board_finds_no_winner(world: World) -> None:
     world.tuned()(STREAM, *arrays(), 2.0)
-    world.tuned(surroundings=world.surroundings(board=lambda device: "NVIDIA B200 sm_100"))(
-        STREAM, *arrays(), 2.0
-    )
+    world.tuned(surroundings=world.surroundings(board=lambda device: "NVIDIA B200 sm_100"))(STREAM, *arrays(), 2.0)
     assert len(world.searches) == 2
 
 
@@ -341,9 +337,7 @@ def test_off_is_read_before_the_cache(world: World, switch: str, monkeypatch: py
     assert len(Winners().all()) == 2, "off stores nothing"
 
 
-def test_stored_never_searches_and_says_once_what_is_missing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_never_searches_and_says_once_what_is_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
     op = world.tuned()
     with pytest.warns(
@@ -389,18 +383,14 @@ def test_the_author_chooses_the_mode_and_the_environment_overrides_it(
 # What goes wrong ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "error", [StorageError("the disk is full"), RuntimeError("no\nluck"), RequestError("bad")]
-)
+@pytest.mark.parametrize("error", [StorageError("the disk is full"), RuntimeError("no\nluck"), RequestError("bad")])
 def test_a_search_that_fails_is_a_warning(world: World, error: Exception) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         world.searches.append([])
         raise error
 
     op = world.tuned()
-    op.tuned.chooser._world = type(op.tuned.chooser._world)(
-        **{**vars(op.tuned.chooser._world), "search": fails}
-    )
+    op.tuned.chooser._world = type(op.tuned.chooser._world)(**{**vars(op.tuned.chooser._world), "search": fails})
     x, y = arrays()
     with pytest.warns(TuningWarning, match="scale is not tuned"):
         op(STREAM, x, y, 2.0)

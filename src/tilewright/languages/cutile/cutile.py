@@ -71,9 +71,7 @@ class CuTile:
             return Failed("front end", _one_line(error))
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
-        return Lowered(
-            config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch)
-        )
+        return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch))
 
     def arguments(self, launch: Launch) -> tuple[Any, ...]:
         annotations = private.parameter_annotations(launch.kernel)
@@ -90,9 +88,7 @@ class CuTile:
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         tool = find_tileiras()
         with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
-            source, cubin, notes = (
-                Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml")
-            )
+            source, cubin, notes = (Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
             command = [str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch]
             command += [f"-O{lowered.opt_level}", "--lineinfo"]
@@ -142,9 +138,7 @@ def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
     Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of
     strides and alignment, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
     """
-    arrays = [
-        one for arg in args for one in (arg if isinstance(arg, list) else [arg]) if hasattr(one, "shape")
-    ]
+    arrays = [one for arg in args for one in (arg if isinstance(arg, list) else [arg]) if hasattr(one, "shape")]
     extents = [tuple(one.shape) for one in arrays]
     if any(not isinstance(one, ArraySpec) for one in arrays):
         return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
@@ -201,9 +195,7 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
         alias_groups=(),
         may_alias_internally=_may_alias_internally(array),
         stride_constant=constant,
-        shape_constant=[
-            array.shape[axis] if axis in static_shape or array.shape[axis] == 1 else None for axis in axes
-        ],
+        shape_constant=[array.shape[axis] if axis in static_shape or array.shape[axis] == 1 else None for axis in axes],
         stride_divisible_by=[
             stride_divisor if constant[axis] is None and array.strides[axis] % stride_divisor == 0 else 1
             for axis in axes
@@ -258,9 +250,7 @@ def bytecode_version(tool: Tool) -> str | None:
     return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
 
 
-_LOCATED = re.compile(
-    r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE
-)
+_LOCATED = re.compile(r'loc\(.*?"(?P<file>[^"]+)":(?P<line>\d+):\d+.*?\):\s*error:\s*(?P<text>.*)', re.IGNORECASE)
 _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 

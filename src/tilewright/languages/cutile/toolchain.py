@@ -42,9 +42,7 @@ class Tool:
 def find_tileiras() -> Tool:
     if pip := _from_pip():
         return _tool(pip, from_pip=True)
-    homes = [
-        os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)
-    ]
+    homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     for place in (None, *homes, "/usr/local/cuda/bin"):
         if found := shutil.which("tileiras", path=place):
             return _tool(Path(found), from_pip=False)
@@ -92,9 +90,7 @@ def major_minor(text: str) -> tuple[int, int]:
 
 def _tool(path: Path, from_pip: bool) -> Tool:
     try:
-        text = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise CompilerMissing(f"{path} does not run ({error}); {FIX}") from None
     found = re.search(r"V?(\d+)\.(\d+)\.\d+", text) or re.search(r"(\d+)\.(\d+)", text)

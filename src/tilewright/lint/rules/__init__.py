@@ -73,9 +73,7 @@ NO_OP_HINT = About(
     sources=("X-09",),
 )
 
-ABOUT = MappingProxyType(
-    {one.code: one for one in (CANNOT_READ, *(rule.about for rule in RULES), NO_OP_HINT)}
-)
+ABOUT = MappingProxyType({one.code: one for one in (CANNOT_READ, *(rule.about for rule in RULES), NO_OP_HINT)})
 """Everything that may be found, by code."""
 
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.caches import (
-    Cache,
-    Covered,
-    Part,
-    Store,
-    assigned_inside,
-    key_parts,
-    local_names,
-    tuning_caches,
-)
+from tilewright.lint.caches import Cache, Covered, Part, Store, assigned_inside, key_parts, local_names, tuning_caches
 from tilewright.lint.findings import About, Finding, Level
 from tilewright.lint.layouts import strides_vary
 from tilewright.lint.tile_code import annotation

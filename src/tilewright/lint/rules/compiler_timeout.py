@@ -33,10 +33,7 @@ class CompilerTimeout:
                     break
                 for item in parent.items if isinstance(parent, ast.With) else ():
                     call = item.context_expr
-                    if (
-                        isinstance(call, ast.Call)
-                        and module.dotted(call.func) == "cuda.tile.compiler_timeout"
-                    ):
+                    if isinstance(call, ast.Call) and module.dotted(call.func) == "cuda.tile.compiler_timeout":
                         seconds = text(call.args[0]) if call.args else "…"
                         yield self.about.at(
                             module, call,

@@ -32,9 +32,7 @@ class CurrentDevice:
             if name in ASKED and _current(module, call) and owner not in seen:
                 seen.add(owner)  # one for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
-                yield self.about.at(
-                    module, call, f"{name.rpartition('.')[2]} asks the current device, {where}"
-                )
+                yield self.about.at(module, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
 
 
 def _current(module: Module, call: ast.Call) -> bool:

@@ -53,12 +53,8 @@ class Fp8Division:
                 given = ast.unparse(call.args[-1]).lower() if call.args else ""
                 if any(word in given for word in FP8):
                     return True
-        constants = {
-            one.value for one in module.every(ast.Constant, function) if isinstance(one.value, float)
-        }
-        clamps = any(
-            operation(module, call) in {"minimum", "maximum"} for call in module.every(ast.Call, function)
-        )
+        constants = {one.value for one in module.every(ast.Constant, function) if isinstance(one.value, float)}
+        clamps = any(operation(module, call) in {"minimum", "maximum"} for call in module.every(ast.Call, function))
         named = any("fp8_max" in name.lower() for name in names(function))
         return clamps and (bool(constants & set(LARGEST)) or named)
 

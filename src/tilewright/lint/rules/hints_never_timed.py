@@ -30,9 +30,7 @@ class HintsNeverTimed:
                 continue
             for one in self._launched(module, search):
                 hints = self._hints(module, one)
-                never = sorted(
-                    name for name in hints - timed if not self._decorated(module, search, name, one)
-                )
+                never = sorted(name for name in hints - timed if not self._decorated(module, search, name, one))
                 if never:
                     yield self.about.at(
                         module, one.call, f"{' and '.join(never)} set here, in no trial of the search before"
@@ -69,8 +67,7 @@ class HintsNeverTimed:
         value = (one.hints or {}).get(name)
         kernels = kernels_of(module, search.kernel)
         return bool(kernels) and all(
-            value is not None and name in kernel.hints and text(kernel.hints[name]) == text(value)
-            for kernel in kernels
+            value is not None and name in kernel.hints and text(kernel.hints[name]) == text(value) for kernel in kernels
         )
 
 

@@ -36,9 +36,7 @@ class HintsNotApplied:
             if left:
                 how = "there is no hints_fn" if search.hints_fn is None else "hints_fn leaves it out"
                 yield self.about.at(
-                    module,
-                    search.call,
-                    f"the configurations set {' and '.join(left)}, which the search ignores: {how}",
+                    module, search.call, f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
                 )
 
     def _carried(self, module: Module, search: Search) -> set[str]:

@@ -19,8 +19,7 @@ class HintsOnHotPath:
         title="a kernel object is made anew on every call",
         why="Each new kernel object has an empty cache of its own and is specialised again at its launch: "
         "0.04 ms become 16 to 39 ms, 100 to 500 times as long (A-47).",
-        fix="make it once, at the top of the file or where the cache misses, and keep it beside the "
-        "configuration",
+        fix="make it once, at the top of the file or where the cache misses, and keep it beside the configuration",
         sources=("A-47", "A-21", "W12"),
     )
 

@@ -36,8 +36,7 @@ class HopperList:
         why="Hopper has no tensor memory: accumulators sit in registers, and tiles of 256 spill. Of "
         "TileGym's matmul list 256×256×64, 512×256×64 and 256×256×128 make 1240 to 1590 spill stores on "
         "sm_90 (W2); attention tiles of 256×128 make 4029.",
-        fix="add a branch for capability 9 with tiles of 64 to 128, or keep large tiles to num_ctas 2 and "
-        "more",
+        fix="add a branch for capability 9 with tiles of 64 to 128, or keep large tiles to num_ctas 2 and more",
         sources=("W2",),
     )
 
@@ -89,9 +88,7 @@ class HopperList:
         for statement in branch:
             for call in module.every(ast.Call, statement):
                 given = keywords(call)
-                tiles = [
-                    v for k, v in given.items() if k.startswith(("TILE", "BLOCK")) and not k.endswith("_K")
-                ]
+                tiles = [v for k, v in given.items() if k.startswith(("TILE", "BLOCK")) and not k.endswith("_K")]
                 extents = [v.value for v in tiles if isinstance(v, ast.Constant) and isinstance(v.value, int)]
                 clusters = given.get("num_ctas")
                 ctas = clusters.value if isinstance(clusters, ast.Constant) else 1 if clusters is None else 0

@@ -35,9 +35,7 @@ class InPlaceSearch:
                 continue
             for given in returned(function):
                 value = module.value(given)  # args = (…); lambda cfg: args
-                if isinstance(value, ast.Tuple) and not any(
-                    isinstance(one, ast.Starred) for one in value.elts
-                ):
+                if isinstance(value, ast.Tuple) and not any(isinstance(one, ast.Starred) for one in value.elts):
                     yield from self._corrupted(module, search, function, kernels[0], value.elts)
 
     def _corrupted(
@@ -48,11 +46,7 @@ class InPlaceSearch:
         by_name = dict(zip(named, passed, strict=False))
         both = done.both(module)
         for name, value in by_name.items():
-            if (
-                not isinstance(value, ast.Name)
-                or _reset(module, function, value)
-                or _scratch(module, search, value)
-            ):
+            if not isinstance(value, ast.Name) or _reset(module, function, value) or _scratch(module, search, value):
                 continue
             if name in both:
                 yield self.about.at(
@@ -61,8 +55,7 @@ class InPlaceSearch:
                 )  # fmt: skip
             elif name in done.written:
                 twin = next(
-                    (other for other, same in by_name.items() if _same(same, value) and other in done.read),
-                    None,
+                    (other for other, same in by_name.items() if _same(same, value) and other in done.read), None
                 )
                 if twin is not None:
                     yield self.about.at(

@@ -22,8 +22,7 @@ class LargeProduct:
         why="exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one "
         "core, and a single bad one 33 s. The old rule of 30 configurations is outdated (X-07): what counts is time; "
         f"only products of more than {MOST} are named.",
-        fix="drop what cannot win before the search, or compile ahead in parallel with a budget for each "
-        "candidate",
+        fix="drop what cannot win before the search, or compile ahead in parallel with a budget for each candidate",
         sources=("A-42", "X-07"),
     )
 

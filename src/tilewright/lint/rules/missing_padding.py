@@ -43,11 +43,7 @@ class MissingPadding:
     def _in(self, module: Module, loop: ast.For, counter: str) -> Iterator[Finding]:
         loaded: dict[str, tuple[ast.Call, int]] = {}
         for node in sorted(module.every(ast.stmt, loop), key=lambda one: (one.lineno, one.col_offset)):
-            if (
-                isinstance(node, ast.Assign)
-                and len(node.targets) == 1
-                and isinstance(node.targets[0], ast.Name)
-            ):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 name = node.targets[0].id
                 load, axis = self._bare_load(module, node.value, counter)
                 if load is not None and axis is not None and not self._other_arm(module, load):
@@ -79,27 +75,19 @@ class MissingPadding:
 
     def _bare_load(self, module: Module, value: ast.expr, counter: str) -> tuple[ast.Call | None, int | None]:
         """A two-dimensional `ct.load` without padding, and the axis that the loop walks."""
-        while (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-            and value.func.attr in KEEPS_AXES
-        ):
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in KEEPS_AXES:
             if operation(module, value):
                 break
             value = value.func.value
         if not isinstance(value, ast.Call) or operation(module, value) != "load":
             return None, None
         given = keywords(value)
-        if {"padding_mode", "check_bounds", "order"} & set(given) or None in {
-            one.arg for one in value.keywords
-        }:
+        if {"padding_mode", "check_bounds", "order"} & set(given) or None in {one.arg for one in value.keywords}:
             return None, None
         index = argument(value, 1, "index")
         if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
             return None, None
-        walked = [
-            axis for axis, one in enumerate(index.elts) if isinstance(one, ast.Name) and one.id == counter
-        ]
+        walked = [axis for axis, one in enumerate(index.elts) if isinstance(one, ast.Name) and one.id == counter]
         return value, walked[0] if len(walked) == 1 else None
 
     def _other_arm(self, module: Module, load: ast.Call) -> bool:

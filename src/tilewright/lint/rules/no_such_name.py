@@ -43,9 +43,7 @@ class NoSuchName:
                 continue
             if not self._tried(module, node):
                 instead = INSTEAD.get(node.attr)
-                yield self.about.at(
-                    module, node, f"cuda.tile has no {node.attr}" + (f"; {instead}" if instead else "")
-                )
+                yield self.about.at(module, node, f"cuda.tile has no {node.attr}" + (f"; {instead}" if instead else ""))
 
     def _tried(self, module: Module, node: ast.AST) -> bool:
         return any(isinstance(parent, ast.Try) for parent, _ in module.above(node))

@@ -38,9 +38,7 @@ class NoSuchResult:
             if not isinstance(node.ctx, ast.Load) or node.attr.startswith("_"):
                 continue
             values = module.values(node.value)
-            results = [
-                one for one in values if isinstance(one, ast.Call) and module.dotted(one.func) in SEARCHES
-            ]
+            results = [one for one in values if isinstance(one, ast.Call) and module.dotted(one.func) in SEARCHES]
             if results and len(results) == len(values) and node.attr not in HAS:
                 instead = f"; read {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
                 yield self.about.at(module, node, f"the result of a search has no {node.attr}{instead}")

@@ -26,14 +26,10 @@ class NoSwitch:
         found = searches(module)
         if found and not switches(module):
             others = (
-                f" (nor before those in {', '.join(str(one.call.lineno) for one in found[1:])})"
-                if found[1:]
-                else ""
+                f" (nor before those in {', '.join(str(one.call.lineno) for one in found[1:])})" if found[1:] else ""
             )
             yield self.about.at(
-                module,
-                found[0].call,
-                f"nothing in this file asks whether tuning is off before this search{others}",
+                module, found[0].call, f"nothing in this file asks whether tuning is off before this search{others}"
             )
 
 

@@ -18,8 +18,7 @@ class NotAnArgument:
         title="a launch cannot take this argument",
         why="A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError there "
         "(rules 5 and 16, still true of cuda-tile 1.7).",
-        fix="pass a tensor of one element and a constant that says whether it counts; a number instead of a "
-        "string",
+        fix="pass a tensor of one element and a constant that says whether it counts; a number instead of a string",
         sources=("rule 5", "rule 16"),
     )
 

@@ -27,9 +27,7 @@ class ProcessOnly:
         if found:
             named = ", ".join(cache.name for cache in found)
             verb = "lives" if len(found) == 1 else "live"
-            yield self.about.at(
-                module, found[0].made, f"{named} {verb} in this process only, and without a limit"
-            )
+            yield self.about.at(module, found[0].made, f"{named} {verb} in this process only, and without a limit")
 
 
 RULE = ProcessOnly()

@@ -32,15 +32,9 @@ class RuntimeShape:
             for call in module.every(ast.Call, kernel.node) if plain else ():
                 position, keyword = SHAPE_AT.get(operation(module, call), (0, ""))
                 for extent in elements(argument(call, position, keyword)) if keyword else ():
-                    if (
-                        isinstance(extent, ast.Name)
-                        and extent.id in plain
-                        and self._untouched(module, extent)
-                    ):
+                    if isinstance(extent, ast.Name) and extent.id in plain and self._untouched(module, extent):
                         yield self.about.at(
-                            module,
-                            extent,
-                            f"{extent.id} is a run-time parameter of {kernel.name}, not a constant",
+                            module, extent, f"{extent.id} is a run-time parameter of {kernel.name}, not a constant"
                         )
 
     def _untouched(self, module: Module, name: ast.Name) -> bool:

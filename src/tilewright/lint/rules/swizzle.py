@@ -18,8 +18,7 @@ class Swizzle:
         title="the last group of the swizzle is not clamped",
         why="Where the number of tile rows is no multiple of the group, tiles are never computed and others "
         "lie outside: of 10×4 tiles in groups of 8 six are missing, of 4×4 eight (X-19).",
-        fix="`group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the "
-        "quotient",
+        fix="`group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient",
         sources=("X-19", "playbook I"),
     )
 

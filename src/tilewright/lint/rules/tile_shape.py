@@ -40,18 +40,14 @@ class TileShape:
                 for extent in _extents(shape):
                     if _wrong(extent.value) and extent not in seen:
                         seen.add(extent)
-                        yield self.about.at(
-                            module, extent, f"a tile cannot have an extent of {extent.value!r}"
-                        )
+                        yield self.about.at(module, extent, f"a tile cannot have an extent of {extent.value!r}")
         for search in searches(module):
             for record in configurations(module, search.space).records:
                 for name, value in record.items():
                     for extent in _extents(value) if TILE.match(name) else ():
                         if _wrong(extent.value) and extent not in seen:
                             seen.add(extent)
-                            yield self.about.at(
-                                module, extent, f"{name}={extent.value!r} cannot be a tile's extent"
-                            )
+                            yield self.about.at(module, extent, f"{name}={extent.value!r} cannot be a tile's extent")
 
 
 def _extents(shape: ast.AST | None) -> Iterator[ast.Constant]:

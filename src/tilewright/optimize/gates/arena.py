@@ -113,13 +113,7 @@ class Arena:
         self, task: Task, where: str, baseline: Version, policy: Policy, seed: int,
         progress: Progress = silent, session: Session | None = None,
     ) -> None:  # fmt: skip
-        self.task, self.baseline, self.policy, self.seed, self.progress = (
-            task,
-            baseline,
-            policy,
-            seed,
-            progress,
-        )
+        self.task, self.baseline, self.policy, self.seed, self.progress = (task, baseline, policy, seed, progress)
         self.session = session or Session()
         self.session.open(where, baseline.files)
         self._verdicts: dict[tuple[frozenset[tuple[str, str]], str, int], Checked | Fallen] = {}
@@ -181,9 +175,7 @@ class Arena:
                 if answer.at is not None:
                     fallen.append(Fallen(field.pop(answer.at).name, f"race: {answer.reason}"))
                 elif careful:  # not even one at a time shows who it is
-                    return Race(
-                        (), (*fallen, *(Fallen(one.name, f"race: {answer.reason}") for one in field[1:]))
-                    )
+                    return Race((), (*fallen, *(Fallen(one.name, f"race: {answer.reason}") for one in field[1:])))
                 careful = answer.at is None
             elif answer["after_timing"] is not None:
                 gone = field.pop(answer["race"]["winner"]).name

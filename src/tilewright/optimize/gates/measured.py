@@ -127,9 +127,7 @@ class MeasuredGate:
 
     # Confirm and decide ---------------------------------------------------------------------------
 
-    def _confirm(
-        self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]
-    ) -> Judged:
+    def _confirm(self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]) -> Judged:
         """Against incumbent and baseline, on inputs of its own."""
         assert self._baseline is not None, "the baseline is judged first"
         seen = confirm(
@@ -142,9 +140,7 @@ class MeasuredGate:
             return _fell(best, attempts, seen.reason)
         return self._decided(best, seen, checked, attempts)
 
-    def _decided(
-        self, best: Variant, confirmed: Confirmed, checked: Checked, attempts: list[Attempt]
-    ) -> Judged:
+    def _decided(self, best: Variant, confirmed: Confirmed, checked: Checked, attempts: list[Attempt]) -> Judged:
         decided, seen, outcomes = confirmed.decision, confirmed.by_workload, []
         for name, one in seen.items():
             verdict = decided.by_workload[name]
@@ -181,9 +177,7 @@ class MeasuredGate:
 
     # What is not confirmed ------------------------------------------------------------------------
 
-    def _no_gain(
-        self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt]
-    ) -> Judged:
+    def _no_gain(self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt]) -> Judged:
         outcomes, times = [], []
         for workload in self.workloads:
             raced = {one.version.name: one for one in races[workload.name].raced}
@@ -211,9 +205,7 @@ def _fell(best: Variant, attempts: list[Attempt], reason: str) -> Judged:
     wrong = [one for one in attempts if one.status in ("wrong", "crashed")]
     said = f"{reason}: {wrong[-1].reason}" if wrong and wrong[-1].reason not in reason else reason
     crashed = bool(wrong) and all(one.status == "crashed" for one in wrong)
-    return Judged(
-        best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts)
-    )
+    return Judged(best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts))
 
 
 def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tuple[Variant, float]]:
@@ -245,9 +237,7 @@ def _raced(one: Variant, races: Mapping[str, Race], ranked: Sequence[tuple[Varia
     for other, ratio in ranked:
         if other is one:
             return one.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)
-    reasons = [
-        fell.reason for race in races.values() for fell in race.fallen if fell.version == one.version.name
-    ]
+    reasons = [fell.reason for race in races.values() for fell in race.fallen if fell.version == one.version.name]
     return one.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
 
 

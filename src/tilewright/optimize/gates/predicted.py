@@ -24,9 +24,7 @@ class PredictedGate:
     measured = False
     noise: Mapping[str, Interval] = MappingProxyType({})
 
-    def __init__(
-        self, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]
-    ) -> None:
+    def __init__(self, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]) -> None:
         self.interpreting, self.workloads, self.bounds = interpreting, tuple(workloads), bounds
         self._baseline: Variant | None = None
 
@@ -65,9 +63,7 @@ class PredictedGate:
             predicted_ms=best.predicted_us / 1e3,
         )
 
-    def _outcome(
-        self, best: Variant, incumbent: Variant, workload: Workload, checked: Checked
-    ) -> WorkloadOutcome:
+    def _outcome(self, best: Variant, incumbent: Variant, workload: Workload, checked: Checked) -> WorkloadOutcome:
         name = workload.name
         return WorkloadOutcome(
             workload=name,

@@ -92,9 +92,7 @@ class Git:
 
     def pinned(self, folder: Path) -> Git:
         """Git for the worktree ``folder`` and no other: it never looks for a repository further up."""
-        directory = Git(folder, {"GIT_CEILING_DIRECTORIES": str(folder.parent)}).line(
-            "rev-parse", "--absolute-git-dir"
-        )
+        directory = Git(folder, {"GIT_CEILING_DIRECTORIES": str(folder.parent)}).line("rev-parse", "--absolute-git-dir")
         return Git(folder, {"GIT_DIR": directory, "GIT_WORK_TREE": str(folder)})
 
     def with_author(self) -> Git:
@@ -111,8 +109,4 @@ class Git:
 
 def _environment() -> dict[str, str]:
     """Of git's own variables only those that say who the user is."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name.startswith(KEPT)
-    }
+    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)}

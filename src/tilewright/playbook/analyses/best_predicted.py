@@ -138,9 +138,7 @@ def _extents(facts: Facts, workload: Workload, axes: set[str]) -> Iterator[int]:
 
 def _first(facts: Facts, task: Task) -> list[Configuration]:
     """The space as it is declared; where that is the shipped configuration alone, tile sizes around it."""
-    declared = [
-        config for config in _allowed(facts, task, _declared(facts, task)) if config != task.space.shipped
-    ]
+    declared = [config for config in _allowed(facts, task, _declared(facts, task)) if config != task.space.shipped]
     if not declared:
         declared = list(_allowed(facts, task, _around(facts, task)))[:TILES]
     return [task.space.shipped, *declared]
@@ -155,14 +153,9 @@ def _around(facts: Facts, task: Task) -> Iterator[Configuration]:
     """Rows of the templates, then tile sizes by their number of halvings and doublings."""
     space = task.space
     yield from _templates(facts, task)
-    sizes = {
-        name: (space.shipped[name], *tile_values(name, space.shipped[name], facts))
-        for name in space.constants
-    }
+    sizes = {name: (space.shipped[name], *tile_values(name, space.shipped[name], facts)) for name in space.constants}
     points = [dict(zip(sizes, point, strict=True)) for point in itertools.product(*sizes.values())]
-    yield from (
-        space.shipped.replace(**point) for point in sorted(points, key=lambda p: _steps(p, space.shipped))
-    )
+    yield from (space.shipped.replace(**point) for point in sorted(points, key=lambda p: _steps(p, space.shipped)))
 
 
 def _templates(facts: Facts, task: Task) -> tuple[Configuration, ...]:

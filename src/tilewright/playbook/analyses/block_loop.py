@@ -39,9 +39,7 @@ def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
 def is_persistent(source: Source, kernel: str) -> bool:
     """Whether the kernel already strides over its items by the number of blocks."""
     return bool(source.calls("num_blocks", inside=source.kernels[kernel])) and any(
-        isinstance(loop.iter, cst.Call)
-        and len(loop.iter.args) == 3
-        and _mentions_blocks(source, kernel, loop)
+        isinstance(loop.iter, cst.Call) and len(loop.iter.args) == 3 and _mentions_blocks(source, kernel, loop)
         for loop in source.every(cst.For, source.kernels[kernel])
     )
 
@@ -177,9 +175,7 @@ def _refuse_carried(function: Function, statements: Sequence[Statement]) -> None
             )
 
 
-def _continued(
-    source: Source, statements: Sequence[Statement], kernel: str, guard: str | None
-) -> list[Statement]:
+def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:
     """A return ends the item, no longer the block."""
     changed: list[Statement] = []
     for one in statements:

@@ -53,10 +53,7 @@ class OneHint:
 def resident(facts: Facts, code: MachineCode) -> int:
     """CTAs of the incumbent that fit on one SM."""
     return attainable_ctas(
-        architecture(facts.board.arch),
-        registers=code.registers,
-        threads=code.threads,
-        shared_bytes=code.shared_bytes,
+        architecture(facts.board.arch), registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes
     ).ctas
 
 

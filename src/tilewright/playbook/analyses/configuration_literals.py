@@ -72,16 +72,12 @@ def written_in_literal(
 ) -> tuple[str, dict[str, Value]]:
     """The text with what a call or dictionary names changed there, and what it does not name."""
     known = pairs(node) or {}
-    mine = {
-        name: value for name, value in changes.items() if known.get(name, NOT_A_LITERAL) is not NOT_A_LITERAL
-    }
+    mine = {name: value for name, value in changes.items() if known.get(name, NOT_A_LITERAL) is not NOT_A_LITERAL}
     left = {name: value for name, value in changes.items() if name not in mine}
     return source.replaced({node: _with_values(node, mine)}), left
 
 
-def written_before_loops(
-    source: Source, loop: cst.For, changes: Mapping[str, Value]
-) -> tuple[str, dict[str, Value]]:
+def written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
     """The text with a configuration yielded before the loops that yield all others."""
     for call in source.every(cst.Call, loop):
         variables = {
@@ -89,11 +85,7 @@ def written_before_loops(
             for arg in call.args
             if arg.keyword is not None and isinstance(name := arg.value, cst.Name)
         }
-        if (
-            isinstance(source.parent(call), cst.Yield)
-            and variables
-            and set(variables.values()) <= set(changes)
-        ):
+        if isinstance(source.parent(call), cst.Yield) and variables and set(variables.values()) <= set(changes):
             named = {arg.keyword.value for arg in call.args if arg.keyword is not None}
             mine = {name: value for name, value in changes.items() if name in named}
             new = cst.SimpleStatementLine([cst.Expr(cst.Yield(_with_values(call, mine)))])
@@ -136,9 +128,7 @@ def pairs(node: cst.CSTNode | None) -> dict[str, object] | None:
     if isinstance(node, cst.Dict):
         elements = [one for one in node.elements if isinstance(one, cst.DictElement)]
         keys = [literal(one.key) for one in elements]
-        return {
-            key: literal(one.value) for key, one in zip(keys, elements, strict=True) if isinstance(key, str)
-        }
+        return {key: literal(one.value) for key, one in zip(keys, elements, strict=True) if isinstance(key, str)}
     return None
 
 
@@ -171,10 +161,7 @@ def _fixed_hints(source: Source) -> set[str]:
 
 
 def _matched(
-    node: cst.Call | cst.Dict,
-    said: Mapping[str, object],
-    loops: Mapping[str, tuple[object, ...]],
-    facts: Facts,
+    node: cst.Call | cst.Dict, said: Mapping[str, object], loops: Mapping[str, tuple[object, ...]], facts: Facts
 ) -> Found | None:
     """The literal, if its constants are the shipped ones, be it as one of those that loops run over."""
     space = facts.task.space
@@ -184,9 +171,7 @@ def _matched(
         return None
     constants = tuple(name for name in known if name in space.constants)
     same = [
-        name
-        for name in known
-        if any(_same(name, one, space.shipped[name]) for one in run.get(name, (said[name],)))
+        name for name in known if any(_same(name, one, space.shipped[name]) for one in run.get(name, (said[name],)))
     ]
     if not same or any(name not in same for name in constants):
         return None
@@ -194,9 +179,7 @@ def _matched(
         return None
     if not constants and len(same) < len(said):
         return None
-    fixed = Configuration.of(
-        {name: space.shipped[name] if name in same else _first(run[name]) for name in run}
-    )
+    fixed = Configuration.of({name: space.shipped[name] if name in same else _first(run[name]) for name in run})
     return Found(node, constants, len(same), 1.0 if len(same) == len(known) else OTHER_HINTS, fixed)
 
 
@@ -275,11 +258,7 @@ def _holds(condition: str, names: Mapping[str, object]) -> bool | None:
 
 def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:
     for name, value in values.items():
-        node = (
-            with_argument(node, name, repr(value))
-            if isinstance(node, cst.Call)
-            else _with_key(node, name, value)
-        )
+        node = with_argument(node, name, repr(value)) if isinstance(node, cst.Call) else _with_key(node, name, value)
     return node
 
 

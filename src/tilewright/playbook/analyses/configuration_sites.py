@@ -25,13 +25,7 @@ from tilewright.languages import language_of
 from tilewright.languages.cutile.private import decorated_hints
 from tilewright.playbook.analyses import configuration_literals as written_as
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.configuration_literals import (
-    NOT_A_LITERAL,
-    Found,
-    fixes_hints,
-    last_name,
-    pairs,
-)
+from tilewright.playbook.analyses.configuration_literals import NOT_A_LITERAL, Found, fixes_hints, last_name, pairs
 from tilewright.playbook.base import Facts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source, argument, with_argument
@@ -72,9 +66,7 @@ def places(source: Source, facts: Facts) -> tuple[Place, ...]:
     found = sorted(written_as.literals(source, facts), key=lambda one: (-len(one.constants), -one.same))
     found = found or list(written_as.assignments(source, facts))
     if found:
-        return tuple(
-            _place(source, one, kernel, promise) for one, promise in zip(found, LIKELY, strict=False)
-        )
+        return tuple(_place(source, one, kernel, promise) for one, promise in zip(found, LIKELY, strict=False))
     decorator = _decorator(source, kernel)
     if decorator is None:
         return ()
@@ -175,9 +167,7 @@ def _known(source: Source, name: str, hint: bool) -> tuple[Value, ...] | None:
     return tuple(value) if isinstance(value, (tuple, list)) else None
 
 
-def _written_at(
-    source: Source, node: cst.CSTNode, changes: Mapping[str, Value]
-) -> tuple[str, dict[str, Value]]:
+def _written_at(source: Source, node: cst.CSTNode, changes: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
     """The text with what the literal at a place names changed there, and what it does not name."""
     if isinstance(node, cst.For):
         return written_as.written_before_loops(source, node, changes)

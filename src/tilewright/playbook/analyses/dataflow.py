@@ -137,9 +137,7 @@ class Effects:
 
     def stores_nothing(self, node: cst.CSTNode) -> bool:
         """Whether ``node`` computes values and loads, also from arrays that the function writes."""
-        return all(
-            self.is_load(call) or self._is_pure_call(call) for call in self.source.every(cst.Call, node)
-        )
+        return all(self.is_load(call) or self._is_pure_call(call) for call in self.source.every(cst.Call, node))
 
     def arrays_of(self, name: str) -> set[str]:
         """``name`` and the arrays that it may be a view of."""

@@ -26,15 +26,11 @@ _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 def array_dtypes(source: Source, facts: Facts) -> Mapping[str, str]:
     """Parameters of the launched kernel and their dtypes, `ANY` of numbers; empty where another file has it."""
     launch = facts.launch(facts.workloads[0])
-    kernel = starts(facts, source) or getattr(
-        getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", ""
-    )
+    kernel = starts(facts, source) or getattr(getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", "")
     if kernel not in source.kernels:
         return {}
     names = parameters(source.kernels[kernel])
-    return {
-        name: arg.dtype for name, arg in zip(names, launch.args, strict=False) if isinstance(arg, ArraySpec)
-    }
+    return {name: arg.dtype for name, arg in zip(names, launch.args, strict=False) if isinstance(arg, ArraySpec)}
 
 
 def dtype_of(

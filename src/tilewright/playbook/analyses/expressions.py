@@ -9,13 +9,7 @@ from tilewright.playbook.analyses.grids import fresh_in
 from tilewright.source.syntax import Source, number
 
 LOG2_E = 1.4426950408889634
-_SPELLED = (
-    "1.0 / math.log(2)",
-    "1 / math.log(2)",
-    "math.log2(math.e)",
-    "1.0 / math.log(2.0)",
-    "np.log2(np.e)",
-)
+_SPELLED = ("1.0 / math.log(2)", "1 / math.log(2)", "math.log2(math.e)", "1.0 / math.log(2.0)", "np.log2(np.e)")
 _LOOSE = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.IfExp, cst.BooleanOperation)
 _BINDING = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Attribute)
 _PRODUCTS = (cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)

@@ -47,9 +47,7 @@ def flat_grid(source: Source) -> Grid:
         source, items = _with_local(source, "items", items.removeprefix("(").removesuffix(")") if len(counted) == 1
                                     else items)  # fmt: skip
     axes = tuple("1" if number(one) == 1 else axis for axis, one in zip(axes, written, strict=True))
-    return Grid(
-        source, axes if len(counted) > 1 else tuple(items if a in counted else a for a in axes), items
-    )
+    return Grid(source, axes if len(counted) > 1 else tuple(items if a in counted else a for a in axes), items)
 
 
 def starts(facts: Facts, source: Source) -> str:
@@ -91,9 +89,7 @@ def _axes(source: Source, launch: LaunchCode) -> list[cst.BaseExpression]:
             if any(dotted(target.target) == grid.value for target in one.targets)
         ]
         if len(assigned) != 1:
-            raise NotApplicable(
-                f"{source.name}: '{grid.value}' is assigned {len(assigned)} times in the launch"
-            )
+            raise NotApplicable(f"{source.name}: '{grid.value}' is assigned {len(assigned)} times in the launch")
         grid = assigned[0]
     axes = elements(grid)
     if not axes:

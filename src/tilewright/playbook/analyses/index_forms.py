@@ -218,9 +218,7 @@ class Forms:
             return self._looked_up(node, where)
         return self._atom(node, where)
 
-    def _reshaped(
-        self, inside: cst.BaseExpression, shape: list[cst.BaseExpression], where: cst.CSTNode
-    ) -> Form:
+    def _reshaped(self, inside: cst.BaseExpression, shape: list[cst.BaseExpression], where: cst.CSTNode) -> Form:
         form = self.of(inside, where)
         sizes = [self._scalar(one, where) for one in shape]
         if isinstance(form, Scalar):
@@ -247,9 +245,7 @@ class Forms:
         for name in names_read(node):
             here, there = reaching(self.source, name, where), reaching(self.source, name, self.at)
             if here is None or there is None or here.node is not there.node:
-                raise NotApplicable(
-                    f"{name} has another value at the access than where its index is computed"
-                )
+                raise NotApplicable(f"{name} has another value at the access than where its index is computed")
         if self.shapes.of(node):
             raise NotApplicable(f"{self.source.code(node)} is a tile of another form")
         if not isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):

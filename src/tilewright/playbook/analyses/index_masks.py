@@ -35,9 +35,7 @@ def limits_of(source: Source, mask: cst.BaseExpression, at: cst.CSTNode, shapes:
     forms = Forms(source, at, shapes)
     found = []
     for one, where in _parts(source, mask, mask):
-        comparison = (
-            one.comparisons[0] if isinstance(one, cst.Comparison) and len(one.comparisons) == 1 else None
-        )
+        comparison = one.comparisons[0] if isinstance(one, cst.Comparison) and len(one.comparisons) == 1 else None
         if comparison is None or not isinstance(one, cst.Comparison):
             raise NotApplicable(f"the mask {source.code(mask)} is no limit on an index")
         small, large = one.left, comparison.comparator

@@ -14,18 +14,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import assignments, names_assigned, names_read
 from tilewright.source.syntax import Source, dotted
 
-_KEEPS = (
-    "max",
-    "min",
-    "maximum",
-    "minimum",
-    "where",
-    "reshape",
-    "transpose",
-    "permute",
-    "broadcast_to",
-    "expand_dims",
-)
+_KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
 """Functions whose result scales with their operands, infinities included."""
 
 
@@ -72,10 +61,7 @@ class _Scaled:
         self.source, self.seed = source, seed
 
     def closure(
-        self,
-        name: str,
-        given: list[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]],
-        all_names: set[str],
+        self, name: str, given: list[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]], all_names: set[str]
     ) -> set[str] | None:
         """The names all of whose values scale with the seed, ``name`` among them; None where that one's do not."""
         values: dict[str, list[cst.BaseExpression]] = {}
@@ -91,9 +77,7 @@ class _Scaled:
         seeded = {name} & names
         while seeded:  # of it, what the seed reaches or feeds an exponent beside it
             more = {one for one in names if any(names_read(value) & seeded for value in values[one])}
-            more |= {
-                read for one in seeded for value in values[one] for read in names_read(value) if read in names
-            }
+            more |= {read for one in seeded for value in values[one] for read in names_read(value) if read in names}
             if more <= seeded:
                 return seeded
             seeded |= more
@@ -121,9 +105,7 @@ class _Scaled:
         called = dotted(call.func)
         if called == f"{module}full" and len(call.args) >= 2:
             return _is_infinite(self.source, call.args[1].value)
-        if called not in ("max", "min") and called.removeprefix(module) not in (
-            _KEEPS if module in called else ()
-        ):
+        if called not in ("max", "min") and called.removeprefix(module) not in (_KEEPS if module in called else ()):
             method = isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEEPS
             return method and isinstance(call.func, cst.Attribute) and self.scales(call.func.value, names)
         tiles = [arg.value for arg in call.args if arg.keyword is None]
@@ -145,9 +127,7 @@ def _used_elsewhere(
     conditions = [call.args[0].value for call in source.calls("where", inside=code) if call.args]
     if any(names_read(one) & names for one in conditions):
         return True
-    allowed = [call.args[0].value for call in exponentials] + [
-        value for _, one, value in given if one in names
-    ]
+    allowed = [call.args[0].value for call in exponentials] + [value for _, one, value in given if one in names]
     inside = {id(node) for one in allowed for node in _below(one)}
     targets = {id(node) for target in source.every(cst.AssignTarget, code) for node in _below(target)}
     return any(

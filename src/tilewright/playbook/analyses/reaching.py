@@ -67,9 +67,7 @@ def _before(statements: Sequence[Statement], one: cst.CSTNode) -> list[Statement
     return list(statements[: places[0]]) if places else []
 
 
-@lru_cache(
-    maxsize=4096
-)  # nodes never change, and all names of a function are followed through its statements
+@lru_cache(maxsize=4096)  # nodes never change, and all names of a function are followed through its statements
 def _bound(statement: cst.CSTNode) -> frozenset[str]:
     if isinstance(statement, cst.FunctionDef):
         return frozenset((statement.name.value,))

@@ -109,12 +109,7 @@ def _assigned(
         return RowNumber(name, "block", line, axis) if isinstance(axis, int) else None
     loop = next((one for one in source.parents(line) if isinstance(one, cst.For)), None)
     length = _range(loop, 1) if loop is not None else None
-    if (
-        loop is None
-        or length is None
-        or not isinstance(length[0], cst.Name)
-        or not isinstance(loop.target, cst.Name)
-    ):
+    if loop is None or length is None or not isinstance(length[0], cst.Name) or not isinstance(loop.target, cst.Name):
         return None
     count, item = length[0].value, loop.target.value
     try:

@@ -115,17 +115,13 @@ class RowTiles(cst.CSTTransformer):
             return updated_node
         return updated_node.with_changes(value=self.rows)
 
-    def leave_AssignTarget(
-        self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget
-    ) -> cst.AssignTarget:
+    def leave_AssignTarget(self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget) -> cst.AssignTarget:
         return original_node
 
     def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
         return updated_node.with_changes(target=original_node.target)
 
-    def leave_Attribute(
-        self, original_node: cst.Attribute, updated_node: cst.Attribute
-    ) -> cst.BaseExpression:
+    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
@@ -144,9 +140,7 @@ class RowTiles(cst.CSTTransformer):
             for one in (node.left, *(each.comparator for each in node.comparisons)):
                 self._row_shape(one)
 
-    def leave_Subscript(
-        self, original_node: cst.Subscript, updated_node: cst.Subscript
-    ) -> cst.BaseExpression:
+    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
         if not self._varies(original_node):
             return updated_node
         if new_axes(original_node) is None:
@@ -168,9 +162,7 @@ class RowTiles(cst.CSTTransformer):
             return updated_node
         shaped = reshaped(self.source, original_node)
         if shaped is not None:
-            return self._reshape(
-                original_node, updated_node, shaped[0], [self.shapes.size(one) for one in shaped[1]]
-            )
+            return self._reshape(original_node, updated_node, shaped[0], [self.shapes.size(one) for one in shaped[1]])
         if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "item":
             return self._item(original_node, updated_node)
         match name:
@@ -304,9 +296,7 @@ class RowTiles(cst.CSTTransformer):
     def _checked(self, call: cst.Call) -> None:
         bounds = argument(call, "check_bounds", None)
         if bounds is not None and not is_true(bounds):
-            raise NotApplicable(
-                f"{self._said(call)} checks no bounds: the last group of rows may reach beyond them"
-            )
+            raise NotApplicable(f"{self._said(call)} checks no bounds: the last group of rows may reach beyond them")
 
 
 def _method(node: cst.Call, name: str, arguments: str) -> cst.Call:

@@ -61,24 +61,17 @@ def launch_of(source: Source) -> LaunchCode:
     calls = [one for one in source.every(cst.Call, function) if dotted(one.func).split(".")[-1] == "Launch"]
     if len(calls) != 1:
         raise NotApplicable(f"{source.name}: {len(calls)} Launch(...) calls in the launch; one is understood")
-    kernel, grid, args = (
-        argument(calls[0], name, place) for place, name in enumerate(("kernel", "grid", "args"))
-    )
+    kernel, grid, args = (argument(calls[0], name, place) for place, name in enumerate(("kernel", "grid", "args")))
     if not isinstance(kernel, cst.Name) or grid is None or args is None:
         raise NotApplicable(f"{source.name}: the launch does not name its kernel, grid and args")
     return LaunchCode(function, calls[0], kernel.value, grid, args)
 
 
-def with_knob(
-    source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False
-) -> str:
+def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> str:
     """The space with one more knob (or with more values of one it has), shipped at ``shipped``."""
     space = space_of(source)
     lists = "hints" if hint else "constants"
-    given, own = (
-        _dictionary(argument(space, lists), lists),
-        _dictionary(argument(space, "shipped"), "shipped"),
-    )
+    given, own = (_dictionary(argument(space, lists), lists), _dictionary(argument(space, "shipped"), "shipped"))
     if own is None:
         raise NotApplicable(f"{source.name}: the space ships no literal configuration")
     known = _entry(given, name) if given is not None else None
@@ -109,9 +102,7 @@ def with_kernel_constant(source: Source, kernel: str, name: str) -> str:
     return with_kernel_argument(Source(source.name, text), kernel, name, f"config.{name}", annotation)
 
 
-def with_kernel_argument(
-    source: Source, kernel: str, name: str, expression: str, annotation: str | None = None
-) -> str:
+def with_kernel_argument(source: Source, kernel: str, name: str, expression: str, annotation: str | None = None) -> str:
     """A kernel with one more parameter at its end, given ``expression`` at the launch."""
     launch = launch_of(source)
     if launch.kernel != kernel:
@@ -257,8 +248,7 @@ def _set(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.Call:
             args[index] = arg.with_changes(value=value)
             return call.with_changes(args=args)
     place = next(
-        (i for i, arg in enumerate(args) if arg.keyword is not None and arg.keyword.value == "shipped"),
-        len(args),
+        (i for i, arg in enumerate(args) if arg.keyword is not None and arg.keyword.value == "shipped"), len(args)
     )
     # The new argument's comma carries the line break that stood before it, so that the layout goes on.
     comma = args[place - 1].comma if place else cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))

@@ -74,13 +74,9 @@ def converted(source: Source, call: cst.Call) -> Converted:
     if name not in ("gather", "scatter"):
         raise NotApplicable(f"{source.code(call.func)} is neither a gather nor a scatter")
     positional = 2 if name == "gather" else 3
-    if [arg.keyword for arg in call.args[:positional]] != [None] * positional or any(
-        arg.star for arg in call.args
-    ):
+    if [arg.keyword for arg in call.args[:positional]] != [None] * positional or any(arg.star for arg in call.args):
         raise NotApplicable("the arguments of the access are not written one by one")
-    if unknown := [
-        arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN
-    ]:
+    if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
     place = _place(source, call)
     reshape = ""
@@ -168,11 +164,7 @@ def _result(forms: Sequence[Form]) -> Shape:
 
 
 def _stops(
-    source: Source,
-    call: cst.Call,
-    indices: Sequence[cst.BaseExpression],
-    forms: Sequence[Form],
-    shapes: Shapes,
+    source: Source, call: cst.Call, indices: Sequence[cst.BaseExpression], forms: Sequence[Form], shapes: Shapes
 ) -> list[str | None]:
     """Where a mask ends the range of each axis before the array does; None where it does not."""
     mask = argument(call, "mask", None)
@@ -196,11 +188,7 @@ def _padding(source: Source, call: cst.Call) -> str:
     value = 0 if given is None else number(given)
     if value is None and given is not None:
         text = source.code(given).replace(" ", "").replace("'", '"')
-        name = (
-            text.replace('float("inf")', "inf")
-            .replace('float("-inf")', "-inf")
-            .replace('float("nan")', "nan")
-        )
+        name = text.replace('float("inf")', "inf").replace('float("-inf")', "-inf").replace('float("nan")', "nan")
         for module in ("math.", "np.", "numpy."):
             name = name.replace(module, "")
     else:

@@ -36,9 +36,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     array = dotted(call.args[0].value) if call.args else ""
     kernel = source.functions[source.function_of(call)]
     if array not in {one.name.value for one in kernel.params.params}:
-        raise NotApplicable(
-            f"{array or source.code(call.args[0].value)} is no array that the kernel is given"
-        )
+        raise NotApplicable(f"{array or source.code(call.args[0].value)} is no array that the kernel is given")
     if argument(call, "mask", None) is not None or argument(call, "order", None) is not None:
         raise NotApplicable(f"{source.code(call)} has a mask or another order of axes")
     shapes = Shapes(source, kernel)

@@ -82,9 +82,7 @@ class Shapes:
             case cst.UnaryOperation():
                 return self._tile(node.expression)
             case cst.Comparison():
-                return _together(
-                    [self._tile(one) for one in (node.left, *(c.comparator for c in node.comparisons))]
-                )
+                return _together([self._tile(one) for one in (node.left, *(c.comparator for c in node.comparisons))])
             case cst.IfExp():
                 both = _joined(self._tile(node.body), self._tile(node.orelse) or Tile(None))
                 return Tile(both.shape, both.varies or self._varies(node.test))
@@ -139,9 +137,7 @@ class Shapes:
             return Tile(self.sizes(argument(node, "shape", 1)), varies)
         if name == "gather":
             indices = argument(node, "indices", 1)
-            tiles = [
-                self._tile(one) for one in elements(indices) or ([indices] if indices is not None else [])
-            ]
+            tiles = [self._tile(one) for one in elements(indices) or ([indices] if indices is not None else [])]
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
         if name in REDUCTIONS:
             return self._reduction(node, varies)
@@ -166,9 +162,7 @@ class Shapes:
         if keep is None:
             return Tile(None, varies)
         sizes = enumerate(tile.shape)
-        return Tile(
-            tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies
-        )
+        return Tile(tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies)
 
     def sizes(self, node: cst.BaseExpression | None) -> Shape | None:
         """A shape that is written as a tuple, a name of one, or one size."""

@@ -11,14 +11,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.hardware.architectures import architecture
-from tilewright.playbook.analyses.access_hints import (
-    Access,
-    accesses,
-    at,
-    hottest,
-    is_variable,
-    with_keyword,
-)
+from tilewright.playbook.analyses.access_hints import Access, accesses, at, hottest, is_variable, with_keyword
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source

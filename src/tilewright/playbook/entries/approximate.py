@@ -57,9 +57,7 @@ class Approximate:
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
         nodes = _candidates(source, function) if function is not None else []
-        node = next(
-            (one for one in nodes if source.place(one) == (site.line, site.column) and _fits(one, site)), None
-        )
+        node = next((one for one in nodes if source.place(one) == (site.line, site.column) and _fits(one, site)), None)
         if (
             function is None
             or node is None
@@ -75,9 +73,7 @@ class Approximate:
             return source.replaced({node: fitting(source, node, new)})
         call = node if isinstance(node, cst.Call) else _truediv(source, node)
         call = with_argument(call, "rounding_mode", f"{source.tile_module}.RoundingMode.APPROX")
-        return source.replaced(
-            {node: call if value == APPROXIMATE else with_argument(call, "flush_to_zero", "True")}
-        )
+        return source.replaced({node: call if value == APPROXIMATE else with_argument(call, "flush_to_zero", "True")})
 
 
 def _fits(node: cst.BaseExpression, site: Site) -> bool:
@@ -94,16 +90,12 @@ def _truediv(source: Source, node: cst.BaseExpression) -> cst.Call:
 
 
 def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
-    quotients = [
-        one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.Divide)
-    ]
+    quotients = [one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.Divide)]
     found: list[cst.BaseExpression] = [*quotients, *source.calls(*_ROUNDED, inside=function)]
     return sorted(found, key=lambda one: (not _in_loop(source, one), source.place(one)))
 
 
-def _values(
-    source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]
-) -> tuple[Value, ...]:
+def _values(source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]) -> tuple[Value, ...]:
     """What can be put in the place of ``node``; nothing where it is no operation on tiles, or approximate already."""
     if isinstance(node, cst.Call) and argument(node, "rounding_mode") is not None:
         return ()
@@ -120,9 +112,7 @@ def _values(
     return (FLUSHED, APPROXIMATE, RECIPROCAL) if _is_tile(source, right, tiles) else (RECIPROCAL, APPROXIMATE)
 
 
-def _quotient(
-    source: Source, node: cst.BaseExpression
-) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+def _quotient(source: Source, node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     if isinstance(node, cst.BinaryOperation):
         return node.left, node.right
     if isinstance(node, cst.Call) and node in source.calls("truediv", inside=node):
@@ -143,9 +133,7 @@ def _tile_names(source: Source, function: Function) -> set[str]:
 
 
 def _is_tile(source: Source, node: cst.BaseExpression, tiles: set[str]) -> bool:
-    return bool(
-        names_read(node) & tiles or ".astype(" in source.code(node) or source.calls(*_TILES, inside=node)
-    )
+    return bool(names_read(node) & tiles or ".astype(" in source.code(node) or source.calls(*_TILES, inside=node))
 
 
 def _divided_by(source: Source, function: Function, root: cst.BaseExpression) -> list[cst.BinaryOperation]:
@@ -154,11 +142,7 @@ def _divided_by(source: Source, function: Function, root: cst.BaseExpression) ->
     Empty where the root is used for anything else.
     """
     above = source.parent(root)
-    if (
-        isinstance(above, cst.BinaryOperation)
-        and isinstance(above.operator, cst.Divide)
-        and above.right is root
-    ):
+    if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide) and above.right is root:
         return [above]
     names = [name for _, name, value in assignments(source, function) if value is root]
     if len(names) != 1 or names_assigned(function)[names[0]] != 1:

@@ -28,11 +28,7 @@ from tilewright.source.syntax import Source, argument, dotted, is_atom, with_arg
 EVERY = "every access"
 ELEMENTS = "gathers and scatters"
 TILES = "tile loads and stores"
-KINDS = {
-    EVERY: ("gather", "scatter", "load", "store"),
-    ELEMENTS: ("gather", "scatter"),
-    TILES: ("load", "store"),
-}
+KINDS = {EVERY: ("gather", "scatter", "load", "store"), ELEMENTS: ("gather", "scatter"), TILES: ("load", "store")}
 CONSTANT = "RAGGED"
 LINE = 90
 """Columns of a condition."""
@@ -87,9 +83,7 @@ class CheckBounds:
         annotation = f"{source.spelled('Constant')}[bool]"
         return with_kernel_argument(Source(source.name, text), site.kernel, name, ragged, annotation)
 
-    def _is_even(
-        self, source: Source, kernel: str, calls: Sequence[cst.Call], facts: Facts, workload: str
-    ) -> bool:
+    def _is_even(self, source: Source, kernel: str, calls: Sequence[cst.Call], facts: Facts, workload: str) -> bool:
         [one] = [each for each in facts.workloads if each.name == workload]
         return all(ends_with_array(source, kernel, reach, facts, one) for reach in _reaches(source, calls))
 
@@ -175,9 +169,7 @@ def _with_local(source: Source, conditions: Sequence[str]) -> tuple[str, str]:
         asked = "(\n    " + "\n    or ".join(conditions) + "\n)"
     line = next(one for one in source.parents(launch.call) if isinstance(one, cst.SimpleStatementLine))
     statement = cst.parse_statement(f"{name} = {asked}").with_changes(leading_lines=line.leading_lines)
-    both: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel(
-        [statement, line.with_changes(leading_lines=())]
-    )
+    both: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([statement, line.with_changes(leading_lines=())])
     return source.replaced({line: both}), name
 
 

@@ -60,8 +60,7 @@ class Divisible:
 def _sites(source: Source, facts: Facts, kernel: str) -> Iterator[Site]:
     params = source.kernels[kernel].params.params
     claimed = {
-        source.code(call.args[0].value)
-        for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
+        source.code(call.args[0].value) for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
     }
     annotations = parameter_annotations(facts.launch(facts.workloads[0]).kernel)
     for place, (param, annotation) in enumerate(zip(params, annotations, strict=True)):
@@ -69,14 +68,10 @@ def _sites(source: Source, facts: Facts, kernel: str) -> Iterator[Site]:
         if annotation.constant or name in claimed:
             continue
         numbers = list(_passed(facts, place))
-        divisor = next(
-            (one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None
-        )
+        divisor = next((one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None)
         if divisor is not None and any(numbers):
             line, column = source.place(param)
-            yield Site(
-                kernel, line, column, f"{name} of {kernel}", (divisor,), why="for all shapes that are served"
-            )
+            yield Site(kernel, line, column, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
 
 
 def _is_multiple(number: object, divisor: int) -> bool:

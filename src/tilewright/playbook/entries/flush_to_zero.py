@@ -14,20 +14,7 @@ from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
-OPERATIONS = (
-    "exp2",
-    "truediv",
-    "rsqrt",
-    "sqrt",
-    "mul",
-    "add",
-    "sub",
-    "sum",
-    "max",
-    "min",
-    "maximum",
-    "minimum",
-)
+OPERATIONS = ("exp2", "truediv", "rsqrt", "sqrt", "mul", "add", "sub", "sum", "max", "min", "maximum", "minimum")
 """Functions of cuda.tile 1.7 that take ``flush_to_zero``, those that save the most first."""
 MOST_SITES = 6
 

@@ -31,10 +31,7 @@ class Hoisting:
         "tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
         effect=Effect(
-            1.0,
-            1.1,
-            "requirements K4 (anti-patterns: type conversion and masks in each iteration)",
-            "2026-11-20",
+            1.0, 1.1, "requirements K4 (anti-patterns: type conversion and masks in each iteration)", "2026-11-20"
         ),
     )
 
@@ -55,9 +52,7 @@ class Hoisting:
         raise NotApplicable(f"{source.name}:{site.line}: nothing here that is the same in each iteration")
 
 
-def _invariant(
-    source: Source, function: Function
-) -> Iterator[tuple[cst.SimpleStatementLine, cst.For | cst.While]]:
+def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleStatementLine, cst.For | cst.While]]:
     """Assignments under an ``if`` in a loop, with the outermost loop in which they do not change."""
     effects, counted = Effects(source, function), names_assigned(function)
     for statement in source.every(cst.SimpleStatementLine, function):

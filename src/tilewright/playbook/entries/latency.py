@@ -45,9 +45,7 @@ class Latency:
         for one in hottest(open_):
             values = _without(_values(source, one), one)
             promise = 1.0 if one.depth else 0.5
-            found.append(
-                Site(one.kernel, one.line, one.column, f"latency of {one}", values, promise, _why(one))
-            )
+            found.append(Site(one.kernel, one.line, one.column, f"latency of {one}", values, promise, _why(one)))
         return [site for site in found if site is not None]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -90,9 +88,7 @@ def _without(values: tuple[int, ...], access: Access) -> tuple[int, ...]:
 
 
 def _why(access: Access) -> str:
-    loops = (
-        "in no loop" if not access.depth else "in a loop" if access.depth == 1 else f"in {access.depth} loops"
-    )
+    loops = "in no loop" if not access.depth else "in a loop" if access.depth == 1 else f"in {access.depth} loops"
     hint = f", latency={_known(access)[0]}" if _known(access) else ", no hint"
     return loops + hint
 

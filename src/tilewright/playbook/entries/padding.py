@@ -44,9 +44,7 @@ class Padding:
             padded = argument(call, "padding_mode", None)
             even = _is_never_ragged(source, kernel, call, facts)
             if padded is None and facts.sm < TMA and even is False:
-                found.append(
-                    Site(kernel, line, column, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}")
-                )
+                found.append(Site(kernel, line, column, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
             elif padded is not None and even:
                 why = "every promised extent is a multiple of its tile"
                 found.append(Site(kernel, line, column, f"padding of {array}", (NONE,), why=why))
@@ -76,9 +74,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: Facts) 
     try:
         found = reaches(source, call)
         even = all(
-            ends_with_array(source, kernel, one, facts, workload)
-            for one in found
-            for workload in facts.workloads
+            ends_with_array(source, kernel, one, facts, workload) for one in found for workload in facts.workloads
         )
         return even and all(_is_fixed(source, kernel, one, facts) for one in found)
     except NotApplicable:
@@ -96,9 +92,7 @@ def _is_fixed(source: Source, kernel: str, reach: Reach, facts: Facts) -> bool:
         return True
     for workload in facts.workloads:
         size = workload.dims.get(entry)
-        if not isinstance(size, int) or any(
-            facts.task.promises({**workload.dims, entry: size + by}) for by in (1, -1)
-        ):
+        if not isinstance(size, int) or any(facts.task.promises({**workload.dims, entry: size + by}) for by in (1, -1)):
             return False
     return True
 

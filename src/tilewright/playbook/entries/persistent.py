@@ -14,13 +14,7 @@ import libcst as cst
 from tilewright.playbook.analyses.block_loop import is_persistent
 from tilewright.playbook.analyses.grids import flat_grid, starts
 from tilewright.playbook.analyses.items import one_item_kernel, with_items
-from tilewright.playbook.analyses.task_code import (
-    fresh_name,
-    space_of,
-    with_grid,
-    with_knob,
-    with_launch_parameter,
-)
+from tilewright.playbook.analyses.task_code import fresh_name, space_of, with_grid, with_knob, with_launch_parameter
 from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number

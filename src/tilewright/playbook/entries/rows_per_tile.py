@@ -95,9 +95,7 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[str
     # A second parse gives the definition of the row, which the rewriting keeps, its place in the new text.
     changed = Source(source.name, source.replaced({function.body: body}))
     again = next(
-        one
-        for one in row_numbers(changed, changed.kernels[kernel])
-        if (one.name, one.kind) == (row.name, row.kind)
+        one for one in row_numbers(changed, changed.kernels[kernel]) if (one.name, one.kind) == (row.name, row.kind)
     )
     changes = dict(grouped(changed, again, knob))
     text = changed.replaced(changes)
@@ -109,9 +107,7 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[str
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> str:
     """With the numbers of a group's rows as a tile, right after the group's own number."""
     again = next(
-        one
-        for one in row_numbers(source, source.kernels[kernel])
-        if (one.name, one.kind) == (row.name, row.kind)
+        one for one in row_numbers(source, source.kernels[kernel]) if (one.name, one.kind) == (row.name, row.kind)
     )
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:

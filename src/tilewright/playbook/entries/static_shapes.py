@@ -31,9 +31,7 @@ class StaticShapes:
         when="loops or bounds hang on an extent that a model fixes: bounds checks and remainders fall away",
         when_not="the extent changes from launch to launch: each new one is compiled anew",
         priority={"memory": 7, "balanced": 7, "compute": 8},
-        effect=Effect(
-            0.98, 1.15, "cutile-facts 1.6: static shape and stride facts help alignment", "2026-11"
-        ),
+        effect=Effect(0.98, 1.15, "cutile-facts 1.6: static shape and stride facts help alignment", "2026-11"),
     )
 
     def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
@@ -48,11 +46,7 @@ class StaticShapes:
         strides = {name: axes for name, axes in _strides(facts, source, kernel) if name in shapes}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
         line, column = source.place(function)
-        why = (
-            "the same in all workloads"
-            if len(facts.workloads) > 1
-            else "outputs are not independent along them"
-        )
+        why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
         return [Site(kernel, line, column, f"static extents of {kernel}", values, why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -78,10 +72,7 @@ class StaticShapes:
 
 def _is_free(source: Source, param: cst.Param) -> bool:
     """Without an annotation, or annotated as an array and no more."""
-    return param.annotation is None or dotted(param.annotation.annotation) in (
-        f"{source.tile_module}.Array",
-        "Array",
-    )
+    return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 
 def _arrays(facts: Facts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
@@ -104,9 +95,7 @@ def _shared(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tu
         for axis in range(arrays[0].ndim):
             if len({one.shape[axis] for one in arrays}) > 1 or arrays[0].shape[axis] == 1:
                 continue
-            declared = (
-                tensor.shape[axis] if tensor is not None and len(tensor.shape) == arrays[0].ndim else None
-            )
+            declared = tensor.shape[axis] if tensor is not None and len(tensor.shape) == arrays[0].ndim else None
             if len(arrays) > 1 or declared not in facts.task.independent:
                 axes.append(axis)
         if axes:
@@ -140,11 +129,7 @@ def _with_import(source: Source) -> str:
         return source.text
     for line in source.module.body:
         first = line.body[0] if isinstance(line, cst.SimpleStatementLine) and line.body else None
-        future = (
-            isinstance(first, cst.ImportFrom)
-            and first.module is not None
-            and dotted(first.module) == "__future__"
-        )
+        future = isinstance(first, cst.ImportFrom) and first.module is not None and dotted(first.module) == "__future__"
         if isinstance(first, (cst.Import, cst.ImportFrom)) and not future:
             new = cst.parse_statement("from typing import Annotated\n")
             assert isinstance(line, cst.SimpleStatementLine) and isinstance(new, cst.SimpleStatementLine)
@@ -157,9 +142,7 @@ def _imported_from(source: Source, module: str) -> list[str]:
     return [
         dotted(alias.name)
         for one in source.every(cst.ImportFrom)
-        if one.module is not None
-        and dotted(one.module) == module
-        and not isinstance(one.names, cst.ImportStar)
+        if one.module is not None and dotted(one.module) == module and not isinstance(one.names, cst.ImportStar)
         for alias in one.names
         if alias.asname is None
     ]

@@ -66,8 +66,7 @@ class Swizzle:
         kernels = [launched] if launched else sorted(source.kernels)
         blocks = max(math.prod(facts.launch(workload).grid) for workload in facts.workloads)
         moved = max(
-            sum(one.nbytes for one in facts.task.arrays(workload.dims).values())
-            for workload in facts.workloads
+            sum(one.nbytes for one in facts.task.arrays(workload.dims).values()) for workload in facts.workloads
         )
         promise = 1.0 if moved > facts.board.l2_bytes else IN_L2
         found = []
@@ -77,9 +76,7 @@ class Swizzle:
                     continue
                 line, column = source.place(tiles.statements[0])
                 why = f"{blocks:,} blocks, {moved >> 20} MiB of tensors, an L2 of {facts.board.l2_bytes >> 20} MiB"
-                site = Site(
-                    kernel, line, column, f"tiles {tiles.first}, {tiles.second}", HEIGHTS, promise, why
-                )
+                site = Site(kernel, line, column, f"tiles {tiles.first}, {tiles.second}", HEIGHTS, promise, why)
                 try:
                     self.apply(source, site, HEIGHTS[0])
                 except NotApplicable:
@@ -92,9 +89,7 @@ class Swizzle:
         if kernel not in source.kernels:
             raise NotApplicable(f"{source.name}: no kernel {kernel}")
         place = (site.line, site.column)
-        tiles = next(
-            (one for one in _tiles(source, kernel) if source.place(one.statements[0]) == place), None
-        )
+        tiles = next((one for one in _tiles(source, kernel) if source.place(one.statements[0]) == place), None)
         if tiles is None:
             raise NotApplicable(f"{source.name}:{site.line}: no pair of tile indices in plain order")
         if not _launches(source, kernel):
@@ -135,9 +130,7 @@ def _banded(source: Source, kernel: str, tiles: _Tiles, height: str, *before: st
     new = [cst.parse_statement(one) for one in lines]
     first, *others = tiles.statements
     new[0] = new[0].with_changes(leading_lines=first.leading_lines)
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {
-        first: cst.FlattenSentinel(new)
-    }
+    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {first: cst.FlattenSentinel(new)}
     changes |= {one: cst.FlattenSentinel([]) for one in others}
     return source.replaced(changes)
 
@@ -195,11 +188,7 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
         if isinstance(value, cst.Call) and value in axes and counted[name] == 1:
             named[axes[value]] = name, line
     asked = [axis for axis in axes.values() if axis in (0, 1)]
-    if (
-        sorted(asked) != [0, 1]
-        or not {0, 1} <= set(named)
-        or any(axis in (0, 1) for axis in extents.values())
-    ):
+    if sorted(asked) != [0, 1] or not {0, 1} <= set(named) or any(axis in (0, 1) for axis in extents.values()):
         return
     (row, first), (column, second) = named[0], named[1]
     if source.parent(first) is not source.parent(second):
@@ -282,9 +271,7 @@ def _ordered(source: Source, function: Function, tiles: _Tiles) -> _Tiles | None
             return tiles
         if not tiles.linear:
             return _Tiles(tiles.second, tiles.first, tiles.statements, axes=(1, 0))
-        return _Tiles(
-            tiles.second, tiles.first, tiles.statements, tiles.linear, tiles.columns, tiles.rows, tiles.axes
-        )
+        return _Tiles(tiles.second, tiles.first, tiles.statements, tiles.linear, tiles.columns, tiles.rows, tiles.axes)
     return None
 
 

@@ -73,16 +73,12 @@ class Tf32:
 def _products(source: Source, function: cst.FunctionDef) -> list[cst.BaseExpression]:
     """Calls of mma and matmul, and ``@``."""
     operators = [
-        one
-        for one in source.every(cst.BinaryOperation, function)
-        if isinstance(one.operator, cst.MatrixMultiply)
+        one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.MatrixMultiply)
     ]
     return [*source.calls("mma", "matmul", inside=function), *operators]
 
 
-def _operands(
-    source: Source, node: cst.BaseExpression
-) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+def _operands(source: Source, node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
     if isinstance(node, cst.BinaryOperation):
         return node.left, node.right
     assert isinstance(node, cst.Call)
@@ -91,10 +87,7 @@ def _operands(
 
 
 def _accumulating(
-    source: Source,
-    node: cst.BaseExpression,
-    operands: tuple[cst.BaseExpression, cst.BaseExpression],
-    product: str,
+    source: Source, node: cst.BaseExpression, operands: tuple[cst.BaseExpression, cst.BaseExpression], product: str
 ) -> str:
     """``@`` gives a tile of its operands' dtype, tf32 here, so the sum is made in float32 by an accumulator."""
     above = source.parent(node)

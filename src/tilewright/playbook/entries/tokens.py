@@ -96,9 +96,7 @@ class Tokens:
                 above = f"above line {source.place(move.above)[0]}"
                 if source.place(move.load) == place and above == value:
                     return _moved(source, move)
-        raise NotApplicable(
-            f"{source.name}:{site.line}: no access here whose wait a change of source would end"
-        )
+        raise NotApplicable(f"{source.name}:{site.line}: no access here whose wait a change of source would end")
 
     def findings(self, source: Source, facts: Facts) -> tuple[str, ...]:
         """What waits for what, for a person who looks where the time goes; or why that cannot be said."""
@@ -149,11 +147,7 @@ def _ways_up(
             return
         if set(names_assigned(above)) & (reads | gives) or names_read(above) & gives:
             return
-        stores = [
-            call
-            for call in source.calls("store", "scatter", inside=above)
-            if _same_array(effects, call, load)
-        ]
+        stores = [call for call in source.calls("store", "scatter", inside=above) if _same_array(effects, call, load)]
         passed += stores
         if stores:
             yield _Move(load, statement, above, tuple(passed))
@@ -161,9 +155,7 @@ def _ways_up(
 
 def _same_array(effects: Effects, store: cst.Call, load: cst.Call) -> bool:
     arrays = [
-        {name for one in names_read(call.args[0].value) for name in effects.arrays_of(one)}
-        if call.args
-        else set()
+        {name for one in names_read(call.args[0].value) for name in effects.arrays_of(one)} if call.args else set()
         for call in (store, load)
     ]
     return bool(arrays[0] & arrays[1])
@@ -195,11 +187,7 @@ def _index_of(
     """``index = base + variable`` at the top of a loop over ``range(…)`` that uses the variable nowhere else."""
     if not isinstance(loop.target, cst.Name) or not isinstance(loop.body, cst.IndentedBlock):
         return None
-    if (
-        not isinstance(loop.iter, cst.Call)
-        or dotted(loop.iter.func) != "range"
-        or not 1 <= len(loop.iter.args) <= 2
-    ):
+    if not isinstance(loop.iter, cst.Call) or dotted(loop.iter.func) != "range" or not 1 <= len(loop.iter.args) <= 2:
         return None
     variable, changing = loop.target.value, set(names_assigned(loop))
     uses = [one for one in source.every(cst.Name, function) if one.value == variable]

@@ -31,9 +31,7 @@ class TuneSpace:
         when="the shipped tiles or hints were chosen for another board, or not at all",
         when_not="the space was tuned on this board for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
-        effect=Effect(
-            1.10, 1.50, "K1 C: +10 to 50 %; 1.74 times for TileGym's FMHA (measured.md 5)", "2026-11"
-        ),
+        effect=Effect(1.10, 1.50, "K1 C: +10 to 50 %; 1.74 times for TileGym's FMHA (measured.md 5)", "2026-11"),
     )
 
     def __init__(self) -> None:

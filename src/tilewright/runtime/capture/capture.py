@@ -81,9 +81,7 @@ def uninstall() -> None:
 
 
 @contextmanager
-def capturing(
-    path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool = False
-) -> Iterator[Recorder]:
+def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool = False) -> Iterator[Recorder]:
     """Records the launches inside the block; the record is at ``path`` afterwards."""
     from tilewright.runtime.capture import record as capture_record
 

@@ -71,9 +71,7 @@ class Dimensions:
 
     def last(self, table: Table) -> str | int:
         """The last number of a table."""
-        return last_number(
-            table, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)}
-        )
+        return last_number(table, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)})
 
     def beyond(self, name: str) -> str | int:
         """What the numbers of an array are less than: an extent that the largest of them lies in, as an index or as a
@@ -147,9 +145,7 @@ class Dimensions:
 
     def _reached(self) -> set[int]:
         """Extents of the arrays that are no tables."""
-        return {
-            extent for name, one in self.arrays.items() if name not in self.tables for extent in one.shape
-        }
+        return {extent for name, one in self.arrays.items() if name not in self.tables for extent in one.shape}
 
 
 def _words(text: str) -> Sequence[str]:
@@ -162,12 +158,7 @@ def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[
     for factor in (factor for axis in form for factor in axis):
         suffix = factor.tile.rpartition("_")[2] if factor.tile else ""
         fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
-        if (
-            fits
-            and factor.extent in extents
-            and factor.extent not in names
-            and suffix not in {*taken, *names.values()}
-        ):
+        if fits and factor.extent in extents and factor.extent not in names and suffix not in {*taken, *names.values()}:
             names[factor.extent] = suffix
     free = (f"D{number}" for number in range(1000))
     free_names = (name for name in free if name not in taken)

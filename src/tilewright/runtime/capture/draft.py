@@ -63,9 +63,7 @@ class Draft:
         then be another launch."""
         flat = any(one.flat for _, _, one in self.arrays.values())
         free = not flat and (self.form is not None or self.facts.persistent)
-        known = {
-            name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.facts.filled
-        }
+        known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.facts.filled}
         return Dimensions(
             {name: how for name, (_, _, how) in self.arrays.items()},
             self.facts.tables,
@@ -89,16 +87,12 @@ class Draft:
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
         steered = self.dimensions.steered
-        return tuple(
-            name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered
-        )
+        return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered)
 
     @property
     def shipped(self) -> dict[str, Value]:
         constants = {name: self.launch.constants[name] for name in self.knobs}
-        hints = {
-            name: value for name, value in self.launch.hints.items() if name != "opt_level" or value != 3
-        }
+        hints = {name: value for name, value in self.launch.hints.items() if name != "opt_level" or value != 3}
         return {**constants, **hints}
 
     def text(self) -> str:
@@ -152,11 +146,7 @@ class Draft:
         yield f"    source={one.source!r},"
         yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
         yield from (")", "", "task = tw.Task(", f"    name={one.kernel!r},", "    tensors=TENSORS,")
-        yield from (
-            "    reference=captured.reference,",
-            "    trusted=captured.trusted,",
-            "    launch=launch,",
-        )
+        yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
@@ -193,9 +183,7 @@ class Draft:
 
         top, file = self.launch.module.split(".")[0], Path(self.launch.file)
         spec = importlib.util.find_spec(top)
-        if spec is not None and any(
-            file.is_relative_to(place) for place in spec.submodule_search_locations or ()
-        ):
+        if spec is not None and any(file.is_relative_to(place) for place in spec.submodule_search_locations or ()):
             return None
         parts = len(self.launch.module.split(".")) + (file.name == "__init__.py")
         return str(file.parents[parts - 1])
@@ -263,8 +251,7 @@ class Draft:
             return name
         shape = ", ".join(self.dimensions.factor(how.shape[axis]) for axis in how.order)
         strides = ", ".join(
-            " * ".join(self.dimensions.factor(extent) for extent in how.shape[axis + 1 :]) or "1"
-            for axis in how.order
+            " * ".join(self.dimensions.factor(extent) for extent in how.shape[axis + 1 :]) or "1" for axis in how.order
         )
         return f"viewed({name}, ({shape},), ({strides},))"
 
@@ -295,9 +282,7 @@ class Draft:
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted
             modulus = 1 if alone else math.gcd(extent, largest)
-            conditions.append(
-                f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else "")
-            )
+            conditions.append(f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else ""))
             if self._is_tile_itself(extent):
                 conditions.append(f"{name} & ({name} - 1) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"

@@ -200,13 +200,9 @@ def grid_forms(found: Facts) -> list[tuple[Form, ...]]:
     if found.tables:  # what they count, the longest of it, and what the launch says of that
         known |= {len(table.numbers) - table.starts for table in found.tables.values()}
         known |= {table.most for table in found.tables.values()}
-        known |= {
-            one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)
-        }
+        known |= {one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)}
     extents = sorted(extent for extent in known if extent > 1)
-    single = [Factor(extent, tile) for tile in sizes for extent in extents] + [
-        Factor(extent) for extent in extents
-    ]
+    single = [Factor(extent, tile) for tile in sizes for extent in extents] + [Factor(extent) for extent in extents]
     of_axis = [list(_forms(blocks, single, sizes)) for blocks in launch.grid]
     if any(not forms for forms in of_axis):
         return []

@@ -64,9 +64,7 @@ def independent_of(task: Task, steered: Collection[str]) -> tuple[str, ...]:
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
     extent = dims[name]
-    axes = {
-        tensor: spec.shape.index(name) for tensor, spec in task.tensors.items() if spec.shape.count(name) == 1
-    }
+    axes = {tensor: spec.shape.index(name) for tensor, spec in task.tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in task.tensors.values())
     if often or not isinstance(extent, int) or extent < 2 or not set(task.outputs) <= set(axes):
         return False
@@ -79,9 +77,7 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
             outputs_of(task, {**dims, name: cut}, rng, {})
         for index in (0, extent - 1, int(rng.integers(extent))):
             outputs = outputs_of(task, dims, rng, {tensor: (axes[tensor], index) for tensor in inputs})
-            if not all(
-                _only_there(array, axes[out], index) for out, array in zip(task.outputs, outputs, strict=True)
-            ):
+            if not all(_only_there(array, axes[out], index) for out, array in zip(task.outputs, outputs, strict=True)):
                 return False
         return True
     return False

@@ -199,9 +199,7 @@ def is_there(path: Path) -> bool:
 def read(path: Path) -> Capture:
     """The record at ``path``; raises RequestError where there is none, or where it is something else."""
     if not path.is_file():
-        raise RequestError(
-            f"no record {path}; make one: tilewright capture --out {path} -- python program.py"
-        )
+        raise RequestError(f"no record {path}; make one: tilewright capture --out {path} -- python program.py")
     capture: Capture = _read(path, Capture)
     return capture
 

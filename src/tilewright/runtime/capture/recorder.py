@@ -114,9 +114,7 @@ class Recorder:
         kind.next = next_sample(number)
         return number
 
-    def _failed(
-        self, error: BaseException, kernel: Any, grid: Any, args: Any, seen: Seen | None = None
-    ) -> None:
+    def _failed(self, error: BaseException, kernel: Any, grid: Any, args: Any, seen: Seen | None = None) -> None:
         """A launch that failed stands for itself alone, and its kind is always found."""
         try:
             with self._lock:

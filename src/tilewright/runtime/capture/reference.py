@@ -80,9 +80,7 @@ class Captured:
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         if call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM and (device := _gpu()):
-            tensors = {
-                name: _tensor(array, self.tensors[name].dtype, device) for name, array in inputs.items()
-            }
+            tensors = {name: _tensor(array, self.tensors[name].dtype, device) for name, array in inputs.items()}
             return _as_given([one.double().cpu().numpy() for one in self._on_gpu(dims, tensors)])
         element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"
         return _as_given(self._interpreted(dims, inputs, element))
@@ -93,9 +91,7 @@ class Captured:
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
             return _as_given(self._on_gpu(dims, tensors))
-        inputs = {
-            name: elements(one).view(numpy_dtype(self.tensors[name].dtype)) for name, one in tensors.items()
-        }
+        inputs = {name: elements(one).view(numpy_dtype(self.tensors[name].dtype)) for name, one in tensors.items()}
         outputs = self._interpreted(dims, inputs, None)
         names = self._names(Output)
         return _as_given([
@@ -159,9 +155,7 @@ class Captured:
 
     @cached_property
     def _hinted(self) -> Any:
-        return self.kernel.replace_hints(
-            **{name: self.shipped[name] for name in knobs.HINTS if name in self.shipped}
-        )
+        return self.kernel.replace_hints(**{name: self.shipped[name] for name in knobs.HINTS if name in self.shipped})
 
 
 def viewed(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

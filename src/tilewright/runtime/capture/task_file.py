@@ -115,9 +115,7 @@ def _best(drafts: list[Draft], folder: Path, seen: set[str], reasons: list[str])
 
 def _walks(found: Facts, heading: str, folder: Path) -> bool:
     """Whether a single block that is told to be the only one does the work of all."""
-    arguments = tuple(
-        replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments
-    )
+    arguments = tuple(replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments)
     alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
     outputs = []
     try:
@@ -144,9 +142,7 @@ def _try(fixed: Draft, folder: Path) -> tuple[Draft, int]:
     fixed = replace(fixed, notes=_notes(fixed))
     free = sizes if fixed.form is not None or fixed.facts.persistent else {}
     free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
-    wide = replace(
-        fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free
-    )
+    wide = replace(fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free)
     with _loaded(wide, folder) as task:
         right = _right(task)
     tried = {
@@ -182,15 +178,10 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     where not even the captured configuration does, on small shapes."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
-    configurations = [
-        shipped,
-        *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value),
-    ]
+    configurations = [shipped, *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value)]
     dims = small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
-        raise NotAsCaptured(
-            f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret"
-        )
+        raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
     engine, case = InterpreterEngine(task, default_board(ARCH)), Case(tuple(dims.items()), why="asked for")
     first = check(task, engine, only=case)
     if first.verdict != "correct":
@@ -208,22 +199,16 @@ def _notes(draft: Draft) -> tuple[str, ...]:
         notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
     elif draft.form is None:
         sizes = ", ".join(tiles(found.launch)) or "no tile"
-        notes.append(
-            f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were"
-        )
+        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were")
     elif not draft.dims:
         notes.append("on other extents the launch did not work, so all stay as they were")
     elif not draft.scaling.tables:
-        notes.append(
-            "the numbers in its tables fit no other extents, so those that they reach stay as they were"
-        )
+        notes.append("the numbers in its tables fit no other extents, so those that they reach stay as they were")
     if any(one.kind == "list" for one in found.launch.arguments):
         notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
     if found.updated:
         updated = ", ".join(sorted(found.updated))
-        notes.append(
-            f"checks begin with what {updated} held before; launches that are timed follow on one another"
-        )
+        notes.append(f"checks begin with what {updated} held before; launches that are timed follow on one another")
     return tuple(notes)
 
 

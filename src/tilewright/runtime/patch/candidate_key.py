@@ -100,9 +100,7 @@ def parts_of(
         "flush_l2": flush_l2,
         "sources": described.sources,
         "arrays": described.arrays,
-        "candidates": [
-            {"label": label, **candidate} for label, candidate in zip(labels, candidates, strict=True)
-        ],
+        "candidates": [{"label": label, **candidate} for label, candidate in zip(labels, candidates, strict=True)],
     }
 
 

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.errors import MachineError, in_one_line
 from tilewright.runtime.modes import ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch import exhaustive_result
-from tilewright.runtime.patch.exhaustive_problem import (
-    EmptySpace,
-    NoSequence,
-    Problem,
-    Request,
-    checked,
-    problem_of,
-)
+from tilewright.runtime.patch.exhaustive_problem import EmptySpace, NoSequence, Problem, Request, checked, problem_of
 from tilewright.runtime.search.scratch import DeviceLost
 from tilewright.runtime.store.said_once import warn_once
 from tilewright.runtime.store.winners import Winner, Winners
@@ -35,10 +28,7 @@ if TYPE_CHECKING:
 
 
 def answered(
-    request: Request,
-    caller: FrameType | None,
-    original: Callable[..., Any],
-    around: Surroundings | None = None,
+    request: Request, caller: FrameType | None, original: Callable[..., Any], around: Surroundings | None = None
 ) -> Any:
     """The `TuningResult` for one call; see the module's docstring.
 
@@ -102,9 +92,7 @@ def _found(request: Request, problem: Problem, around: Surroundings) -> Found:
     from tilewright.runtime.search.searching import Nothing
 
     try:
-        found: Found = around.search(
-            problem.trials, stream=request.stream, shipped=0, flush_l2=request.flush_l2
-        )
+        found: Found = around.search(problem.trials, stream=request.stream, shipped=0, flush_l2=request.flush_l2)
         return found
     except Nothing as nothing:
         raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing

@@ -83,10 +83,7 @@ def checked(space: Any) -> tuple[Any, ...]:
 
 
 def problem_of(
-    request: Request,
-    space: Sequence[Any],
-    hints: Mapping[str, int],
-    board: Callable[[int], str] = board_of,
+    request: Request, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
 ) -> Problem:
     """The trials and the key. ``hints``: those that the caller launches with, for every trial.
 

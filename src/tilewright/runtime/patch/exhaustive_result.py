@@ -47,9 +47,7 @@ def result_of(space: Sequence[Any], outcomes: Sequence[Mapping[str, Any]], best:
         if one["status"] in TIMED and one["us"] is not None
     }
     failures = tuple(
-        (space[place], _error(one), one["reason"])
-        for place, one in enumerate(outcomes)
-        if one["status"] not in TIMED
+        (space[place], _error(one), one["reason"]) for place, one in enumerate(outcomes) if one["status"] not in TIMED
     )
     return TuningResult(best=timed[best], successes=tuple(timed.values()), failures=failures)
 

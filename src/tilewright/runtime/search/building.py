@@ -95,11 +95,7 @@ class Ready:
     @property
     def identity(self) -> Hashable:
         """Equal identity, equal work: code, grid, scalars, and how the arrays lie in memory."""
-        return (
-            self.header.code_hash,
-            self.trial.grid,
-            tuple((aligned(one), type(one)) for one in self.flat),
-        )
+        return (self.header.code_hash, self.trial.grid, tuple((aligned(one), type(one)) for one in self.flat))
 
     @cached_property
     def touched(self) -> Touched:
@@ -159,9 +155,7 @@ class Building:
         """Every trial, as they become ready."""
         yield from list(self._done.items())
         started = time.perf_counter()
-        for future in as_completed(
-            [one for one, indices in self._futures.items() if indices[0] not in self._done]
-        ):
+        for future in as_completed([one for one, indices in self._futures.items() if indices[0] not in self._done]):
             self.seconds["compile"] += time.perf_counter() - started
             self._finish(future)
             yield from ((index, self._done[index]) for index in self._futures[future])
@@ -298,9 +292,7 @@ def _failed(trial: Trial | Failed, failure: Failed) -> FailedTrial:
     if isinstance(failure, FailedTrial):
         return failure
     label = trial.label if isinstance(trial, Trial) else ""
-    return FailedTrial(
-        failure.stage, failure.reason, label, getattr(trial, "config", None), error_of(failure)
-    )
+    return FailedTrial(failure.stage, failure.reason, label, getattr(trial, "config", None), error_of(failure))
 
 
 def error_of(failure: Failed) -> type[Exception]:

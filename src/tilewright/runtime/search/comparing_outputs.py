@@ -85,10 +85,7 @@ class Expected:
         """What is allowed at the worst element and of the norm."""
         name = str(self.output.dtype).removeprefix("torch.")
         roundoff = UNIT_ROUNDOFF.get(COUNTS_AS.get(name, name), 0.0)
-        return (
-            max(WORST * roundoff, AGAIN * self.itself.worst),
-            max(TOTAL * roundoff, AGAIN * self.itself.total),
-        )
+        return (max(WORST * roundoff, AGAIN * self.itself.worst), max(TOTAL * roundoff, AGAIN * self.itself.total))
 
 
 def difference(out: Any, ref: Any) -> Difference:
@@ -107,9 +104,7 @@ def difference(out: Any, ref: Any) -> Difference:
         a, b = a.to(torch.float64), b.to(torch.float64)
         distance = torch.where(same, 0.0, (a - b).abs().clamp_min(least))
         distance = torch.where(distance <= negligible, 0.0, distance).nan_to_num(math.inf, math.inf)
-        scaled = torch.where(
-            distance == math.inf, math.inf, distance / (_finite(b).abs() + rms).clamp_min(1e-300)
-        )
+        scaled = torch.where(distance == math.inf, math.inf, distance / (_finite(b).abs() + rms).clamp_min(1e-300))
         largest, place = scaled.max(0)
         off += float(distance.square().sum())
         if float(largest) > worst:

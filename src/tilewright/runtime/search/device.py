@@ -72,8 +72,7 @@ class CudaDevice:
         if device is not None and getattr(device, "index", None) is not None:
             self._index = device.index
         handle = next(
-            (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name)),
-            stream,
+            (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name)), stream
         )
         self._stream = torch.cuda.current_stream(self._index)
         if handle is not None and int(handle) != self._stream.cuda_stream:
@@ -154,9 +153,7 @@ class _CudaClock:
 
         self._device, self._shots, self._warm = device, shots, policy.l2 == "warm"
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._flush = (
-            None if self._warm else torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
-        )
+        self._flush = None if self._warm else torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
         self._events = self._pairs()
         self._graphs: list[Any] = []
 

@@ -43,11 +43,7 @@ class Raced:
 
 
 def raced(
-    field: Sequence[Ready],
-    trying: Trying,
-    policy: Policy,
-    shipped: int | None,
-    on_progress: Callable[[int, int], None],
+    field: Sequence[Ready], trying: Trying, policy: Policy, shipped: int | None, on_progress: Callable[[int, int], None]
 ) -> Raced:
     """Times ``field`` in interleaved rounds. ``shipped``: its place there, which wins ties. Raises NoRoom."""
     with _bound(field, trying) as shots, trying.device.clock(shots, policy) as (clock, kept):
@@ -60,9 +56,7 @@ def raced(
             cost=[_cost(one) for one in field], shipped=shipped,
             on_progress=lambda seen: _said(seen, on_progress),
         )  # fmt: skip
-    return Raced(
-        outcome.winner, tuple(_standing(outcome, n) for n in range(len(field))), (*notes, outcome.why)
-    )
+    return Raced(outcome.winner, tuple(_standing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
 
 
 def _said(seen: Progress, on_progress: Callable[[int, int], None]) -> None:
@@ -104,9 +98,7 @@ def _bound(field: Sequence[Ready], trying: Trying) -> Iterator[list[Shot]]:
     with keeping(mine):
         bound = [_shared(Bound.of(ready), base) for ready in field]
         known = {extent(tensor_of(one)) for one in mine}
-        others = {
-            extent(tensor_of(one.arrays[name])): one.arrays[name] for one in bound for name in one.written
-        }
+        others = {extent(tensor_of(one.arrays[name])): one.arrays[name] for one in bound for name in one.written}
         with keeping([array for where, array in others.items() if where not in known]):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
             yield [_shot(one, inputs) for one in bound]

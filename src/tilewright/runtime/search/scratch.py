@@ -87,9 +87,7 @@ class Kept:
         import torch
 
         try:
-            self._parts = [
-                _Part(place, place.clone()) for place in _places([tensor_of(one) for one in arrays])
-            ]
+            self._parts = [_Part(place, place.clone()) for place in _places([tensor_of(one) for one in arrays])]
         except torch.OutOfMemoryError:
             needed = sum(one.numel() * one.element_size() for one in map(tensor_of, arrays))
             raise NoRoom(f"{needed / 2**30:.3g} GiB of written arrays cannot be kept beside them") from None

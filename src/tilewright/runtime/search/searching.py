@@ -118,9 +118,7 @@ def search(
 
     device = machine if machine is not None else CudaDevice(stream)
     policy = Policy(
-        l2="cold" if flush_l2 else "warm",
-        launch="graph" if launch_mode == "graph" else "eager",
-        warmup_rounds=1,
+        l2="cold" if flush_l2 else "warm", launch="graph" if launch_mode == "graph" else "eager", warmup_rounds=1
     )
     with device.active():
         return _Search(list(trials), device, policy, shipped, on_progress).run(jobs, seconds)
@@ -287,9 +285,7 @@ class _Search:
         label = self._label(index)
         if standing.us is None:
             return Outcome(label, "failed", standing.reason, stage="race", error=RuntimeError)
-        return Outcome(
-            label, "timed", standing.reason, standing.us, standing.error_margin_us, standing.samples
-        )
+        return Outcome(label, "timed", standing.reason, standing.us, standing.error_margin_us, standing.samples)
 
     # What became of each --------------------------------------------------------------------------
 
@@ -330,9 +326,7 @@ class _Search:
         return Found(best, None, outcomes, self.seconds, "; ".join([*self.notes, told]))
 
     def _failed(self, index: int, one: FailedTrial) -> None:
-        self.outcomes[index] = Outcome(
-            self._label(index), "failed", one.reason, stage=one.stage, error=one.error
-        )
+        self.outcomes[index] = Outcome(self._label(index), "failed", one.reason, stage=one.stage, error=one.error)
 
     def _label(self, index: int) -> str:
         one = self.trials[index]

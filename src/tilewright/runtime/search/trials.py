@@ -69,12 +69,7 @@ def trials(
             hints = dict(hints_fn(config) or {}) if hints_fn is not None else {}
             base = kernel if _is_kernel(kernel) else kernel(config)
             return Trial(
-                config,
-                shown,
-                hinted(base, hints),
-                _grid(grid_fn(config)),
-                lambda: tuple(args_fn(config)),
-                hints,
+                config, shown, hinted(base, hints), _grid(grid_fn(config)), lambda: tuple(args_fn(config)), hints
             )
         except Exception as error:  # the caller's own code, for this configuration
             return FailedTrial("launch", in_one_line(error), shown, config, type(error))
@@ -149,15 +144,10 @@ class _Hinted:
 
     def __call__(self, kernel: Any, hints: Mapping[str, Any]) -> Any:
         if not _is_kernel(kernel):
-            raise TypeError(
-                f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one"
-            )
+            raise TypeError(f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one")
         if not hints:
             return kernel
         key = (id(kernel), tuple(sorted((name, repr(value)) for name, value in hints.items())))
         if key not in self._made:
-            self._made[key] = (
-                kernel,
-                kernel.replace_hints(**hints),
-            )  # the first keeps its id from being reused
+            self._made[key] = (kernel, kernel.replace_hints(**hints))  # the first keeps its id from being reused
         return self._made[key][1]

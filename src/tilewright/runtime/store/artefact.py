@@ -99,9 +99,7 @@ class Table:
         for place, one in enumerate(parts):
             self._exact.setdefault(_text(one), place)
 
-    def find(
-        self, parts: Mapping[str, Any], *, allowed: Callable[[Config], bool] | None = None
-    ) -> Found | None:
+    def find(self, parts: Mapping[str, Any], *, allowed: Callable[[Config], bool] | None = None) -> Found | None:
         """The configuration for a call with these parts, or None: launch the shipped one.
 
         ``allowed``: whether the space of this call has a configuration. Without it only rows of the very same
@@ -308,11 +306,7 @@ def _check_row(row: Any, which: str) -> None:
     _need(isinstance(row, dict), which, "an object")
     _need(isinstance(row["parts"], dict), f"parts of {which}", "an object")
     _need(_is_config(row["config"]), f"config of {which}", "an object of plain values")
-    _need(
-        row.get("shipped") is None or _is_config(row["shipped"]),
-        f"shipped of {which}",
-        "an object of plain values",
-    )
+    _need(row.get("shipped") is None or _is_config(row["shipped"]), f"shipped of {which}", "an object of plain values")
     for name in ("us", "shipped_us"):
         us = row.get(name)
         _need(us is None or (_is_number(us) and us > 0), f"{name} of {which}", "a time in µs")

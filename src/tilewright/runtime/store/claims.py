@@ -37,9 +37,7 @@ _forks = threading.Event()
 
 
 @contextmanager
-def claim(
-    key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None
-) -> Iterator[bool]:
+def claim(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
     """True: this thread alone may tune ``key`` until the block ends. False: another does.
 
     ``wait``: ask again for up to ``seconds``. Whoever got it after a wait looks into the store first:

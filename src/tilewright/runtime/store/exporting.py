@@ -30,8 +30,7 @@ def table_of(winners: Sequence[Winner]) -> dict[str, Any]:
     modules = sorted({evidence.module(one) for one in winners} - {""})
     if len(modules) > 1:
         raise RequestError(
-            f"{winners[0].kernel} is the name of {len(modules)} kernels, in {', '.join(modules)}; "
-            "export one at a time"
+            f"{winners[0].kernel} is the name of {len(modules)} kernels, in {', '.join(modules)}; export one at a time"
         )
     named = _latest(one for one in winners if one.config is not None and not _of_bucket(one.parts))
     if not named:
@@ -58,9 +57,7 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
     """Of the winners of one call, the one for the latest source and toolkit; ``winners`` are oldest first."""
     latest: dict[str, Winner] = {}
     for one in winners:
-        call = {
-            name: value for name, value in one.parts.items() if name not in (*SOURCES, *Rule().may_differ)
-        }
+        call = {name: value for name, value in one.parts.items() if name not in (*SOURCES, *Rule().may_differ)}
         latest[json.dumps(call, sort_keys=True)] = one
     return list(latest.values())
 
@@ -175,9 +172,7 @@ def import_tables(tables: Iterable[Table], store: Winners, *, replace: bool = Fa
     Rows of `tilewright run` are left out (`for_reading_only`).
     """
     rows = [(table.name, row) for table in tables for row in _winners(table)]
-    done = store.put_all(
-        [row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config
-    )
+    done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
     return tuple(
         Imported(name, row, standing, _outcome(row, earlier, standing))
         for (name, row), (earlier, standing) in zip(rows, done, strict=True)

@@ -211,9 +211,7 @@ class _File(DatabaseFile):
         with self._reading() as connection:
             return _standing(connection, key)
 
-    def put_all(
-        self, winners: Sequence[Winner], replaces: Replaces
-    ) -> tuple[tuple[Winner | None, Winner], ...]:
+    def put_all(self, winners: Sequence[Winner], replaces: Replaces) -> tuple[tuple[Winner | None, Winner], ...]:
         now = text_of(self._clock())
         rows = [_row(one if one.created else replace(one, created=now)) for one in winners]
         with self._writing() as connection:

@@ -65,9 +65,7 @@ class _Worker:
             except Left:
                 pass
             except Exception as error:  # the program goes on with the shipped configuration
-                warn(
-                    f"{what} in the background failed ({in_one_line(error)}); the shipped configuration stays"
-                )
+                warn(f"{what} in the background failed ({in_one_line(error)}); the shipped configuration stays")
             with self._idle:
                 self._left -= 1
                 self._idle.notify_all()
@@ -141,9 +139,7 @@ def _copied(tensors: Sequence[Any]) -> dict[int, Any]:
     found: dict[int, Any] = {}
     pieces: list[list[Any]] = []
     end = None
-    for tensor in sorted(
-        {id(one): one for one in tensors}.values(), key=lambda one: (str(one.device), extent(one))
-    ):
+    for tensor in sorted({id(one): one for one in tensors}.values(), key=lambda one: (str(one.device), extent(one))):
         low, high = extent(tensor)
         if end is None or end[0] != tensor.device or low >= end[1]:
             pieces.append([])
@@ -160,9 +156,7 @@ def _copied(tensors: Sequence[Any]) -> dict[int, Any]:
             twin = torch.empty(0, dtype=one.dtype, device=one.device)  # type: ignore[union-attr]
             offset, rest = divmod(place, one.element_size())
             assert not rest, "an array whose address is no multiple of its element"
-            found[id(one)] = twin.set_(
-                memory.untyped_storage(), offset, tuple(one.shape), tuple(one.stride())
-            )
+            found[id(one)] = twin.set_(memory.untyped_storage(), offset, tuple(one.shape), tuple(one.stride()))
             size = extent(one)[1] - extent(one)[0]
             memory.narrow(0, place, size).copy_(_bytes(one, size))
     return found

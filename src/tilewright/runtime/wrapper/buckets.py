@@ -27,14 +27,8 @@ def powers_of_two(extent: int) -> int:
 
 def bucketed(parts: Mapping[str, Any], buckets: Mapping[str, Bucket]) -> dict[str, Any]:
     """The parts of a key with the arguments in ``buckets`` rounded; ``arrays`` and ``flags`` change."""
-    arrays = {
-        name: _array(part, buckets[name]) if name in buckets else part
-        for name, part in parts["arrays"].items()
-    }
-    flags = {
-        name: _flag(value, buckets[name]) if name in buckets else value
-        for name, value in parts["flags"].items()
-    }
+    arrays = {name: _array(part, buckets[name]) if name in buckets else part for name, part in parts["arrays"].items()}
+    flags = {name: _flag(value, buckets[name]) if name in buckets else value for name, value in parts["flags"].items()}
     return {**parts, "arrays": arrays, "flags": flags}
 
 

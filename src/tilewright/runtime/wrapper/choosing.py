@@ -47,12 +47,7 @@ class Request:
     """One call whose key was not known, and what follows from it when it is asked for."""
 
     def __init__(self, declared: Declared, surroundings: Surroundings, stream: Any, values: Sequence[Any]):
-        self.declared, self.surroundings, self.stream, self.values = (
-            declared,
-            surroundings,
-            stream,
-            tuple(values),
-        )
+        self.declared, self.surroundings, self.stream, self.values = (declared, surroundings, stream, tuple(values))
         devices = (device_of(value) for value in values)
         self.device = next((one for one in devices if one is not None), 0)
         self.call: Call = declared.call(values, lambda: surroundings.hardware(self.device))
@@ -84,15 +79,9 @@ class Request:
         declared = self.declared
         named = dict(zip(declared.parameters, self.values, strict=True))
         kinds = {name: kind_of(value, name not in declared.unkeyed) for name, value in named.items()}
-        arrays = {
-            name: _array_part(value)
-            for name, value in named.items()
-            if kinds[name] in (Kind.ARRAY, Kind.ARRAYS)
-        }
+        arrays = {name: _array_part(value) for name, value in named.items() if kinds[name] in (Kind.ARRAY, Kind.ARRAYS)}
         flags = {
-            name: flag_part(value, kinds[name] is Kind.VALUE)
-            for name, value in named.items()
-            if name not in arrays
+            name: flag_part(value, kinds[name] is Kind.VALUE) for name, value in named.items() if name not in arrays
         }
         shown = "\n".join(map(str, self.configurations))
         return {
@@ -240,13 +229,9 @@ class Chooser:
         winner = self._record(request, configs, made, found)
         stood = self._world.winners.put(winner)
         if request.bucket_parts is not None:
-            self._world.winners.put(
-                replace(winner, key=digest(request.bucket_parts), parts=request.bucket_parts)
-            )
+            self._world.winners.put(replace(winner, key=digest(request.bucket_parts), parts=request.bucket_parts))
         if not isinstance(made[found.best], Failed):
-            self._kernels.setdefault(
-                tuple(sorted(self._declared.hints(best).items())), made[found.best].kernel
-            )
+            self._kernels.setdefault(tuple(sorted(self._declared.hints(best).items())), made[found.best].kernel)
         config = stood.config if stood.config is not None and request.allows(stood.config) else best
         return Choice(self._configuration(config), "tuned", found.note)
 
@@ -265,9 +250,7 @@ class Chooser:
         for name in sorted((written or frozenset()) & set(self._declared.parameters)):
             if name not in self._declared.outputs:
                 declared = (*self._declared.outputs, name)
-                warn(
-                    f"{self._declared.name} writes '{name}', which is not declared; fix: outputs={declared!r}"
-                )
+                warn(f"{self._declared.name} writes '{name}', which is not declared; fix: outputs={declared!r}")
 
     def _trials(self, request: Request, configs: Sequence[Configuration]) -> list[Any]:
         from tilewright.runtime.search.trials import trials
@@ -281,9 +264,7 @@ class Chooser:
             declared.hints,
         )
 
-    def _record(
-        self, request: Request, configs: Sequence[Configuration], made: Sequence[Any], found: Any
-    ) -> Winner:
+    def _record(self, request: Request, configs: Sequence[Configuration], made: Sequence[Any], found: Any) -> Winner:
         from tilewright.runtime.store.recording import launches_of, machine_of, outcomes_as_json
 
         try:

@@ -118,9 +118,7 @@ class Declared:
                 *self.parameters, *self.derived, *self.space.constants
             }  # fmt: skip
             if missing:
-                raise RequestError(
-                    f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters="
-                )
+                raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
 
     # What a configuration launches -----------------------------------------------------------------
 
@@ -129,9 +127,7 @@ class Declared:
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Any]:
         """Those that the space names; None lets the compiler choose. Others stay as the kernel has them."""
-        return {
-            name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None
-        }
+        return {name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None}
 
     def kernel_arguments(self, call: Call, config: Configuration) -> tuple[Any, ...]:
         if self.arguments is not None:
@@ -148,17 +144,13 @@ class Declared:
         """Of the launches that `entry` can prepare; with one function for all arguments it prepares none."""
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
-    def entry(
-        self, call: Call, config: Configuration, kernel: Any, ct_launch: Callable[..., None]
-    ) -> tuple[Any, ...]:
+    def entry(self, call: Call, config: Configuration, kernel: Any, ct_launch: Callable[..., None]) -> tuple[Any, ...]:
         """What launches this configuration for all calls with the key of ``call`` (`signature.hot_function`).
 
         Grid and constants are worked out here, once, where they follow from what is in the key. Where the author's
         functions read a float or an unkeyed argument, or make arrays, they are called at each launch.
         """
-        loose = {
-            name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)
-        }
+        loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
         grid = self.grid(call, config)
         constants = [self._argument(name, call, config) for name in self.layout.constants]
@@ -185,9 +177,7 @@ class Declared:
         if self.dims is not None:
             return dict(self.dims(call))
         plain = {name: value for name, value in call._values.items() if isinstance(value, (bool, int, str))}
-        return {
-            name: value for name, value in plain.items() if name not in self.space.knobs and name != "arch"
-        }
+        return {name: value for name, value in plain.items() if name not in self.space.knobs and name != "arch"}
 
     @cached_property
     def decorated(self) -> dict[str, Any]:
@@ -226,9 +216,7 @@ def _buckets(given: Any) -> dict[str, Bucket]:
     for name, bucket in given.items():
         each = bucket if isinstance(bucket, (list, tuple)) else (bucket,)
         if bucket is None or not all(one is None or callable(one) for one in each):
-            raise RequestError(
-                f"buckets['{name}'] is no function; pass tilewright.powers_of_two, or one for each axis"
-            )
+            raise RequestError(f"buckets['{name}'] is no function; pass tilewright.powers_of_two, or one for each axis")
     return dict(given)
 
 

@@ -236,10 +236,7 @@ def hot_function(
         constants="".join(f", _c_{name}" for name in layout.constants),
     )
     text = _HOT.format(
-        title=title,
-        parameters=", ".join(("stream", *layout.names)),
-        look_up=look_up,
-        arguments=layout.text,
+        title=title, parameters=", ".join(("stream", *layout.names)), look_up=look_up, arguments=layout.text
     )
     variable, switch, other_switch = modes.NAMES
     scope = {

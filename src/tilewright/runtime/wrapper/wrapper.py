@@ -28,14 +28,7 @@ from tilewright.runtime.wrapper.buckets import Bucket
 from tilewright.runtime.wrapper.choosing import Choice, Chooser, Request
 from tilewright.runtime.wrapper.declared import Declared
 from tilewright.runtime.wrapper.known import Place
-from tilewright.runtime.wrapper.signature import (
-    Kinds,
-    Pattern,
-    generated,
-    hot_function,
-    key_function,
-    kind_of,
-)
+from tilewright.runtime.wrapper.signature import Kinds, Pattern, generated, hot_function, key_function, kind_of
 from tilewright.space.space import Space
 
 
@@ -75,12 +68,8 @@ def tuned(
 
     Raises `RequestError` for what cannot be: a name that the kernel lacks, a parameter that nothing gives.
     """
-    declared = Declared(
-        kernel, space, grid, outputs, arguments, parameters, dims, buckets, unkeyed, launch, mode, name
-    )
-    shipped = (
-        None if table is None else artefact.load(table if isinstance(table, Mapping) else os.fspath(table))
-    )
+    declared = Declared(kernel, space, grid, outputs, arguments, parameters, dims, buckets, unkeyed, launch, mode, name)
+    shipped = None if table is None else artefact.load(table if isinstance(table, Mapping) else os.fspath(table))
     return Tuned(declared, _surroundings or Surroundings(), shipped).function
 
 

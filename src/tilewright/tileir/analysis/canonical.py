@@ -41,9 +41,7 @@ DEFAULTS = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero")
 
 
 def _is_default(value: Any) -> bool:
-    return (
-        value in DEFAULTS if isinstance(value, str) else value is None or value is False or value in ((), {})
-    )
+    return value in DEFAULTS if isinstance(value, str) else value is None or value is False or value in ((), {})
 
 
 def _shown(value: Any) -> str:
@@ -94,9 +92,6 @@ def _written(entry: Entry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op
 
     define([name for name, _ in entry.parameters])
     held = [(one.name, repr(one.type), repr(one.value), one.alignment) for one in globals_]
-    yield (
-        f"entry {[repr(type_) for _, type_ in entry.parameters]} {held}",
-        entry.body[0] if entry.body else None,
-    )
+    yield (f"entry {[repr(type_) for _, type_ in entry.parameters]} {held}", entry.body[0] if entry.body else None)
     for op in entry.body:
         yield from write(op)

@@ -285,9 +285,7 @@ def _paired(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> dict[Op, 
             if op not in pairs and waiting.get(key_a[op]):
                 pairs[op] = waiting[key_a[op]].pop(0)
 
-    def keys(
-        read: _Read, place: Mapping[Place, Place | None] | None, line: bool, array: bool
-    ) -> dict[Op, object]:
+    def keys(read: _Read, place: Mapping[Place, Place | None] | None, line: bool, array: bool) -> dict[Op, object]:
         found: dict[Op, object] = {}
         for op, one in read.memory.items():
             at = place.get(one.place) if place is not None else one.place

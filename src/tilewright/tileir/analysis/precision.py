@@ -30,8 +30,7 @@ def in_precision(module: Module, element: str) -> Module:
     assert element in PRECISIONS
     changed = _Changed(element)
     return Module(
-        tuple(changed.entry(one) for one in module.entries),
-        tuple(changed.global_(one) for one in module.globals),
+        tuple(changed.entry(one) for one in module.entries), tuple(changed.global_(one) for one in module.globals)
     )
 
 
@@ -99,8 +98,7 @@ class _Changed:
         if isinstance(value, TileType):
             inside = value.element
             return replace(
-                value,
-                element=self.value(inside) if isinstance(inside, PointerType) else self._element(inside),
+                value, element=self.value(inside) if isinstance(inside, PointerType) else self._element(inside)
             )
         if isinstance(value, tuple):
             return tuple(self.value(one) for one in value)

@@ -22,9 +22,7 @@ def disassemble(bytecode: bytes) -> str:
         source = Path(directory) / "kernel.tileirbc"
         source.write_bytes(bytecode)
         try:
-            done = subprocess.run(
-                [program, "-g", source], capture_output=True, env=tool.environment(), timeout=SECONDS
-            )
+            done = subprocess.run([program, "-g", source], capture_output=True, env=tool.environment(), timeout=SECONDS)
         except subprocess.TimeoutExpired:
             raise ReadError(f"tileirdisasm took longer than {SECONDS} s") from None
         except OSError as error:
@@ -37,9 +35,7 @@ def disassemble(bytecode: bytes) -> str:
 def _message(stderr: bytes) -> str:
     """What it said first, without the place of the operation before it."""
     lines = stderr.decode("utf-8", "backslashreplace").splitlines()
-    said = next(
-        (line for line in lines if "error:" in line), lines[0] if lines else "nothing on its error channel"
-    )
+    said = next((line for line in lines if "error:" in line), lines[0] if lines else "nothing on its error channel")
     return said.partition("error: ")[2] or said
 
 

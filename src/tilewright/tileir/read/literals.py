@@ -103,9 +103,7 @@ def read_hints(scanner: Scanner) -> dict[str, dict[str, Any]]:
                 scanner.expect(",")
             name = scanner.word()
             scanner.expect("=")
-            of[name] = (
-                read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
-            )
+            of[name] = read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
     return hints
 
 

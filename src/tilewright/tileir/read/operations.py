@@ -108,9 +108,7 @@ class Draft:
         location = reading.places.read(reading.scanner)
         return Op(
             self.name,
-            tuple(
-                reading.define(name, type_, self.start) for name, type_ in zip(self.names, types, strict=True)
-            ),
+            tuple(reading.define(name, type_, self.start) for name, type_ in zip(self.names, types, strict=True)),
             types,
             {name: tuple(value for value, _ in values) for name, values in self.operands.items()},
             {name: tuple(type_ for _, type_ in values) for name, values in self.operands.items()},
@@ -321,9 +319,7 @@ def _make_tensor_view(reading: Reading, draft: Draft) -> None:
         scanner.expect(",")
         scanner.expect(word)
         scanner.expect("=")
-        found = literals.read_list(
-            scanner, lambda _: reading.value() if scanner.sees("%") else scanner.integer()
-        )
+        found = literals.read_list(scanner, lambda _: reading.value() if scanner.sees("%") else scanner.integer())
         draft.operands[operand] = [one for one in found if not isinstance(one, int)]
         written[operand] = tuple(one if isinstance(one, int) else None for one in found)
     scanner.expect(":")

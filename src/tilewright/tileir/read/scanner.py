@@ -111,7 +111,6 @@ def _literal(literal: str) -> re.Pattern[str]:
 def unescaped(text: str) -> str:
     """The text of a string: bytes that are not printable ASCII stand in it as ``\\C3``."""
     raw = _ESCAPE.sub(
-        lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()),
-        text.encode("utf-8", "replace"),
+        lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()), text.encode("utf-8", "replace")
     )
     return raw.decode("utf-8", "backslashreplace")

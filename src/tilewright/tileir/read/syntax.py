@@ -59,9 +59,7 @@ def _each(names: str, line: str) -> dict[str, str]:
 
 TABLE: Mapping[str, str] = {
     **_each("absf absi ceil cos cosh floor log log2 negf sin sinh tan", f"%source : {_UNARY}"),
-    **_each(
-        "bitcast broadcast int_to_ptr pack ptr_to_int ptr_to_ptr reshape unpack", "%source : source -> 0"
-    ),
+    **_each("bitcast broadcast int_to_ptr pack ptr_to_int ptr_to_ptr reshape unpack", "%source : source -> 0"),
     **_each("andi ori remf xori", f"%lhs , %rhs : {_BINARY}"),
     **_each("addf divf mulf subf", f"{_ROUNDED} : {_BINARY}"),
     **_each("addi muli shli subi", f"{_WRAPPING} : {_BINARY}"),
@@ -100,12 +98,9 @@ TABLE: Mapping[str, str] = {
     "itof": "%from_ $signedness ~rounding_mode : from_ -> 0",
     "join_tokens": "%tokens* : 0",
     "load_ptr_tko": (
-        f"{_ORDERED} %source ,%mask? ,%paddingValue? token? @optimization_hints"
-        " : source, mask?, paddingValue? -> 0, 1"
+        f"{_ORDERED} %source ,%mask? ,%paddingValue? token? @optimization_hints : source, mask?, paddingValue? -> 0, 1"
     ),
-    "load_view_tko": (
-        f"{_ORDERED} %view [ %index* ] token? @optimization_hints @inbounds : view, index+ -> 0, 1"
-    ),
+    "load_view_tko": (f"{_ORDERED} %view [ %index* ] token? @optimization_hints @inbounds : view, index+ -> 0, 1"),
     "make_token": ": 0",
     "memory_fence_alias_tko": "%token",
     "mmaf": "%lhs , %rhs , %acc !fast_acc : lhs, rhs, acc/0",
@@ -157,6 +152,4 @@ def _item(part: str) -> Item:
         return Item("token", "token", optional=True)
     sign = next((sign for sign in (",%", "%", "$", "~", "!", "#", "@") if part.startswith(sign)), "")
     name, _, default = part.removeprefix(sign).partition("=") if sign else (part, "", "")
-    return Item(
-        sign, name.rstrip("?*"), optional=name.endswith("?"), many=name.endswith("*"), default=default or None
-    )
+    return Item(sign, name.rstrip("?*"), optional=name.endswith("?"), many=name.endswith("*"), default=default or None)

@@ -206,7 +206,5 @@ class Module:
         """The one named, or the only one. Raises LookupError where there is none of the name, or several."""
         found = [one for one in self.entries if name in (None, one.name)]
         if len(found) != 1:
-            raise LookupError(
-                f"{len(found)} entries '{name or 'any'}'; has: {', '.join(e.name for e in self.entries)}"
-            )
+            raise LookupError(f"{len(found)} entries '{name or 'any'}'; has: {', '.join(e.name for e in self.entries)}")
         return found[0]

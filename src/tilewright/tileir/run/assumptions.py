@@ -88,9 +88,7 @@ def divisible(numbers: Array, predicate: Assumption, step: int) -> Array:
     first = np.arange(values.shape[-1]) % predicate.every == 0
     grows = np.ones(values.shape, np.bool_)
     grows[..., 1:] = values[..., 1:] - values[..., :-1] == step
-    return np.moveaxis(
-        np.where(first, np.moveaxis(even, 1 + predicate.along, -1), grows), -1, 1 + predicate.along
-    )
+    return np.moveaxis(np.where(first, np.moveaxis(even, 1 + predicate.along, -1), grows), -1, 1 + predicate.along)
 
 
 def _same(numbers: Array, predicate: Assumption) -> Array:

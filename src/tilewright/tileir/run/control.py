@@ -183,13 +183,7 @@ class Executor:
         raise Endless(op, f"a loop did not end within {ENDLESS} iterations")
 
     def _iteration(
-        self,
-        op: Op,
-        frame: Frame,
-        active: Frame,
-        carried: tuple[Value, ...],
-        ended: list[Exit],
-        away: list[Exit],
+        self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
         """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which
         of the lanes before these are."""

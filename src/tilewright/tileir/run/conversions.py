@@ -106,9 +106,7 @@ def ftoi(context: Any, op: Op, from_: Array) -> Array:
     if not op.attributes.get("saturating"):
         low, high = _range(result, _is_signed(op))
         outside = ~((whole >= low) & (whole < float(high + 1)))
-        report(
-            context, op, outside, f"ftoi, not saturating, of NaN or of a number that {result} does not have"
-        )
+        report(context, op, outside, f"ftoi, not saturating, of NaN or of a number that {result} does not have")
     return _clipped(whole, result, _is_signed(op))
 
 
@@ -161,11 +159,7 @@ def trunci(context: Any, op: Op, from_: Array) -> Array:
 def bitcast(op: Op, source: Array) -> Array:
     """The same bits as another type of the same width."""
     before, after = _elements(op, "source")
-    if (
-        bits_of(before) != bits_of(after)
-        or "tf32" in (before, after)
-        or ("i1" in (before, after) and before != after)
-    ):
+    if bits_of(before) != bits_of(after) or "tf32" in (before, after) or ("i1" in (before, after) and before != after):
         raise Unsupported(f"bitcast of {before} to {after}")
     if before == after:
         return source

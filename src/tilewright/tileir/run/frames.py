@@ -29,9 +29,7 @@ class Frame:
     def __init__(self, lanes: Array, parent: Frame | None = None) -> None:
         self.lanes = lanes
         self._parent = parent
-        self._cut = (
-            np.searchsorted(parent.lanes, lanes) if parent and len(parent.lanes) != len(lanes) else None
-        )
+        self._cut = np.searchsorted(parent.lanes, lanes) if parent and len(parent.lanes) != len(lanes) else None
         self._values: dict[str, Value] = {}
 
     def __getitem__(self, name: str) -> Value:

@@ -50,9 +50,7 @@ def report(context: Any, op: Op, violated: Array, message: str) -> None:
         context.finding(op, ASSUMPTION, message, lane=int(by_lane.argmax()))
 
 
-def check_wrap(
-    context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]
-) -> None:
+def check_wrap(context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
     """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only
     what addresses and branches are made of, every signed one. The checks are only worked out where they
     are asked for."""
@@ -204,11 +202,7 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
     return wrapped(np.maximum(a, b) if op.name == "maxi" else np.minimum(a, b), element_of(op))
 
 
-BITWISE: dict[str, Callable[..., Array]] = {
-    "andi": np.bitwise_and,
-    "ori": np.bitwise_or,
-    "xori": np.bitwise_xor,
-}
+BITWISE: dict[str, Callable[..., Array]] = {"andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor}
 
 
 @implements("andi", "ori", "xori")

@@ -104,8 +104,7 @@ def bind(kernel: Entry, arguments: Sequence[Any]) -> dict[str, Array]:
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
     return {
-        name: _argument(value, kind, name)
-        for (name, kind), value in zip(kernel.parameters, arguments, strict=True)
+        name: _argument(value, kind, name) for (name, kind), value in zip(kernel.parameters, arguments, strict=True)
     }
 
 

@@ -75,9 +75,7 @@ class Launcher:
         self.task, self.board = task, board
         self._read: dict[bytes, Module] = {}
 
-    def runnable(
-        self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]
-    ) -> Runnable | Failed:
+    def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
         """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)

@@ -389,9 +389,7 @@ def _shape(values: Array | None) -> tuple[int, ...]:
     return () if values is None else values.shape
 
 
-def _touched(
-    access: Access, picked: _Picked, part: _Part, width: int, how: str, wrote: Array | None = None
-) -> Touched:
+def _touched(access: Access, picked: _Picked, part: _Part, width: int, how: str, wrote: Array | None = None) -> Touched:
     return Touched(access, part.allocation, part.offsets, width, how, part.of_these(picked.blocks), wrote)
 
 

@@ -16,14 +16,7 @@ import numpy as np
 from tilewright.tileir.read.tree import Op, PointerType, TileType
 from tilewright.tileir.run.memory import Access
 from tilewright.tileir.run.numbers import dtype_of
-from tilewright.tileir.run.registry import (
-    Array,
-    NeedsData,
-    Unknown,
-    Unsupported,
-    implements,
-    implements_in_context,
-)
+from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 
 if TYPE_CHECKING:
     from tilewright.tileir.run.context import Context
@@ -165,9 +158,7 @@ def _chosen(op: Op, addresses: Array, mask: Sequence[Array]) -> Array | None:
     return mask[0] if mask else None
 
 
-def _report_traffic(
-    context: Context, op: Op, direction: str, addresses: Array, mask: Array | None, width: int
-) -> None:
+def _report_traffic(context: Context, op: Op, direction: str, addresses: Array, mask: Array | None, width: int) -> None:
     """Counts the bytes of the elements that are not masked out."""
     chosen = addresses.reshape(-1)
     rows = addresses.shape[0]

@@ -12,9 +12,7 @@ from tilewright.tileir.read.tree import Element
 from tilewright.tileir.run.numbers import is_float, unsigned
 from tilewright.tileir.run.registry import Array, Unsupported
 
-EXPRESSION = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL
-)
+EXPRESSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL)
 INTEGERS, UNSIGNED, FLOATS = "diuoxX", "uoxX", "eEfFgGaA"
 
 

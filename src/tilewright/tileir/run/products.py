@@ -87,9 +87,7 @@ def _check_scaled(op: Op) -> None:
         pair = (_element(op, side), _element(op, f"{side}_scale"))
         extent, scales = (op.operand_types[name][0].shape[axis] for name in (side, f"{side}_scale"))  # type: ignore[union-attr]
         if extent != scales * (extent // scales) or extent // scales not in SCALED.get(pair, ()):  # type: ignore[operator]
-            raise Unsupported(
-                f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements"
-            )
+            raise Unsupported(f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements")
     if _element(op, "acc") != "f32":
         raise Unsupported(f"mmaf_scaled into {_element(op, 'acc')}")
 

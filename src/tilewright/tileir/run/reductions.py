@@ -65,9 +65,7 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Any, ..
         even = len(values[0]) // 2 * 2
         combined = combine([value[0:even:2] for value in values], [value[1:even:2] for value in values])
         rest = [value[even:] for value in values]
-        values = [
-            np.concatenate([new, old]) if len(old) else new for new, old in zip(combined, rest, strict=True)
-        ]
+        values = [np.concatenate([new, old]) if len(old) else new for new, old in zip(combined, rest, strict=True)]
     return tuple(value[0] for value in values)
 
 
@@ -85,12 +83,8 @@ def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Any, ...]
     else:
         combine, distance = _combination(context, op.regions[0]), 1
         while distance < len(values[0]):
-            combined = combine(
-                [value[:-distance] for value in values], [value[distance:] for value in values]
-            )
-            values = [
-                np.concatenate([value[:distance], new]) for value, new in zip(values, combined, strict=True)
-            ]
+            combined = combine([value[:-distance] for value in values], [value[distance:] for value in values])
+            values = [np.concatenate([value[:distance], new]) for value, new in zip(values, combined, strict=True)]
             distance *= 2
     return tuple(np.moveaxis(np.flip(value, 0) if reverse else value, 0, axis) for value in values)
 
@@ -137,10 +131,7 @@ def _exact(one: Op) -> bool:
     """Whether NumPy's operation on the storage is the operation on the elements."""
     kind = one.result_types[0]
     element = kind.element if isinstance(kind, TileType) else None
-    if (
-        one.attributes.get("flush_to_zero")
-        or one.attributes.get("rounding_mode", "nearest_even") != "nearest_even"
-    ):
+    if one.attributes.get("flush_to_zero") or one.attributes.get("rounding_mode", "nearest_even") != "nearest_even":
         return False
     return element in ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 
@@ -153,9 +144,7 @@ def _reduced_at_once(one: Op, values: Array, axis: int) -> Array | None:
     if one.name in WRAPPING:
         return np.asarray(WRAPPING[one.name].reduce(values, axis, dtype=values.dtype))
     if one.name in EXTREMES:
-        seen = (
-            values if one.attributes["signedness"] == "signed" else values.view(f"u{values.dtype.itemsize}")
-        )
+        seen = values if one.attributes["signedness"] == "signed" else values.view(f"u{values.dtype.itemsize}")
         return np.asarray(EXTREMES[one.name].reduce(seen, axis)).view(values.dtype)
     return _extreme(one, values, axis)
 

@@ -148,11 +148,7 @@ def unpack(op: Op, source: Array) -> Array:
     kind = _result(op)
     _check_bytes(op, kind)
     whole = np.ascontiguousarray(source)
-    return (
-        unpacked(whole, str(kind.element))
-        if bits_of(kind.element) == 4
-        else whole.view(dtype_of(kind.element))
-    )
+    return unpacked(whole, str(kind.element)) if bits_of(kind.element) == 4 else whole.view(dtype_of(kind.element))
 
 
 def _check_bytes(op: Op, kind: TileType) -> None:
@@ -171,8 +167,7 @@ def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
     places = (context.blocks % x, context.blocks // x % y, context.blocks // (x * y))
     alone = np.zeros(1, np.int32)
     return tuple(
-        alone if extent == 1 else place.astype(np.int32)
-        for place, extent in zip(places, context.grid, strict=True)
+        alone if extent == 1 else place.astype(np.int32) for place, extent in zip(places, context.grid, strict=True)
     )
 
 

@@ -96,8 +96,7 @@ def tiles_at(
     """Where the tiles at ``index`` lie in a tensor at ``base``; ``strides`` in elements. One index for each axis:
     (L,), or (L, length) where it is sparse. No data is looked at."""
     along = tuple(
-        _along(axis, one, extents[axis.of], strides[axis.of] * itemsize)
-        for axis, one in zip(axes, index, strict=True)
+        _along(axis, one, extents[axis.of], strides[axis.of] * itemsize) for axis, one in zip(axes, index, strict=True)
     )
     return Tiles(base, along, itemsize)
 
@@ -178,9 +177,7 @@ class Tiles:
         assert sparse.inside is not None
         lane, element = np.nonzero(np.broadcast_to(sparse.inside, (lanes, sparse.axis.length)))
         places = np.broadcast_to(sparse.start, (lanes, sparse.axis.length))[lane, element]
-        begin = (
-            np.broadcast_to(begin, (lanes,))[lane] + places * np.broadcast_to(sparse.stride, (lanes,))[lane]
-        )
+        begin = np.broadcast_to(begin, (lanes,))[lane] + places * np.broadcast_to(sparse.stride, (lanes,))[lane]
         return begin, [(_of(count, lane), _of(stride, lane)) for count, stride in dense]
 
 

@@ -32,14 +32,7 @@ from tilewright.tileir.read.tree import (
 )
 from tilewright.tileir.run.memory import Access
 from tilewright.tileir.run.numbers import STORAGE
-from tilewright.tileir.run.registry import (
-    Array,
-    NeedsData,
-    Unknown,
-    Unsupported,
-    implements,
-    implements_in_context,
-)
+from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.run.view_access import TileAxis, Tiles, tiles_at
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
@@ -110,11 +103,7 @@ View: TypeAlias = TensorView | TileView
 
 @implements_in_context("make_tensor_view")
 def make_tensor_view(
-    context: Context,
-    op: Op,
-    base: Array,
-    dynamicShape: Sequence[Array] = (),
-    dynamicStrides: Sequence[Array] = (),
+    context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
 ) -> TensorView:
     """A tensor at ``base``; the dynamic extents and strides stand where the type leaves them open."""
     type_ = op.result_types[0]
@@ -130,8 +119,7 @@ def make_tensor_view(
 def _filled(static: Sequence[int | None], dynamic: Sequence[Array]) -> tuple[Array, ...]:
     given = iter(dynamic)
     filled = tuple(
-        np.asarray(next(given), np.int64) if number is None else np.array([number], np.int64)
-        for number in static
+        np.asarray(next(given), np.int64) if number is None else np.array([number], np.int64) for number in static
     )
     assert next(given, None) is None, "more dynamic values than the type leaves open"
     return filled
@@ -197,12 +185,7 @@ def load_view_tko(
 
 @implements_in_context("store_view_tko")
 def store_view_tko(
-    context: Context,
-    op: Op,
-    tile: Array | Unknown,
-    view: TileView,
-    index: Sequence[Array],
-    token: Sequence[None] = (),
+    context: Context, op: Op, tile: Array | Unknown, view: TileView, index: Sequence[Array], token: Sequence[None] = ()
 ) -> None:
     """Writes the elements of ``tile``, (L, *tile), that lie inside the view. Gives a token."""
     tiles = _tiles(context, op, view, index)
@@ -214,12 +197,7 @@ def store_view_tko(
 
 @implements_in_context("atomic_red_view_tko")
 def atomic_red_view_tko(
-    context: Context,
-    op: Op,
-    view: TileView,
-    index: Sequence[Array],
-    value: Array | Unknown,
-    token: Sequence[None] = (),
+    context: Context, op: Op, view: TileView, index: Sequence[Array], value: Array | Unknown, token: Sequence[None] = ()
 ) -> None:
     """Combines the elements inside the view with ``value``, (L, *tile), each atomically. Gives a token."""
     tiles = _tiles(context, op, view, index)

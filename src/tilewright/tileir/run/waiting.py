@@ -55,9 +55,7 @@ class Turns:
         """Runs all to their end. Raises what one of them raised, or `Deadlock`."""
         self._alive = list(range(len(jobs)))
         self._turn = 0
-        threads = [
-            threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)
-        ]
+        threads = [threading.Thread(target=self._job, args=(n, job), daemon=True) for n, job in enumerate(jobs)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -105,6 +103,4 @@ class Turns:
         self._idle = self._idle + 1 if version == self._seen else 0
         self._seen = version
         if self._idle > TURNS * len(self._alive):
-            raise Deadlock(
-                f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op
-            )
+            raise Deadlock(f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op)

@@ -97,9 +97,7 @@ class Trace:
             before = shared[old[shared] > 0]
             self._list(old[before], self._epochs[granules[before]], granules[before])
             epochs = np.broadcast_to(np.asarray(clocks.epoch(blocks), np.int32), granules.shape)
-            self._list(
-                np.broadcast_to(np.int32(blocks), granules.shape)[shared], epochs[shared], granules[shared]
-            )
+            self._list(np.broadcast_to(np.int32(blocks), granules.shape)[shared], epochs[shared], granules[shared])
         self._epochs[granules] = clocks.epoch(blocks)
 
     def _list(self, blocks: Int32s, epochs: Int32s, granules: Indices) -> None:

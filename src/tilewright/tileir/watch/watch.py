@@ -25,12 +25,7 @@ Indices: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 READ, WRITE, UPDATE = "reads", "writes", "updates"
-_WORDS = {
-    WEAK_READ: "reads",
-    WEAK_WRITE: "writes",
-    STRONG_READ: "reads atomically",
-    STRONG_WRITE: "writes atomically",
-}
+_WORDS = {WEAK_READ: "reads", WEAK_WRITE: "writes", STRONG_READ: "reads atomically", STRONG_WRITE: "writes atomically"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +202,7 @@ class Watch:
             elements = np.flatnonzero(unwritten) // per_element
             self.report(UNINITIALISED, touched, elements, ", which nothing has written")
 
-    def _race(
-        self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int
-    ) -> None:
+    def _race(self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int) -> None:
         """The access conflicts with others of ``kind``, made by ``who`` at each granule."""
         at = np.flatnonzero(who)
         elements = at // per_element if element is None else element[at]

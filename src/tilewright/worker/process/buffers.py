@@ -60,8 +60,7 @@ class Buffers:
     def __init__(self, task: Task, dims: Dims, device: str) -> None:
         self.task, self.dims, self.device = task, dims, device
         self.all: dict[str, Guarded] = {
-            name: guarded(array.shape, getattr(torch, array.dtype), device)
-            for name, array in task.arrays(dims).items()
+            name: guarded(array.shape, getattr(torch, array.dtype), device) for name, array in task.arrays(dims).items()
         }
 
     def tensors(self, *, in_place: bool = False) -> dict[str, torch.Tensor]:
@@ -134,9 +133,7 @@ def _checksum(data: torch.Tensor) -> int:
     total = int((odd.to(torch.int64) * torch.arange(1, odd.numel() + 1, device=data.device)).sum())
     for start in range(0, words.numel(), CHUNK):
         part = words[start : start + CHUNK]
-        mixed = part ^ (
-            torch.arange(start + 1, start + 1 + part.numel(), device=data.device) * 0x9E3779B97F4A7C1
-        )
+        mixed = part ^ (torch.arange(start + 1, start + 1 + part.numel(), device=data.device) * 0x9E3779B97F4A7C1)
         for shift in (29, 32):  # wrapping products, as in splitmix64
             mixed = (mixed ^ (mixed >> shift)) * 0x3F58476D1CE4E5B9
         total += int(mixed.sum())  # each wraps, so their sum may

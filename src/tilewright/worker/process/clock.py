@@ -41,9 +41,7 @@ class GpuClock:
         self._flush = torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
         self._stream = torch.cuda.Stream()
         graph = policy.launch == "graph"
-        self._events = [
-            tuple(torch.cuda.Event(enable_timing=True, external=graph) for _ in "ab") for _ in runners
-        ]
+        self._events = [tuple(torch.cuda.Event(enable_timing=True, external=graph) for _ in "ab") for _ in runners]
         self._graphs = [self._captured(index) for index in range(len(runners))] if graph else []
 
     def __enter__(self) -> GpuClock:

@@ -127,19 +127,13 @@ class Examiner:
             raise TaskError(f"{what} failed: {next(iter(str(error).splitlines()), '')}") from error
         results = result if isinstance(result, tuple) else (result,)
         if not all(isinstance(one, torch.Tensor) for one in results):
-            raise TaskError(
-                f"{what} returned {', '.join(type(one).__name__ for one in results)}, not tensors"
-            )
+            raise TaskError(f"{what} returned {', '.join(type(one).__name__ for one in results)}, not tensors")
         if len(results) != len(self.task.outputs):
-            raise TaskError(
-                f"{what} returned {len(results)} tensors for the outputs {', '.join(self.task.outputs)}"
-            )
+            raise TaskError(f"{what} returned {len(results)} tensors for the outputs {', '.join(self.task.outputs)}")
         named = dict(zip(self.task.outputs, results, strict=True))
         for name, one in named.items():
             if one.shape != (wanted := self.buffers.all[name].tensor.shape):
-                raise TaskError(
-                    f"{what} has shape {tuple(one.shape)} for '{name}'; the task declares {tuple(wanted)}"
-                )
+                raise TaskError(f"{what} has shape {tuple(one.shape)} for '{name}'; the task declares {tuple(wanted)}")
         return named
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
@@ -188,9 +182,7 @@ class Examiner:
             if not finite:
                 raise Wrong(f"'{name}' is not finite everywhere, or not written ({self._case(draw)})")
             if difference > 2 * limit:
-                raise Wrong(
-                    f"'{name}' is {difference:.3g} from {whose}'s outside the slices ({self._case(draw)})"
-                )
+                raise Wrong(f"'{name}' is {difference:.3g} from {whose}'s outside the slices ({self._case(draw)})")
         if others is tensors:
             self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
 

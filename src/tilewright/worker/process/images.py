@@ -117,9 +117,7 @@ class Images:
             self._held[name] = torch.empty(nbytes + ROOM, dtype=torch.uint8, device=self.device)
         return self._held[name]
 
-    def _touched(
-        self, request: Message, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]
-    ) -> list[str]:
+    def _touched(self, request: Message, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
         """The outputs that are not as they were uploaded: compared on the host, which starts no kernel."""
         files = {one["name"]: one["file"] for one in request["images"]}
         if request.get("exact"):

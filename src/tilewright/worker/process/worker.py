@@ -82,11 +82,7 @@ class Worker:
 
     def hello(self, request: Message) -> Message:
         torch.zeros(1, device="cuda")
-        return {
-            "torch": torch.__version__,
-            "cuda_runtime": torch.version.cuda,
-            "gpu": torch.cuda.get_device_name(),
-        }
+        return {"torch": torch.__version__, "cuda_runtime": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
 
     def prepare(self, request: Message) -> Message:
         self.examiner = None  # its memory may be what the next one needs
@@ -173,9 +169,7 @@ class Worker:
 
     def run_images(self, request: Message) -> Message:
         config, self.images = Configuration.of(request["config"]), self.images or Images()
-        return self.images.run(
-            request, lambda tensors: bound(self.task, config, request["dims"], self.board, tensors)
-        )
+        return self.images.run(request, lambda tensors: bound(self.task, config, request["dims"], self.board, tensors))
 
     def _progress(self, progress: protocol.Progress) -> None:
         send(self.out, {"progress": asdict(progress)})
