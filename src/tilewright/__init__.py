@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself takes longer to import than this
@@ -67,6 +69,17 @@ __all__ = [
     "tuned",
     "uniform",
 ]
+
+
+class _Package(ModuleType):
+    """Keeps `tilewright.tune` the function when Python imports the folder `tune/` and would put it in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,9 @@ from typing import Any, Literal, TypeAlias
 
 Value: TypeAlias = int | float | bool | str | None
 
+Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
+"""What `json` reads and writes."""
+
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "verify", "race"]
 """Where a candidate can fail, in the order of the main path."""
 

@@ -69,7 +69,7 @@ def verified(folder: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     """In a process of its own, as CI would; by key."""
     command = (
         "import sys, typer; from tilewright.cli import main as cli; cli.app = typer.Typer();"
-        "from tilewright.cli import tuned as cli_tuned; cli.app.add_typer(cli_tuned.app, name='tuned'); sys.exit(cli.main(['tuned', 'verify', '--json']))"
+        "cli.app.add_typer(cli_tuned.app, name='tuned'); sys.exit(cli.main(['tuned', 'verify', '--json']))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True)

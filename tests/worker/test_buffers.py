@@ -17,7 +17,7 @@ from tilewright.task.task import ITEM_BYTES, Distribution, Output, Task, Tensor,
 from tilewright.verify.images import POISONS  # noqa: E402
 from tilewright.verify.tolerance import Slice  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
-from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, _checksum, guarded, whole_difference
+from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, _checksum, guarded, whole_difference  # noqa: E402
 
 DIMS = {"M": 6, "N": 5, "D": 4}
 

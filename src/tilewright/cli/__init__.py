@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The command line: one command a file, each with its tables."""

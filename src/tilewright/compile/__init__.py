@@ -1,1 +1,1 @@
-"""TODO room."""
+"""From configurations to cubins, compiled side by side, and which of them are worth a GPU's time."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Architectures, boards and their peaks, the roofline, predicted times, and the GPU of this machine."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""What a cubin says about its kernel, read without a GPU."""

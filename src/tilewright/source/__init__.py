@@ -1,1 +1,1 @@
-"""TODO room."""
+"""Python source read without running it: kernels, launches, configurations and where values come from."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""What a person writes: a kernel, its tensors, its reference, its launch, its space and its workloads."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""`tilewright tune`: from a task to the best configuration of each workload."""

@@ -1,1 +1,1 @@
-"""Measuring: the clocks, the protocol of a race, and the statistics that judge it."""
+"""The worker process: the messages it is sent, the session that survives its death, and the client that asks."""

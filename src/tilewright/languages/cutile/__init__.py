@@ -1,1 +1,1 @@
-"""TODO room."""
+"""cuTile: its front end, its compiler `tileiras`, and the private parts of cuda-tile that we rely on."""

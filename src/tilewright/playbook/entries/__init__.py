@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The changes that the loop tries, one a file."""

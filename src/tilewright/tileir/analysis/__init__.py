@@ -1,1 +1,1 @@
-"""TODO room."""
+"""What Tile IR says without running: accesses, token chains, accumulators, differences between versions."""

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The interpreter: runs the blocks of a kernel on NumPy, many at a time, and counts what they do."""

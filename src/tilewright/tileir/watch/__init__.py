@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The sanitizer: which accesses of an interpreted kernel are out of bounds, uninitialised or racing."""

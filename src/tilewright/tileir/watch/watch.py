@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.tileir.read.tree import Op
-from tilewright.tileir.run.registry import Array
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.clocks import Blocks, Clocks
 from tilewright.tileir.watch.findings import ALIAS, RACE, UNINITIALISED, Finding, Findings, block_of
 from tilewright.tileir.watch.shadow import STRONG_READ, STRONG_WRITE, WEAK_READ, WEAK_WRITE
 
+Array: TypeAlias = "npt.NDArray[Any]"
 Indices: TypeAlias = "npt.NDArray[np.int64]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 

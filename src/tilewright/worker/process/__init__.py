@@ -1,1 +1,1 @@
-"""TODO room."""
+"""The process that touches the GPU; nothing else imports torch at its top."""
