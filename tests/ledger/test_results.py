@@ -253,7 +253,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-from test_store import MACHINE, Store, begin, result
+from test_results import MACHINE, Store, begin, result
 store = Store(Path(sys.argv[1]))
 run = begin(store)
 print(run, flush=True)
@@ -295,7 +295,7 @@ store.finish(run, {})
 
 
 def child(script: str, path: Path, name: str = "", **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parents[1])]
+    command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parent)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -459,7 +459,7 @@ def test_a_full_disk_keeps_the_earlier_data(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
-    arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "results.db"), "", str(Path(__file__).parents[1])]
+    arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "results.db"), "", str(Path(__file__).parent)]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True, timeout=30
     )

@@ -366,7 +366,7 @@ def test_predicted_decisions_count_misses_as_measured_ones_do() -> None:
 
 def test_the_margin_of_the_predictor_is_what_the_recorded_set_says() -> None:
     """Below it the predicted order is little better than a coin; beyond it five of six pairs are in order."""
-    from tests.test_screen_recorded import cases
+    from tests.compile.test_screen_recorded import cases
 
     near, far = [], []
     for case in cases().values():

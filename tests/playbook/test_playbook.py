@@ -18,7 +18,7 @@ def test_ids_are_distinct() -> None:
 
 def test_every_entry_of_the_package_is_listed() -> None:
     """A file that defines ENTRY and is not in ENTRIES would never be tried."""
-    folder = ROOT / "src" / "tilewright" / "playbook"
+    folder = ROOT / "src" / "tilewright" / "playbook" / "entries"
     defining = {path.stem for path in folder.glob("*.py") if re.search(r"^(ENTRY|LOSSY)\b", path.read_text(), re.M)}
     listed = {type(entry).__module__.rsplit(".", 1)[-1] for entry in ENTRIES}
     assert defining == listed

@@ -395,7 +395,7 @@ def test_outside_of_loading_a_task_a_module_is_the_original(package: Path) -> No
     module = editable("gym_of_loading.ops.kernels")
     assert module.kernel() == ("original", 32)
     assert module is not sys.modules["gym_of_loading.ops.kernels"]
-    assert editable("test_examples.py").__file__ == str(Path(__file__).parents[1] / "test_examples.py")
+    assert editable("test_loading.py").__file__ == str(Path(__file__).parent / "test_loading.py")
     assert editable("gym_of_loading").kernels is sys.modules["gym_of_loading.ops.kernels"], "a whole package"
 
 

@@ -354,7 +354,7 @@ def test_operations_on_other_types_and_shapes(shape: tuple[int, ...], floating: 
         element = str(kind.element)
         return TileType(shape, element if element == "i1" else integer if element[0] == "i" else floating)
 
-    cases = [case for case in LISTED if varied(case)]
+    cases = [case for case in LISTED if varied(case) and (case.operation, integer) != ("FPowI", "i64")]  # at most i32
     check(
         [
             (case, [(name, changed(kind)) for name, kind in operand_types(case)], changed(tile(str(case.results[0]))))
