@@ -17,7 +17,7 @@ SRC = ROOT / "src"
 
 LAYERS = """
     errors records progress
-    hardware space
+    hardware space plugins
     task source
     machine_code
     languages
@@ -56,7 +56,6 @@ SELF_EVIDENT = 15
 
 WITHOUT_DOCSTRING = {
     "errors.": "the tree in the module's docstring says what each means",
-    "languages.base.Language": "the module's docstring describes it",
     "languages.cutile.cutile.CuTile": "implements languages.base.Language",
     "playbook.entries.": "implements playbook.base.Entry, and its `about` says what it is",
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",

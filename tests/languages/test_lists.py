@@ -8,7 +8,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.hardware.architectures import default_board
-from tilewright.languages.base import Table
+from tilewright.languages.base import ListArgument
 from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch, Task
@@ -81,7 +81,7 @@ def test_a_run_without_data_knows_what_a_list_holds() -> None:
 def test_a_list_becomes_a_table_and_its_length() -> None:
     table, count, *_ = CuTile().arguments(launch(**arrays()))
     assert count == len(ROWS)
-    assert isinstance(table, Table)
+    assert isinstance(table, ListArgument)
     first = arrays()["s0"]
     assert table.rows[0] == (first, *first.shape, *first.strides)
 

@@ -1,31 +1,41 @@
-"""Kernel languages: one file each. `language_of` finds the one that a kernel is written in."""
+"""Kernel languages: one folder each. `language_of` finds the one that a kernel is written in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from tilewright.errors import TaskError
 from tilewright.languages.base import Language
-from tilewright.languages.cutile.cutile import CuTile
+from tilewright.plugins import plugins
 
-LANGUAGES: tuple[Language, ...] = (CuTile(),)
+
+def languages() -> Iterator[Language]:
+    """Those in this folder that bind `LANGUAGE`, then those of the entry point group ``tilewright.languages``."""
+    return plugins("tilewright.languages", "LANGUAGE")
+
+
+def is_kernel(kernel: Any) -> bool:
+    """Whether some language recognises it."""
+    return any(language.recognises(kernel) for language in languages())
 
 
 def language_of(kernel: Any) -> Language:
-    for language in LANGUAGES:
-        if language.owns(kernel):
+    """The language that a kernel is written in. Raises TaskError where none recognises it."""
+    for language in languages():
+        if language.recognises(kernel):
             return language
-    known = ", ".join(language.name for language in LANGUAGES)
+    known = ", ".join(language.name for language in languages())
     raise TaskError(f"the launch's kernel is a {type(kernel).__name__}, not a kernel of a known language: {known}")
 
 
 def keep_torch_out() -> None:
     """For a process of our own that compiles and never launches: no front end imports torch in it."""
-    for language in LANGUAGES:
+    for language in languages():
         language.keep_torch_out()
 
 
 def warm_up() -> None:
-    """For the worker, while it waits for cubins: what the first launch would do besides its kernel."""
-    for language in LANGUAGES:
+    """For the worker, while it waits for cubins: does what the first launch would do besides its kernel."""
+    for language in languages():
         language.warm_up()

@@ -23,7 +23,7 @@ from cuda.tile import compilation
 
 from tilewright.errors import CompilerMissing
 from tilewright.languages import child
-from tilewright.languages.base import Lowered, Table
+from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
@@ -43,10 +43,11 @@ DIVISOR = 16
 of strides in bytes (observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0)."""
 
 
-class CuTile:
+class CuTile(Language):
     name = "cutile"
+    tile_ir = True
 
-    def owns(self, kernel: Any) -> bool:
+    def recognises(self, kernel: Any) -> bool:
         return isinstance(kernel, ct.kernel)
 
     def kernel_name(self, kernel: Any) -> str:
@@ -73,14 +74,14 @@ class CuTile:
             return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
         return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch))
 
-    def arguments(self, launch: Launch) -> tuple[Any, ...]:
+    def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         annotations = private.parameter_annotations(launch.kernel)
-        flat: list[Any] = []
+        flat: list[Argument] = []
         for arg, annotation in zip(launch.args, annotations, strict=True):
             if isinstance(arg, ArraySpec):
                 flat += _described(arg)
             elif isinstance(arg, list):
-                flat += [Table(tuple(tuple(_described(one)) for one in arg)), len(arg)]
+                flat += [ListArgument(tuple(tuple(_described(array)) for array in arg)), len(arg)]
             elif not annotation.constant:
                 flat.append(arg)
         return tuple(flat)
@@ -159,7 +160,7 @@ def _convention(shapes: Sequence[tuple[int, ...]], kernel: Any) -> Any:
     return compilation.CallingConvention.cutile_python_v1()
 
 
-def _described(array: ArraySpec) -> list[Any]:
+def _described(array: ArraySpec) -> list[int | ArraySpec]:
     """What the kernel is told of an array: where it is, its extents, its strides."""
     return [array, *array.shape, *array.strides]
 

@@ -22,7 +22,7 @@ from typing import Any
 from tilewright.compile.compile import BUDGET_SECONDS, CompilerPool, Outcome
 from tilewright.errors import RequestError, TilewrightError, in_one_line
 from tilewright.languages import language_of
-from tilewright.languages.base import Language, Lowered, Table
+from tilewright.languages.base import Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.languages.cutile.private import decorated_hints, python_function
 from tilewright.machine_code.cubin import Header, headers
@@ -250,8 +250,8 @@ def _entry(lowered: Lowered) -> Entry | None:
 
 def aligned(one: Any) -> Any:
     """An array as the compiler sees it: two clones that lie at other multiples of 16 are alike."""
-    if isinstance(one, Table):
-        return Table(tuple(tuple(aligned(entry) for entry in row) for row in one.rows))
+    if isinstance(one, ListArgument):
+        return ListArgument(tuple(tuple(aligned(entry) for entry in row) for row in one.rows))
     return replace(one, address_offset=one.address_offset % DIVISOR) if isinstance(one, ArraySpec) else one
 
 

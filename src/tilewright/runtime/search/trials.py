@@ -131,9 +131,9 @@ def _grid(given: Any) -> tuple[int, ...]:
 
 
 def _is_kernel(kernel: Any) -> bool:
-    from tilewright.languages import LANGUAGES
+    from tilewright.languages import is_kernel
 
-    return any(language.owns(kernel) for language in LANGUAGES)
+    return is_kernel(kernel)
 
 
 class _Hinted:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tilewright.languages.base import Table
+from tilewright.languages.base import Argument, ListArgument
 from tilewright.task.task import ArraySpec
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.read.tree import Entry, Op
@@ -20,8 +19,8 @@ PLACES = ("view", "source", "destination", "pointers")
 """Operands that say where an access goes."""
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
 """Of an operation that makes an address of another one, the operand that is it; the others only count or index."""
-TABLE, ARRAY = 0, 1
-"""Loads between a parameter and an address made of it: a table holds addresses, which are loaded first."""
+LIST, ARRAY = 0, 1
+"""Loads between a parameter and an address made of it: the memory of a list holds addresses, which are loaded first."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Touched:
     written: frozenset[str]
 
 
-def touched(entry: Entry, arguments: Sequence[Any]) -> Touched:
+def touched(entry: Entry, arguments: Sequence[Argument]) -> Touched:
     """``arguments``: as `Language.arguments` gives them, one for each parameter of ``entry``."""
     every = frozenset(name for one in arguments for name in _names(one))
     if len(arguments) != len(entry.parameters):
@@ -54,7 +53,7 @@ def touched(entry: Entry, arguments: Sequence[Any]) -> Touched:
 
 
 class _Origins:
-    def __init__(self, entry: Entry, arguments: Sequence[Any]) -> None:
+    def __init__(self, entry: Entry, arguments: Sequence[Argument]) -> None:
         self._arguments = {name: one for (name, _), one in zip(entry.parameters, arguments, strict=True)}
         self._made = {name: op for op in entry.walk() for name in op.results if not op.regions}
         self._carried: dict[str, set[str]] = {}
@@ -64,7 +63,7 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """The arrays that an address may lie in; none for a table's own memory; None where nobody knows."""
+        """The arrays that an address may lie in; none for a list's own memory; None where nobody knows."""
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:
@@ -74,11 +73,11 @@ class _Origins:
             seen.add(here)
             if value in self._arguments:
                 argument = self._arguments[value]
-                if isinstance(argument, (ArraySpec, Table)):
-                    expected = ARRAY if isinstance(argument, Table) else 0
+                if isinstance(argument, (ArraySpec, ListArgument)):
+                    expected = ARRAY if isinstance(argument, ListArgument) else 0
                     if loads == expected:
                         found.update(_names(argument))
-                    elif (expected, loads) != (ARRAY, TABLE):
+                    elif (expected, loads) != (ARRAY, LIST):
                         return None
             else:
                 waiting += [(before, loads + step) for before, step in self._before(value)]
@@ -108,8 +107,8 @@ def _place(op: Op) -> str | None:
     return next((op.operands[name][0] for name in PLACES if op.operands.get(name)), None)
 
 
-def _names(argument: Any) -> Iterator[str]:
+def _names(argument: Argument) -> Iterator[str]:
     entries = [argument] if isinstance(argument, ArraySpec) else []
-    if isinstance(argument, Table):
+    if isinstance(argument, ListArgument):
         entries = [entry for row in argument.rows for entry in row if isinstance(entry, ArraySpec)]
     return (entry.name for entry in entries)

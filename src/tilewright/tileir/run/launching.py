@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from tilewright.compile.compile import hints_of
 from tilewright.errors import TaskError, in_one_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
-from tilewright.languages.base import Table
+from tilewright.languages.base import Argument, ListArgument
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Dims, Launch, Task
 from tilewright.tileir.read.disassemble import ReadError
@@ -29,12 +28,11 @@ class Runnable:
 
     launch: Launch
     module: Module
-    arguments: tuple[Any, ...]
-    """In the order of the entry's parameters; an `ArraySpec` stands for the address of the array of its name,
-    a `Table` for that of memory with its rows."""
+    arguments: tuple[Argument, ...]
+    """In the order of the entry's parameters."""
     code: bytes
 
-    def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
+    def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
         """The arguments with an address for each array; see the function of this name."""
         return bound(self.arguments, addresses, memory)
 
@@ -54,18 +52,18 @@ class Runnable:
         return done, (*placed.values(), *memory.tables)
 
 
-def bound(arguments: Sequence[Any], addresses: Mapping[str, int], memory: Memory) -> tuple[Any, ...]:
-    """``arguments`` of a `Runnable` with an address for each array; tables are put into ``memory``."""
+def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
+    """``arguments`` of a `Runnable` with an address for each array; the rows of lists are put into ``memory``."""
 
-    def value(one: Any) -> Any:
-        return addresses[one.name] if isinstance(one, ArraySpec) else one
+    def value(argument: int | ArraySpec) -> int:
+        return addresses[argument.name] if isinstance(argument, ArraySpec) else argument
 
-    return tuple(
-        memory.allocate_table([[value(entry) for entry in row] for row in one.rows]).address
-        if isinstance(one, Table)
-        else value(one)
-        for one in arguments
-    )
+    def number(argument: Argument) -> int | float:
+        if isinstance(argument, ListArgument):
+            return memory.allocate_table([[value(entry) for entry in row] for row in argument.rows]).address
+        return argument if isinstance(argument, float) else value(argument)
+
+    return tuple(number(argument) for argument in arguments)
 
 
 class Launcher:
@@ -84,6 +82,8 @@ class Launcher:
         except Exception as error:
             return Failed("launch", in_one_line(error))
         language = language_of(launch.kernel)
+        if not language.tile_ir:
+            return Failed("front end", f"the interpreter reads Tile IR, and language '{language.name}' writes none")
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered

@@ -1,0 +1,39 @@
+"""Finds plug-ins: by their place in a folder of this package, and by the entry points of installed packages."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any
+
+from tilewright.errors import RequestError, in_one_line
+
+
+def plugins(folder: str, attribute: str) -> Iterator[Any]:
+    """The plug-ins of one kind: the shipped ones in the order of their names, then the installed ones.
+
+    folder: a package such as ``tilewright.languages``. It is also the name of the entry point group.
+    attribute: the name that a plug-in's module or folder binds it to, such as ``LANGUAGE``. A module
+        without that name is no plug-in.
+
+    Entry points are looked up only after the shipped plug-ins were consumed, because reading the metadata
+    of all installed packages takes time. Raises RequestError for an entry point that does not load.
+    """
+    yield from _shipped(folder, attribute)
+    for point in sorted(metadata.entry_points(group=folder), key=lambda point: point.name):
+        try:
+            yield point.load()
+        except Exception as error:
+            raise RequestError(
+                f"plug-in '{point.name}' of {folder} does not load from {point.value}: {in_one_line(error)}; "
+                "repair or uninstall the package that brings it"
+            ) from None
+
+
+@cache
+def _shipped(folder: str, attribute: str) -> tuple[Any, ...]:
+    names = [module.name for module in pkgutil.iter_modules(import_module(folder).__path__)]
+    members = [getattr(import_module(f"{folder}.{name}"), attribute, None) for name in names]
+    return tuple(member for member in members if member is not None)

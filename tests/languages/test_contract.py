@@ -1,0 +1,21 @@
+"""cuTile keeps the contract of every language."""
+
+from __future__ import annotations
+
+import cuda.tile as ct
+
+from tilewright.languages.cutile import LANGUAGE
+from tilewright.task.task import ArraySpec, Launch
+from tilewright.testing.languages import LanguageContract
+
+
+@ct.kernel
+def copy(x, y, TILE: ct.Constant[int]):
+    ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, TILE)))
+
+
+class TestCuTile(LanguageContract):
+    language = LANGUAGE
+
+    def launch(self) -> Launch:
+        return Launch(copy, (64,), (ArraySpec("x", (64, 16), "bfloat16"), ArraySpec("y", (64, 16), "bfloat16"), 16))

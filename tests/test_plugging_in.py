@@ -1,0 +1,92 @@
+"""docs/plugging-in.md holds: each plug-in that it shows is built word for word, found, used, and passes its kit."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.test_docs import BLOCK, ROOT
+
+from tilewright.cli import main as cli
+from tilewright.compile.compile import Unit, compile_all
+from tilewright.errors import RequestError
+from tilewright.hardware.architectures import default_board
+from tilewright.languages import is_kernel, language_of
+from tilewright.records import MachineCode
+from tilewright.task.loading import load_task
+from tilewright.tileir.run.launching import Launcher
+
+GUIDE = (ROOT / "docs" / "plugging-in.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", GUIDE, re.MULTILINE | re.DOTALL))
+
+Build = Callable[[str], Path]
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """Builds the plug-in of a section as an installed package: its files, and its entry point. The folder is last."""
+
+    def build(section: str) -> Path:
+        for block in BLOCK.finditer(SECTIONS[section]):
+            name = block["info"].partition(" ")[2]
+            if name.endswith(".py"):
+                (tmp_path / name).write_text(block["text"])
+            elif name == "pyproject.toml":
+                (group,) = re.findall(r'\[project\.entry-points\."(.*)"\]', block["text"])
+                (point,) = re.findall(r'^(\w+) = "(.*)"$', block["text"], re.MULTILINE)
+                folder = tmp_path / "shown-1.0.dist-info"
+                folder.mkdir()
+                (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: shown\nVersion: 1.0\n")
+                (folder / "entry_points.txt").write_text(f"[{group}]\n{point[0]} = {point[1]}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return tmp_path
+
+    before = set(sys.modules)
+    yield build
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def passes(contract: Any) -> int:
+    """Runs the tests of a kit as pytest would; how many there are."""
+    tests = [name for name in dir(contract) if name.startswith("test_")]
+    for name in tests:
+        getattr(contract, name)()
+    return len(tests)
+
+
+def test_a_language_is_built_by_the_guide(built: Build, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = built("A language")
+    task, board = load_task(str(folder / "doubled_task.py")), default_board("sm_90")
+    workload = task.workload("small")
+    launch = task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), board)
+    assert language_of(launch.kernel).name == "ptx" and is_kernel(launch.kernel)
+    units = [Unit(workload, config, board) for config in task.space.configurations(90, workload.dims)]
+    compiled = compile_all(task, units)
+    assert [one.code.threads for one in compiled if isinstance(one.code, MachineCode)] == [128, 256]
+    read = Launcher(task, board).runnable(task.space.shipped, workload.dims, task.arrays(workload.dims))
+    assert read.reason == "the interpreter reads Tile IR, and language 'ptx' writes none"  # type: ignore[union-attr]
+    assert cli.main(["inspect", str(folder / "doubled_task.py"), "--arch", "sm_90"]) == 0
+    assert "BLOCK" in capsys.readouterr().out
+    assert passes(import_module("test_ptx_language").TestPtx()) >= 8
+
+
+def test_a_language_that_cannot_launch_says_so(built: Build) -> None:
+    task = load_task(str(built("A language") / "doubled_task.py"))
+    launch = task.launched(task.space.shipped, {"N": 4096}, task.arrays({"N": 4096}), default_board("sm_90"))
+    with pytest.raises(Exception, match="language 'ptx' does not say how to launch a kernel"):
+        language_of(launch.kernel).runner(launch, {})
+
+
+def test_a_plug_in_that_does_not_load_is_one_line(built: Build) -> None:
+    (built("A language") / "ptx_language.py").write_text("import no_such_module\n")
+    with pytest.raises(
+        RequestError, match=r"plug-in 'ptx' of tilewright.languages does not load from ptx_language:LANG"
+    ):
+        language_of(print)
