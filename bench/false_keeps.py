@@ -21,7 +21,7 @@ from common import made_here, need_gpu, write
 
 from tilewright.optimize.gates.arena import Arena, Confirmation
 from tilewright.optimize.gates.confirming import Confirmed, confirm
-from tilewright.optimize.versions.version import Version, materialise
+from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import ratio_interval
@@ -43,20 +43,22 @@ class Versions:
     def __init__(self, folder: Path) -> None:
         self.folder, self.text, self.made = folder, FILE.read_text(), 0
 
-    def new(self, trips: int = TRIPS) -> Version:
+    def new(self, trips: int = TRIPS) -> KernelVersion:
         self.made += 1
         text = self.text.replace(f"TRIPS = {TRIPS}\n", f"TRIPS = {trips}\n")
         return materialise(self.folder, f"{self.made}-{trips}", {FILE.resolve(): text})
 
 
-def measured(arena: Arena, workload: str, candidate: Version, incumbent: Version, budget: Budget) -> Confirmation:
+def measured(
+    arena: Arena, workload: str, candidate: KernelVersion, incumbent: KernelVersion, budget: Budget
+) -> Confirmation:
     found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), budget)
     if not isinstance(found, Confirmation):
         raise SystemExit(f"{found.version}: {found.reason}")
     return found
 
 
-def shortened(arena: Arena, versions: Versions, incumbent: Version, workload: str) -> tuple[int, Version]:
+def shortened(arena: Arena, versions: Versions, incumbent: KernelVersion, workload: str) -> tuple[int, KernelVersion]:
     """The loop that takes 3 % less time. Time is nearly linear in its length; unrolling makes it uneven."""
     trips, best = TRIPS // 2, (1.0, TRIPS, incumbent)
     for _ in range(PROBES):
@@ -70,7 +72,9 @@ def shortened(arena: Arena, versions: Versions, incumbent: Version, workload: st
     return best[1], best[2]
 
 
-def decisions(arena: Arena, incumbent: Version, candidates: dict[str, Version], n: int, what: str) -> list[dict]:
+def decisions(
+    arena: Arena, incumbent: KernelVersion, candidates: dict[str, KernelVersion], n: int, what: str
+) -> list[dict]:
     rows = []
     for number in range(n):
         field = FIELDS[number % len(FIELDS)]

@@ -62,7 +62,7 @@ WITHOUT_DOCSTRING = {
     "lint.rules.": "implements lint.findings.Rule, and its `about` says what it is",
     "testing.simulated.": "the clocks implement race.protocol.Clock",
     "worker.process.worker.Worker": "the module's docstring lists the requests; each method answers one",
-    "worker.process.examiner.Examiner": "the module's docstring describes it",
+    "worker.process.examiner.DeviceExaminer": "the module's docstring describes it",
 }
 """Prefixes of names, and why they need none."""
 

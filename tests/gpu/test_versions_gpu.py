@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, Fallen
+from tilewright.optimize.gates.arena import Arena, Confirmation, VersionFailed
 from tilewright.optimize.gates.confirming import Confirmed, confirm
-from tilewright.optimize.versions.version import Version, materialise
+from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
@@ -55,7 +55,7 @@ HANGS = (
 )
 BUDGET = Budget(100, 2.0, 40)
 
-Make = Callable[..., Version]
+Make = Callable[..., KernelVersion]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
     file = folder / "double.py"
     file.write_text(TEXT)
 
-    def make(name: str, *changes: tuple[str, str]) -> Version:
+    def make(name: str, *changes: tuple[str, str]) -> KernelVersion:
         text = TEXT
         for before, after in changes:
             assert before in text
@@ -123,7 +123,7 @@ def test_a_wrong_version_is_incorrect_and_not_confirmed(arena: Arena, made: Make
     checked = arena.verify(lying, "small")
     assert isinstance(checked, Checked) and checked.verdict == "incorrect"
     fallen = confirm(arena, ["small"], lying, made("baseline"), made("baseline"), 105)
-    assert isinstance(fallen, Fallen) and fallen.checked is not None
+    assert isinstance(fallen, VersionFailed) and fallen.checked is not None
 
 
 @pytest.mark.parametrize(("name", "changes"), [("hangs", (HANGS,)), ("crashes", (CRASHES, UNCHECKED))])
@@ -134,7 +134,7 @@ def test_a_version_that_breaks_the_worker_falls_and_the_run_goes_on(
     base, broken = made("baseline"), made(name, *changes)
     assert isinstance(arena.verify(base, "small"), Checked)
     fallen = arena.verify(broken, "small")
-    assert isinstance(fallen, Fallen) and fallen.version == name, fallen
+    assert isinstance(fallen, VersionFailed) and fallen.version == name, fallen
     race = arena.race("small", [base, made("faster", FASTER), broken])
     assert [one.version for one in race.fallen] == [name] and len(race.raced) == 2
     assert isinstance(arena.time("small", base), MeasuredTime)
@@ -142,7 +142,7 @@ def test_a_version_that_breaks_the_worker_falls_and_the_run_goes_on(
 
 def test_a_version_that_does_not_load_falls(arena: Arena, made: Make) -> None:
     fallen = arena.verify(made("unloadable", ("TRIPS = 2000", "TRIPS = ")), "small")
-    assert isinstance(fallen, Fallen) and "does not import" in fallen.reason
+    assert isinstance(fallen, VersionFailed) and "does not import" in fallen.reason
     assert isinstance(arena.time("small", made("baseline")), MeasuredTime)
 
 

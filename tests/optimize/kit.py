@@ -25,9 +25,9 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecor
 from tilewright.optimize.attempting import Builder, Variant, fell
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
 from tilewright.optimize.gates.base import Judged
-from tilewright.optimize.handed_in import Proposer
 from tilewright.optimize.loop import Limits, Loop, Setup, baseline_iteration
-from tilewright.optimize.standing import mean_interval_ms, mean_ms
+from tilewright.optimize.metrics import mean_interval_ms, mean_ms
+from tilewright.optimize.proposed import Proposer
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site

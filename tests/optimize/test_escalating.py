@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.optimize.escalating import Case, Tried, escalation
+from tilewright.optimize.escalating import FinalTime, Tried, escalation
 from tilewright.records import Bound, MachineCode
 
 CODE = MachineCode(
@@ -15,7 +15,7 @@ CODE = MachineCode(
 )  # fmt: skip
 COMPUTE = Bound("compute", "", 500.0, 206.0, 100.0)
 MEMORY = Bound("memory", "", 2.0, 206.0, 100.0)
-SLOW = Case("w", COMPUTE, 300.0, CODE, 1000)
+SLOW = FinalTime("w", COMPUTE, 300.0, CODE, 1000)
 TRIED = (
     Tried("B", "persistent blocks", False, "no gain", 1.01),
     Tried("B", "persistent blocks", False, "no gain", 0.999),
@@ -37,7 +37,7 @@ TRIED = (
         (replace(SLOW, code=None), "unknown"),
     ],
 )
-def test_what_shows_is_no_matter_for_a_person(case: Case, cause: str) -> None:
+def test_what_shows_is_no_matter_for_a_person(case: FinalTime, cause: str) -> None:
     found = escalation(TRIED, [case], 132)
     assert found.cause == cause
     assert found.needed == (cause in ("scheduling", "unknown"))

@@ -16,7 +16,7 @@ from tests.optimize.kit import LIMITS, SCALE, Lines, Stage, Told, Tripping, git,
 from tilewright.errors import MachineError
 from tilewright.ledger import perf_results
 from tilewright.ledger.records import Iteration
-from tilewright.optimize.handed_in import Change, Seen
+from tilewright.optimize.proposed import Change, Seen
 
 Open = Callable[..., Stage]
 BASE = replace(LIMITS, policy="base")

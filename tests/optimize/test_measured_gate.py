@@ -12,9 +12,9 @@ from tests.optimize.kit import compiled
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.gates.arena import Confirmation, Fallen, Race, RacedVersion
+from tilewright.optimize.gates.arena import Confirmation, Race, RacedVersion, VersionFailed
 from tilewright.optimize.gates.measured import MeasuredGate
-from tilewright.optimize.versions.version import Version
+from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.rounds import Budget
 from tilewright.records import Checked
 from tilewright.worker.client import measured_of
@@ -27,7 +27,7 @@ class Arena:
     """Times versions by their names, with a noise of 0.5 %; ``lucky`` gains 5 % in the race alone."""
 
     us: Mapping[str, float]
-    verdicts: Mapping[str, Checked | Fallen] = field(default_factory=dict)
+    verdicts: Mapping[str, Checked | VersionFailed] = field(default_factory=dict)
     on_fresh_inputs: Mapping[str, Checked] = field(default_factory=dict)
     seed: int = 7
     raced: list[list[str]] = field(default_factory=list)
@@ -39,10 +39,10 @@ class Arena:
         noise = np.random.default_rng(self.draws).normal(1.0, 0.005, rounds)
         return tuple(float(one) for one in self.us[name] * factor * noise)
 
-    def verify(self, version: Version, workload: str, seed: int | None = None) -> Checked | Fallen:
+    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | VersionFailed:
         return self.verdicts.get(version.name, RIGHT)
 
-    def race(self, workload: str, versions: Sequence[Version]) -> Race:
+    def race(self, workload: str, versions: Sequence[KernelVersion]) -> Race:
         self.raced.append([one.name for one in versions])
         return Race(
             tuple(
@@ -55,12 +55,18 @@ class Arena:
         )
 
     def confirm(
-        self, workload: str, candidate: Version, incumbent: Version, baseline: Version, seed: int, budget: Budget
-    ) -> Confirmation | Fallen:
+        self,
+        workload: str,
+        candidate: KernelVersion,
+        incumbent: KernelVersion,
+        baseline: KernelVersion,
+        seed: int,
+        budget: Budget,
+    ) -> Confirmation | VersionFailed:
         self.confirmed.append((candidate.name, seed))
         if candidate.name in self.on_fresh_inputs and seed != self.seed:
             bad = self.on_fresh_inputs[candidate.name]
-            return Fallen(candidate.name, f"on fresh inputs: {bad.reason}", bad)
+            return VersionFailed(candidate.name, f"on fresh inputs: {bad.reason}", bad)
         names = (candidate.name, incumbent.name, incumbent.name, baseline.name)
         return Confirmation(*(self._samples(name, budget.rounds) for name in names), RIGHT, seed)
 
@@ -79,7 +85,7 @@ class Interpreter:
 
 def variant(name: str) -> Variant:
     made = compiled()
-    return replace(made, value=name, version=Version(name, {"ops.py": f"{name}/ops.py"}))
+    return replace(made, value=name, version=KernelVersion(name, {"ops.py": f"{name}/ops.py"}))
 
 
 def gate_on(arena: Arena, interpreter: Interpreter | None = None) -> MeasuredGate:
@@ -136,9 +142,9 @@ def test_what_is_wrong_is_never_raced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "crashed"), [(WRONG, False), (Fallen("a", "no answer for 30 s: a kernel hangs"), True)]
+    ("verdict", "crashed"), [(WRONG, False), (VersionFailed("a", "no answer for 30 s: a kernel hangs"), True)]
 )
-def test_where_nothing_is_right_there_is_no_race(verdict: Checked | Fallen, crashed: bool) -> None:
+def test_where_nothing_is_right_there_is_no_race(verdict: Checked | VersionFailed, crashed: bool) -> None:
     """P-21: reverted at once, without a benchmark; P-11: a hang is a crash."""
     arena = Arena({"baseline": 100.0}, {"a": verdict})
     judged = gate_on(arena).judge([variant("a")], variant("baseline"))

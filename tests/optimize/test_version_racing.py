@@ -17,9 +17,9 @@ import pytest
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import ROUNDS
-from tilewright.optimize.gates.arena import Arena, Confirmation, Fallen, Race
+from tilewright.optimize.gates.arena import Arena, Confirmation, Race, VersionFailed
 from tilewright.optimize.gates.confirming import Confirmed, confirm
-from tilewright.optimize.versions.version import Version
+from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.rounds import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
@@ -107,12 +107,12 @@ for line in sys.stdin:
             say(done={{**asdict(timed), "monitor": {{"nvml": "none"}}, "after_timing": after}})
 """
 
-BASE = Version("baseline", {"/ops.py": "/name=baseline/us=100"})
+BASE = KernelVersion("baseline", {"/ops.py": "/name=baseline/us=100"})
 BUDGET = Budget(40, 10.0, 10)
 
 
-def version(name: str, us: float = 100, trouble: str = "") -> Version:
-    return Version(name, {"/ops.py": f"/name={name}/us={us}/{trouble}"})
+def version(name: str, us: float = 100, trouble: str = "") -> KernelVersion:
+    return KernelVersion(name, {"/ops.py": f"/name={name}/us={us}/{trouble}"})
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_version_that_does_not_run_falls_and_the_next_is_verified(
     arena: Callable[..., Arena], trouble: str, reason: str
 ) -> None:
     one = arena(silence=1.0)
-    assert one.verify(version("1", trouble=trouble), "w") == Fallen("1", reason)
+    assert one.verify(version("1", trouble=trouble), "w") == VersionFailed("1", reason)
     assert isinstance(one.verify(version("2"), "w"), Checked)
 
 
@@ -222,7 +222,7 @@ def test_a_winner_that_is_wrong_after_timing_leaves(arena: Callable[..., Arena])
     """trust.md 12."""
     race = arena().race("w", [BASE, version("1", 90), version("cheat", 50, "wrong=later")])
     assert race.fallen == (
-        Fallen("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
+        VersionFailed("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
     )  # fmt: skip
     assert medians(race) == {"baseline": 100, "1": 90}
 
@@ -273,14 +273,14 @@ def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Ar
 def test_a_candidate_may_fall_in_its_confirmation(arena: Callable[..., Arena], trouble: str, reason: str) -> None:
     one = arena(silence=1.5)
     fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
-    assert isinstance(fallen, Fallen) and (fallen.version, fallen.reason) == ("bad", reason)
+    assert isinstance(fallen, VersionFailed) and (fallen.version, fallen.reason) == ("bad", reason)
     assert (fallen.checked is not None) == ("wrong" in trouble)
     assert isinstance(one.confirm("w", version("1", 90), BASE, BASE, 10, BUDGET), Confirmation)
 
 
 def test_an_incumbent_that_falls_is_named(arena: Callable[..., Arena]) -> None:
     fallen = arena().confirm("w", version("1"), version("old", 90, "crash=capture"), BASE, 9, BUDGET)
-    assert isinstance(fallen, Fallen) and fallen.version == "old"
+    assert isinstance(fallen, VersionFailed) and fallen.version == "old"
 
 
 @pytest.mark.parametrize(
@@ -305,6 +305,6 @@ def test_one_version_by_itself(arena: Callable[..., Arena]) -> None:
     one = arena()
     measured = one.time("w", version("1", 77))
     assert isinstance(measured, MeasuredTime) and measured.us == pytest.approx(77, rel=0.01)
-    assert one.time("w", version("bad", 77, "crash=round")) == Fallen(
+    assert one.time("w", version("bad", 77, "crash=round")) == VersionFailed(
         "bad", "timing: illegal memory access (exit code 1)"
     )

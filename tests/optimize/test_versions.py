@@ -13,7 +13,7 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.optimize.versions.version import Forbidden, Version, judged, load, materialise, read_source
+from tilewright.optimize.versions.version import Forbidden, KernelVersion, judged, load, materialise, read_source
 from tilewright.space.space import Space
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Output, Task, Tensor
@@ -78,7 +78,7 @@ def lowered(task: Task) -> Lowered:
 def test_a_version_is_copies_in_a_folder_of_its_own(ops: Path, tmp_path: Path) -> None:
     version = materialise(tmp_path / "v", "3:ROWS=4", {ops: "text\r\nü"})
     (copy,) = map(Path, version.files.values())
-    assert version == Version("3:ROWS=4", {str(ops): str(copy)})
+    assert version == KernelVersion("3:ROWS=4", {str(ops): str(copy)})
     assert copy.name == "ops.py" and copy.parent.parent == tmp_path / "v"
     assert copy.parent.name.startswith("3-ROWS=4-")
     assert copy.read_bytes() == "text\r\nü".encode()

@@ -27,13 +27,13 @@ import pytest
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import Board, board
-from tilewright.inspect.work import Work, bound_of, count
+from tilewright.inspect.work import CountedWork, bound_of, count
 from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
 from tilewright.records import Checked, MachineCode, Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.verify.quick import Verdicts
+from tilewright.verify.quick import QuickChecker
 
 H200 = board("H200")
 KINDS = {"memory", "balanced", "compute"}
@@ -66,7 +66,7 @@ def facts_of(task: Task, on: Board = H200) -> Facts:
     workloads = task.selected(None)
 
     @cache
-    def counted(name: str) -> Work:
+    def counted(name: str) -> CountedWork:
         return count(task, task.workload(name), on)
 
     return Facts(
@@ -81,7 +81,7 @@ def facts_of(task: Task, on: Board = H200) -> Facts:
 
 def verdict(task: Task, on: Board = H200) -> Checked:
     """What the interpreter says of the shipped configuration on the first workload that is not correct."""
-    verdicts = Verdicts(task, on, seed=7)
+    verdicts = QuickChecker(task, on, seed=7)
     try:
         said = [verdicts.of(workload, task.space.shipped) for workload in task.selected(None)]
     finally:

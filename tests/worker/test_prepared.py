@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="examiners keep their memory in torc
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Output, Task, Tensor  # noqa: E402
 from tilewright.worker.process import prepared as prepared_module  # noqa: E402
-from tilewright.worker.process.examiner import Examiner  # noqa: E402
+from tilewright.worker.process.examiner import DeviceExaminer  # noqa: E402
 from tilewright.worker.process.prepared import Prepared, bytes_needed  # noqa: E402
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
@@ -83,11 +83,11 @@ def test_a_passing_seed_leaves_with_the_next_one() -> None:
 def test_when_the_device_is_full_all_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     memory, full = Memory(100 * ONE), [True]
 
-    def examiner(*args: object) -> Examiner:
+    def examiner(*args: object) -> DeviceExaminer:
         if memory.prepared._held and full and full.pop():
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-        return Examiner(*args)  # type: ignore[arg-type]
+        return DeviceExaminer(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(prepared_module, "Examiner", examiner)
+    monkeypatch.setattr(prepared_module, "DeviceExaminer", examiner)
     assert memory.new("a") and memory.new("b")
     assert memory.held == ONE and memory.new("a")

@@ -19,7 +19,7 @@ from tilewright.task.task import Output, Task, Tensor  # noqa: E402
 from tilewright.verify.images import Image, image_of, images_for, storage  # noqa: E402
 from tilewright.verify.on_gpu import read_back, request_of  # noqa: E402
 from tilewright.worker.process import images as running  # noqa: E402
-from tilewright.worker.process.images import Bound, Images, kernel_names  # noqa: E402
+from tilewright.worker.process.images import BoundLaunch, Images, kernel_names  # noqa: E402
 
 CONFIG = Configuration.of({"TILE": 16})
 Kernel = Callable[[dict[str, Any]], None]
@@ -49,9 +49,9 @@ def ran(
 ) -> dict[str, Any]:  # fmt: skip
     """What the worker answers; the images are as the kernel left them."""
 
-    def bind(tensors: Any) -> Bound:
+    def bind(tensors: Any) -> BoundLaunch:
         early(tensors)
-        return Bound(lambda stream: kernel(tensors), "double")
+        return BoundLaunch(lambda stream: kernel(tensors), "double")
 
     request = request_of(task, CONFIG, {"M": 5, "N": 7}, images, alias or {}, directory)
     request = json.loads(json.dumps({**request, "launches": 1, "place": 0, "profile": False, **more}))

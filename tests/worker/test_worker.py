@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="the worker keeps its memory in torc
 
 from tilewright.race.protocol import Policy  # noqa: E402
 from tilewright.worker.process import worker as worker_module  # noqa: E402
-from tilewright.worker.process.images import Bound  # noqa: E402
+from tilewright.worker.process.images import BoundLaunch  # noqa: E402
 from tilewright.worker.process.prepared import Prepared  # noqa: E402
 from tilewright.worker.process.worker import Worker, answer  # noqa: E402
 
@@ -78,9 +78,9 @@ def files(tmp_path: Path) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Worker:
-    def on_cpu(task: Any, config: Any, dims: Any, board: Any, tensors: Any) -> Bound:
+    def on_cpu(task: Any, config: Any, dims: Any, board: Any, tensors: Any) -> BoundLaunch:
         launch = task.launched(config, dims, tensors, board)
-        return Bound(lambda stream: launch.kernel(*launch.args), "kernel")
+        return BoundLaunch(lambda stream: launch.kernel(*launch.args), "kernel")
 
     monkeypatch.setattr(worker_module, "detect", lambda: SimpleNamespace(board=None))
     monkeypatch.setattr(worker_module, "bound", on_cpu)

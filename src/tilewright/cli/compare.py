@@ -22,7 +22,7 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
-    from tilewright.inspect.compare import Version
+    from tilewright.inspect.compare import Side
 
 A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
 B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
@@ -79,7 +79,7 @@ def _joined(both: str | None, own: str | None) -> str | None:
     return ",".join(parts) if parts else None
 
 
-def _say_what_is_not_allowed(version: Version, board: Board) -> None:
+def _say_what_is_not_allowed(version: Side, board: Board) -> None:
     """What the space would not try is still compared when asked for by name."""
     task, dims = version.task, version.workload.dims
     if problem := task.space.allows(version.configuration, board.sm, dims):

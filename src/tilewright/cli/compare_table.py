@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.inspect.compare import Code, Compared
+from tilewright.inspect.compare import Code, VersionComparison
 from tilewright.records import Failed
 from tilewright.tileir.analysis.comparing import AccessChange, LineChange, OperationChange, Place, TraitChange, named
 
@@ -20,7 +20,7 @@ NUMBERS = (
 )  # fmt: skip
 
 
-def compared(result: Compared) -> RenderableType:
+def compared(result: VersionComparison) -> RenderableType:
     """What changed, or one line where nothing did."""
     heading = [
         *(
@@ -37,7 +37,7 @@ def compared(result: Compared) -> RenderableType:
 # Tile IR ----------------------------------------------------------------------------------------------
 
 
-def _tile_ir(result: Compared) -> Iterator[RenderableType]:
+def _tile_ir(result: VersionComparison) -> Iterator[RenderableType]:
     found = result.tile_ir
     if found.identical:
         yield Text("Tile IR: identical")
@@ -126,7 +126,7 @@ def _value(value: object) -> str:
 # Machine code -----------------------------------------------------------------------------------------
 
 
-def _machine_code(result: Compared) -> Iterator[RenderableType]:
+def _machine_code(result: VersionComparison) -> Iterator[RenderableType]:
     a, b = result.code_before, result.code_after
     for name, code in (("A", a), ("B", b)):
         if isinstance(code, Failed):

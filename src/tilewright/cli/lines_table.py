@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tilewright.inspect.work import Work
+from tilewright.inspect.work import CountedWork
 from tilewright.records import Workload
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run.counting import Counts, LineCount
@@ -23,7 +23,7 @@ SILENT = frozenset({"constant", "make_token", "assume", "reshape", "broadcast", 
 """Operations that cost nothing in machine code; not named in the table, counted in JSON."""
 
 
-def counted(work: Work, workload: Workload) -> RenderableType:
+def counted(work: CountedWork, workload: Workload) -> RenderableType:
     """One row for each line that does work; totals below."""
     if work.counts is None:
         return Text(f"{workload.name}: {work.source}")
@@ -60,7 +60,7 @@ def _named(line: LineCount, counts: Counts) -> str:
     return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
 
 
-def _totals(work: Work, counts: Counts) -> str:
+def _totals(work: CountedWork, counts: Counts) -> str:
     moved = counts.scaled(counts.loaded_bytes + counts.stored_bytes)
     return (
         f"{work.flops:.4g} FLOP, {moved:.4g} bytes moved, {work.bytes:.4g} bytes touched: "
@@ -68,7 +68,7 @@ def _totals(work: Work, counts: Counts) -> str:
     )
 
 
-def to_json(work: Work, workload: Workload) -> dict[str, Any]:
+def to_json(work: CountedWork, workload: Workload) -> dict[str, Any]:
     """What `inspect --lines --json` prints; scripts rely on these names. Sums are over the blocks that ran."""
     counts = work.counts
     said: dict[str, Any] = {

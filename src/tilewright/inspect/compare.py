@@ -24,7 +24,7 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 
 
 @dataclass(frozen=True)
-class Version:
+class Side:
     """One of the two, as it was asked for."""
 
     where: str
@@ -65,11 +65,11 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Compared:
+class VersionComparison:
     """The outcome; `Failed` stands for machine code that there is none of."""
 
-    before: Version
-    after: Version
+    before: Side
+    after: Side
     board: Board
     tile_ir: Comparison
     code_before: Code | Failed
@@ -110,7 +110,7 @@ def versions(
     tasks: tuple[Task, Task],
     configs: tuple[str | None, str | None],
     workload: str | None = None,
-) -> tuple[Version, Version]:
+) -> tuple[Side, Side]:
     """Both versions from text. Knobs that ``configs`` do not name are as each task ships them.
 
     workload: of both; by default the first of the first task, and the one of that name (else the first)
@@ -121,12 +121,12 @@ def versions(
     first = a.workload(workload) if workload else a.selected(None)[0]
     second = workload or (first.name if first.name in b.workloads else next(iter(b.workloads)))
     return (
-        Version(wheres[0], a, a.space.parse(configs[0] or ""), first),
-        Version(wheres[1], b, b.space.parse(configs[1] or ""), b.workload(second)),
+        Side(wheres[0], a, a.space.parse(configs[0] or ""), first),
+        Side(wheres[1], b, b.space.parse(configs[1] or ""), b.workload(second)),
     )
 
 
-def compare(before: Version, after: Version, board: Board, *, seconds: float = BUDGET_SECONDS) -> Compared:
+def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
     """What differs between two versions on one board.
 
     seconds: wall time that each compiler may take. Where one takes longer, or fails, the Tile IR is still
@@ -141,11 +141,11 @@ def compare(before: Version, after: Version, board: Board, *, seconds: float = B
             compile_all(one.task, [unit], seconds=seconds)[0] for one, unit in zip((before, after), units, strict=True)
         ]
     codes = [_code(one) for one in compiled]
-    return Compared(before, after, board, tile_ir, codes[0], codes[1], grids)
+    return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
 
 
 def compare_tile_ir(
-    before: Version, after: Version, board: Board
+    before: Side, after: Side, board: Board
 ) -> tuple[comparing.Comparison, tuple[tuple[int, ...], tuple[int, ...]]]:
     """What differs in Tile IR, and both grids; nothing is compiled further.
 
@@ -156,7 +156,7 @@ def compare_tile_ir(
     return comparison, (runnables[0].launch.grid, runnables[1].launch.grid)
 
 
-def _lowered(name: str, version: Version, board: Board) -> Runnable:
+def _lowered(name: str, version: Side, board: Board) -> Runnable:
     dims = version.workload.dims
     outcome = Launcher(version.task, board).runnable(version.configuration, dims, version.task.arrays(dims))
     if isinstance(outcome, Failed):
@@ -187,7 +187,7 @@ def _code(compiled: Compiled) -> Code | Failed:
     return Code(compiled.code, instruction_mix(listing))
 
 
-def _version_json(version: Version) -> dict[str, Any]:
+def _version_json(version: Side) -> dict[str, Any]:
     return {
         "where": version.where,
         "task": version.task.name,

@@ -35,7 +35,7 @@ DATA_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class Work:
+class CountedWork:
     """FLOP and bytes of one workload, and where they come from."""
 
     flops: float
@@ -45,7 +45,7 @@ class Work:
     counts: Counts | None = None
 
 
-def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> Work:
+def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
     """The work of ``configuration``, by default the one shipped today."""
     configuration = configuration or task.space.shipped
     arrays = task.arrays(workload.dims)
@@ -60,7 +60,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
         return _declared(task, workload, counts)
     blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
     touched = counts.distinct_loaded_bytes + counts.distinct_stored_bytes
-    return Work(
+    return CountedWork(
         flops=counts.scaled(counts.tensor_flop + counts.flop),
         bytes=min(counts.scaled(touched), float(sum(array.nbytes for array in arrays.values()))),
         source=f"counted in Tile IR of {configuration}, {blocks}",
@@ -111,6 +111,6 @@ def _sampled(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, Array
     ).counts
 
 
-def _declared(task: Task, workload: Workload, reason: str) -> Work:
+def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:
     flops, moved = task.work(workload.dims), task.traffic(workload.dims)
-    return Work(flops, moved, f"as the task declares: not counted, {reason}")
+    return CountedWork(flops, moved, f"as the task declares: not counted, {reason}")

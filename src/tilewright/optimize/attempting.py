@@ -21,7 +21,7 @@ from tilewright.languages import language_of
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.versions import version as versions
-from tilewright.optimize.versions.version import Version
+from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
@@ -42,7 +42,7 @@ class Variant:
 
     value: Value
     texts: Mapping[Path, str]
-    version: Version
+    version: KernelVersion
     task: Task
     """Judged by the baseline's reference, launched by its own launch and configuration."""
     codes: Mapping[str, MachineCode]
@@ -94,7 +94,7 @@ class Builder:
 
     def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         """Versions of (value, name, texts), compiled side by side; and those that fell on the way."""
-        loaded: list[tuple[Value, Mapping[Path, str], Version, Task]] = []
+        loaded: list[tuple[Value, Mapping[Path, str], KernelVersion, Task]] = []
         fallen: list[Attempt] = []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
@@ -132,7 +132,12 @@ class Builder:
         return variants[0]
 
     def _variant(
-        self, value: Value, texts: Mapping[Path, str], version: Version, task: Task, compiled: tuple[Compiled, ...]
+        self,
+        value: Value,
+        texts: Mapping[Path, str],
+        version: KernelVersion,
+        task: Task,
+        compiled: tuple[Compiled, ...],
     ) -> Variant | Attempt:
         codes, grids, predicted = {}, {}, {}
         for one in compiled:

@@ -38,7 +38,7 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Case:
+class FinalTime:
     """How the last incumbent stands on one workload. ``us``: measured, or predicted."""
 
     workload: str
@@ -84,7 +84,7 @@ LOOK: Mapping[Cause, tuple[str, ...]] = {
 }
 
 
-def escalation(tried: Sequence[Tried], cases: Sequence[Case], sms: int) -> Escalation:
+def escalation(tried: Sequence[Tried], cases: Sequence[FinalTime], sms: int) -> Escalation:
     """Why the kernel is no faster, as far as it can be told. ``sms``: of the board."""
     case = max(cases, key=lambda one: one.times_the_bound)
     causes = dict(_causes(case, sms))
@@ -106,7 +106,7 @@ def escalation(tried: Sequence[Tried], cases: Sequence[Case], sms: int) -> Escal
     return Escalation(case.workload, cause, f"{distance}: {why}", (*ruled_out, *failed), LOOK[cause])
 
 
-def _causes(case: Case, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]]]:
+def _causes(case: FinalTime, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]]]:
     """Cause → whether it is so, and what says it; the first that is so is the cause."""
     yield "the bound", (case.times_the_bound <= NEAR, f"{case.times_the_bound:.2f} × the speed of light")
     yield "launch", (case.us < LAUNCH_US, f"{case.us:.1f} µs, of which a launch is about 5")

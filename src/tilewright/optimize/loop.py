@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.hardware.architectures import Board
-from tilewright.inspect.work import Work, count
+from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import (
@@ -35,9 +35,9 @@ from tilewright.optimize.attempting import Builder, Variant, applied, fell, scre
 from tilewright.optimize.choosing import Key, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
 from tilewright.optimize.gates.base import Gate, Judged
-from tilewright.optimize.handed_in import ENTRY, Proposer, Seen, proposal_of
 from tilewright.optimize.limits import TimeUp, within
-from tilewright.optimize.standing import mean_interval_ms, mean_ms
+from tilewright.optimize.metrics import mean_interval_ms, mean_ms
+from tilewright.optimize.proposed import ENTRY, Proposer, Seen, proposal_of
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.optimize.what_changed import what_changed
 from tilewright.playbook.base import Entry, Facts, Finding
@@ -163,9 +163,9 @@ class Loop:
         """The facts of the incumbent, made once for each."""
         if self._facts is None or self._facts[0] is not self.incumbent:
             variant, board = self.incumbent, self.setup.board
-            work: dict[str, Work] = {}
+            work: dict[str, CountedWork] = {}
 
-            def counted(workload: Workload) -> Work:
+            def counted(workload: Workload) -> CountedWork:
                 if workload.name not in work:
                     work[workload.name] = count(variant.task, workload, board)
                 return work[workload.name]

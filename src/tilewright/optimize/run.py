@@ -25,13 +25,13 @@ from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
 from tilewright.ledger.results import key_of
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.decide import PATIENCE, POLICIES
-from tilewright.optimize.escalating import Case, Tried, escalation
+from tilewright.optimize.escalating import FinalTime, Tried, escalation
 from tilewright.optimize.gates.base import Gate
 from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.optimize.gates.predicted import PredictedGate
-from tilewright.optimize.handed_in import FromFiles, Proposer, check_changes
 from tilewright.optimize.loop import Limits, Loop, Setup, baseline_iteration
 from tilewright.optimize.optimized import Optimized, us_of
+from tilewright.optimize.proposed import FromFiles, Proposer, check_changes
 from tilewright.optimize.versions.version import read_source
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook import ENTRIES
@@ -238,7 +238,7 @@ def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
         return ""
     variant, board = loop.incumbent, loop.setup.board
     cases = [
-        Case(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
+        FinalTime(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
         for one in final
         if one.bound is not None and (us := us_of(one))
     ]

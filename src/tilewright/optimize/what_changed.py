@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
-from tilewright.inspect.compare import Version, compare_tile_ir
+from tilewright.inspect.compare import Side, compare_tile_ir
 from tilewright.optimize.attempting import Variant
 from tilewright.records import MachineCode, Workload
 from tilewright.tileir.analysis.comparing import Comparison
@@ -18,7 +18,7 @@ MOST_OPERATIONS = 12
 
 def what_changed(before: Variant, after: Variant, workload: Workload, board: Board) -> str:
     """Tile IR and machine code of one workload, before and after, a fact a line."""
-    a, b = (Version(one.version.name, one.task, one.task.space.shipped, workload) for one in (before, after))
+    a, b = (Side(one.version.name, one.task, one.task.space.shipped, workload) for one in (before, after))
     try:
         comparison, grids = compare_tile_ir(a, b, board)
     except RequestError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from tilewright.hardware.architectures import Board
-from tilewright.inspect.work import Work
+from tilewright.inspect.work import CountedWork
 from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.source.syntax import Source
 from tilewright.task.task import Launch, Task
@@ -99,7 +99,7 @@ class Facts:
     """By workload; from the counted work of the baseline."""
     codes: Mapping[str, MachineCode]
     """By workload, of the shipped configuration."""
-    count: Callable[[Workload], Work] = field(repr=False)
+    count: Callable[[Workload], CountedWork] = field(repr=False)
     """The work as it is counted in the incumbent's Tile IR; asked when needed, remembered by who gives it."""
 
     def launch(self, workload: Workload) -> Launch:

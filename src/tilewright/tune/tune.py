@@ -38,7 +38,7 @@ from tilewright.worker.client import Measuring
 from tilewright.worker.session import Session
 
 if TYPE_CHECKING:
-    from tilewright.verify.quick import Verdicts
+    from tilewright.verify.quick import QuickChecker
 
 DEFAULT_ARCH = "sm_90"
 """What is compiled for where there is no GPU and none is named."""
@@ -148,7 +148,7 @@ class _Work:
         workloads: list[Workload],
         measuring: Measuring,
         top: int,
-        verdicts: Verdicts | None,
+        verdicts: QuickChecker | None,
         gpu: _OneThread,
     ) -> None:
         self.task, self.workloads, self.measuring = task, workloads, measuring
@@ -226,10 +226,10 @@ def _opened(stack: ExitStack, session: Session | None, task: Task) -> Session:
     return session
 
 
-def _verdicts(task: Task, target: Target, seed: int) -> closing[Verdicts]:
-    from tilewright.verify.quick import Verdicts  # not loaded where a GPU verifies
+def _verdicts(task: Task, target: Target, seed: int) -> closing[QuickChecker]:
+    from tilewright.verify.quick import QuickChecker  # not loaded where a GPU verifies
 
-    return closing(Verdicts(task, target.board, seed))
+    return closing(QuickChecker(task, target.board, seed))
 
 
 def _jobs(target: Target) -> int:

@@ -32,7 +32,7 @@ from tilewright.task.task import Task
 from tilewright.worker.client import Measuring
 
 if TYPE_CHECKING:
-    from tilewright.verify.quick import Verdicts
+    from tilewright.verify.quick import QuickChecker
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {
@@ -90,7 +90,7 @@ class WorkloadTuner:
     measuring: Measuring
     top: int
     """How many of the best predicted are verified and raced."""
-    verdicts: Verdicts | None = None
+    verdicts: QuickChecker | None = None
     """Who verifies where there is no GPU."""
 
     def result(self, arrivals: Arrivals) -> WorkloadResult:

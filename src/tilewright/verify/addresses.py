@@ -21,7 +21,7 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.findings import Finding
-from tilewright.verify.shapes import Tiles, extent
+from tilewright.verify.shapes import Moduli, extent
 
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
@@ -45,7 +45,7 @@ class Reached:
 Reaches = Callable[[Configuration, Dims, int], Reached]
 
 
-def huge(task: Task, dims: Dims, tiles: Mapping[str, Tiles]) -> dict[str, Value] | None:
+def huge(task: Task, dims: Dims, tiles: Mapping[str, Moduli]) -> dict[str, Value] | None:
     """``dims`` with one dimension so long that the largest tensor has more than 2³¹ elements and every tile's
     remainder stays; None where the task serves no such shape."""
     names = [name for name in (*task.independent, *tiles) if name in tiles]

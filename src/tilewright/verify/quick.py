@@ -1,4 +1,4 @@
-"""Verdicts on candidates where no GPU can run them: the interpreter's, on small shapes.
+"""A quick check of candidates where no GPU can run them: the interpreter's, on small shapes.
 
 A candidate's hints do not change what its Tile IR computes, so candidates that differ in hints alone
 share a verdict, unless the launch makes another grid of them. The check is the quick part of
@@ -23,7 +23,7 @@ class Closed(Exception):
     """Nobody waits for the verdict any more."""
 
 
-class Verdicts:
+class QuickChecker:
     """What the interpreter says of a task's candidates, asked once for each that computes something else."""
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:

@@ -42,7 +42,7 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Moduli:
     """The sizes whose remainders matter for one dimension, the largest first."""
 
     sizes: tuple[int, ...]
@@ -54,8 +54,8 @@ class Tiles:
         return self.sizes[-1]
 
 
-def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Tiles]:
-    """For each dimension of a shape its `Tiles`.
+def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Moduli]:
+    """For each dimension of a shape its `Moduli`.
 
     The largest power of two among the knobs serves every dimension; where a knob bears the dimension's
     name (``TILE_M`` for ``M``), so does that one, and it alone where the work is too much otherwise.
@@ -66,7 +66,7 @@ def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Ti
     for name in shape_dims(task, dims):
         own = [tile for knob, tile in powers.items() if re.fullmatch(rf"[A-Z]+_{name}", knob)]
         sizes = {largest, *(max(LEAST_MODULUS, tile) for tile in own)}
-        found[name] = Tiles(tuple(sorted(sizes, reverse=True)), not own and name in task.independent)
+        found[name] = Moduli(tuple(sorted(sizes, reverse=True)), not own and name in task.independent)
     return found
 
 
@@ -91,7 +91,7 @@ def extent(dims: Dims, name: str) -> int:
 
 
 def reduced(
-    task: Task, dims: Dims, tiles: Mapping[str, Tiles], limit: Limit | None = None, most: int = 2
+    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit | None = None, most: int = 2
 ) -> dict[str, Value]:
     """Smaller dimensions with the same remainders, at most ``most`` whole tiles each.
 
@@ -121,14 +121,14 @@ def reduced(
 
 
 def _readiness(
-    tiles: Mapping[str, Tiles], dims: Dims, following: Mapping[str, int], name: str
+    tiles: Mapping[str, Moduli], dims: Dims, following: Mapping[str, int], name: str
 ) -> tuple[bool, bool, float]:
     """How soon a dimension is the next to shrink: a free one first, then one that keeps two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 
 
-def _sizes(value: int, tiles: Tiles, most: int) -> list[int]:
+def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
     """What a dimension may become, the largest first."""
     sizes = {
         value % tile + tile * count
@@ -143,7 +143,9 @@ def _sizes(value: int, tiles: Tiles, most: int) -> list[int]:
     return sorted(sizes or {value}, reverse=True)
 
 
-def edges(task: Task, dims: Dims, tiles: Mapping[str, Tiles], limit: Limit | None = None) -> Iterator[dict[str, Value]]:
+def edges(
+    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit | None = None
+) -> Iterator[dict[str, Value]]:
     """One dimension at a time at 1, about its tile, and a prime, the others as in ``dims``; where the task
     serves none of these, at half and twice its tile."""
     limit = limit or Limit()
@@ -158,7 +160,7 @@ def edges(task: Task, dims: Dims, tiles: Mapping[str, Tiles], limit: Limit | Non
 
 
 def hidden(
-    task: Task, dims: Dims, tiles: Mapping[str, Tiles], rng: np.random.Generator, limit: Limit | None = None
+    task: Task, dims: Dims, tiles: Mapping[str, Moduli], rng: np.random.Generator, limit: Limit | None = None
 ) -> Iterator[dict[str, Value]]:
     """Random extents, up to somewhat more than two tiles; up to `HIDDEN` that the task serves."""
     limit, found = limit or Limit(), 0

@@ -1,8 +1,8 @@
 """Versions of a kernel through the worker process: verified, raced, confirmed, timed.
 
 The worker opens the baseline, whose inputs, references and tolerances judge every version; a version supplies
-its launch and its shipped configuration. What a version does to the process is a `Fallen` with its name: it hung,
-crashed, was wrong. The next request starts another process.
+its launch and its shipped configuration. A version that hung, crashed or was wrong is a `VersionFailed` with its
+name. The next request starts another process.
 
 `Arena.race` chooses among the variants of one iteration and is quick; nothing is kept because of it.
 `Arena.confirm` pairs the chosen one with incumbent and baseline on inputs that nobody has seen (trust.md 24),
@@ -17,7 +17,7 @@ from typing import Any
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired
-from tilewright.optimize.versions.version import Version
+from tilewright.optimize.versions.version import KernelVersion
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import noise_of
 from tilewright.race.rounds import Budget
@@ -40,7 +40,7 @@ TIME_BUDGET = Budget(100, 1.0, 20)
 
 
 @dataclass(frozen=True)
-class Fallen:
+class VersionFailed:
     """A version that did not get through: it crashed, hung, could not be launched, or was wrong."""
 
     version: str
@@ -51,7 +51,7 @@ class Fallen:
 
 @dataclass(frozen=True)
 class RacedVersion:
-    version: Version
+    version: KernelVersion
     state: str
     """Of `protocol.Raced`: leader, tied, dropped, undecided, failed."""
     reason: str
@@ -64,7 +64,7 @@ class Race:
     ``record``: policy, A/A noise, rounds, monitor."""
 
     raced: tuple[RacedVersion, ...]
-    fallen: tuple[Fallen, ...]
+    fallen: tuple[VersionFailed, ...]
     record: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -110,13 +110,13 @@ class Arena:
     """
 
     def __init__(
-        self, task: Task, where: str, baseline: Version, policy: Policy, seed: int,
+        self, task: Task, where: str, baseline: KernelVersion, policy: Policy, seed: int,
         progress: Progress = silent, session: Session | None = None,
     ) -> None:  # fmt: skip
         self.task, self.baseline, self.policy, self.seed, self.progress = (task, baseline, policy, seed, progress)
         self.session = session or Session()
         self.session.open(where, baseline.files)
-        self._verdicts: dict[tuple[frozenset[tuple[str, str]], str, int], Checked | Fallen] = {}
+        self._verdicts: dict[tuple[frozenset[tuple[str, str]], str, int], Checked | VersionFailed] = {}
 
     def __enter__(self) -> Arena:
         return self
@@ -143,26 +143,26 @@ class Arena:
             # Whole outputs are compared with the first correct ones: those are to be the baseline's.
             self._ask({"do": "check", "version": dict(self.baseline.files)})
 
-    def verify(self, version: Version, workload: str, seed: int | None = None) -> Checked | Fallen:
-        """Runs a version against the references, once; `Fallen` where it did not even run."""
+    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | VersionFailed:
+        """Runs a version against the references, once; `VersionFailed` where it did not even run."""
         key = (frozenset(version.files.items()), workload, self.seed if seed is None else seed)
         if key not in self._verdicts:
             self.progress("verify", 0, None, f"{workload}: {version.name}")
             self.prepare(workload, seed)
             answer = self._ask({"do": "check", "version": dict(version.files)})
             if isinstance(answer, Lost):
-                self._verdicts[key] = Fallen(version.name, f"verify: {answer.reason}")
+                self._verdicts[key] = VersionFailed(version.name, f"verify: {answer.reason}")
             else:
                 said = answer["checked"]
                 self._verdicts[key] = Checked(**{**said, "cases": tuple(said["cases"])})
         return self._verdicts[key]
 
-    def race(self, workload: str, versions: Sequence[Version]) -> Race:
+    def race(self, workload: str, versions: Sequence[KernelVersion]) -> Race:
         """Which of verified ``versions`` is fastest; the first is the incumbent. The slow leave early.
 
         Races until one race went through; a version that hangs, crashes or ends wrong leaves the field.
         """
-        field, fallen, careful = list(versions), [], False  # type: list[Version], list[Fallen], bool
+        field, fallen, careful = list(versions), [], False  # type: list[KernelVersion], list[VersionFailed], bool
         policy = replace(self.policy, max_rounds=RACE_ROUNDS, seconds=RACE_SECONDS, seed=self.seed)
         while field and field[0] is versions[0]:
             self.prepare(workload)
@@ -173,9 +173,11 @@ class Arena:
             answer = self._ask(request, self._on_progress("race", workload))
             if isinstance(answer, Lost):
                 if answer.at is not None:
-                    fallen.append(Fallen(field.pop(answer.at).name, f"race: {answer.reason}"))
+                    fallen.append(VersionFailed(field.pop(answer.at).name, f"race: {answer.reason}"))
                 elif careful:  # not even one at a time shows who it is
-                    return Race((), (*fallen, *(Fallen(one.name, f"race: {answer.reason}") for one in field[1:])))
+                    return Race(
+                        (), (*fallen, *(VersionFailed(one.name, f"race: {answer.reason}") for one in field[1:]))
+                    )
                 careful = answer.at is None
             elif answer["after_timing"] is not None:
                 gone = field.pop(answer["race"]["winner"]).name
@@ -185,21 +187,22 @@ class Arena:
         return Race((), tuple(fallen))
 
     def confirm(
-        self, workload: str, candidate: Version, incumbent: Version, baseline: Version, seed: int, budget: Budget
-    ) -> Confirmation | Fallen:  # fmt: skip
+        self, workload: str, candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
+        seed: int, budget: Budget,
+    ) -> Confirmation | VersionFailed:  # fmt: skip
         """Paired samples of one look, on inputs of ``seed``: what decides needs one that no earlier request used.
 
         A hang in the rounds is blamed on the candidate: incumbent and baseline went through rounds before.
         """
         checked = self.verify(candidate, workload, seed)
-        if isinstance(checked, Fallen):
+        if isinstance(checked, VersionFailed):
             return checked
         if checked.verdict != "correct":
-            return Fallen(candidate.name, f"on fresh inputs: {checked.reason}", checked)
+            return VersionFailed(candidate.name, f"on fresh inputs: {checked.reason}", checked)
         versions = [candidate, incumbent, *([] if baseline.files == incumbent.files else [baseline])]
         answer = self._timed(workload, versions, 1, seed, budget)
         if isinstance(answer, Lost):
-            return Fallen(versions[answer.at or 0].name, f"confirmation: {answer.reason}")
+            return VersionFailed(versions[answer.at or 0].name, f"confirmation: {answer.reason}")
         if answer["after_timing"] is not None:
             return _wrong_after(candidate.name, answer["after_timing"])
         *samples, copy = (tuple(us) for us in answer["samples_us"])
@@ -208,15 +211,15 @@ class Arena:
             tuple(answer["disturbances"]),
         )  # fmt: skip
 
-    def time(self, workload: str, version: Version) -> MeasuredTime | Fallen:
+    def time(self, workload: str, version: KernelVersion) -> MeasuredTime | VersionFailed:
         """A version by itself, on the run's inputs."""
         answer = self._timed(workload, [version], 0, None, TIME_BUDGET)
         if isinstance(answer, Lost):
-            return Fallen(version.name, f"timing: {answer.reason}")
+            return VersionFailed(version.name, f"timing: {answer.reason}")
         return measured_of(answer["samples_us"][0])
 
     def _timed(
-        self, workload: str, versions: Sequence[Version], copied: int, seed: int | None, budget: Budget
+        self, workload: str, versions: Sequence[KernelVersion], copied: int, seed: int | None, budget: Budget
     ) -> Message | Lost:
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
@@ -244,7 +247,7 @@ class Arena:
         return on_progress
 
 
-def _raced(field: Sequence[Version], rows: Sequence[Message]) -> tuple[RacedVersion, ...]:
+def _raced(field: Sequence[KernelVersion], rows: Sequence[Message]) -> tuple[RacedVersion, ...]:
     return tuple(
         RacedVersion(
             version, row["state"], row["reason"],
@@ -259,5 +262,5 @@ def _record(answer: Message) -> dict[str, Any]:
     return {name: answer["race"][name] for name in kept} | {"monitor": answer["monitor"]}
 
 
-def _wrong_after(version: str, reason: str) -> Fallen:
-    return Fallen(version, reason, Checked("incorrect", reason))
+def _wrong_after(version: str, reason: str) -> VersionFailed:
+    return VersionFailed(version, reason, Checked("incorrect", reason))

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
-from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation, Fallen, Race
+from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation, Race, VersionFailed
 from tilewright.optimize.gates.base import CORRECTNESS, Judged
 from tilewright.optimize.gates.confirming import SECONDS, Confirmed, confirm
 from tilewright.optimize.gates.interpreting import Interpreting
-from tilewright.optimize.standing import mean_interval_ms, mean_ms, standing
+from tilewright.optimize.metrics import mean_interval_ms, mean_ms, metrics_of
 from tilewright.race.rounds import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
@@ -61,14 +61,14 @@ class MeasuredGate:
         times: dict[str, MeasuredTime] = {}
         for workload in self.workloads:
             on_gpu = self.arena.verify(variant.version, workload.name)
-            if isinstance(on_gpu, Fallen) or on_gpu.verdict != "correct":
+            if isinstance(on_gpu, VersionFailed) or on_gpu.verdict != "correct":
                 return f"workload {workload}: {on_gpu.reason}"
             seen = self._paired(workload, variant, variant)
-            if isinstance(seen, Fallen):
+            if isinstance(seen, VersionFailed):
                 return f"workload {workload}: {seen.reason}"
             self.noise[workload.name] = seen.paired.noise.ratio
             times[workload.name] = measured_of(seen.incumbent_us)
-        return tuple(standing(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
+        return tuple(metrics_of(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
 
     def final(self, variant: Variant) -> tuple[Standing, ...]:
         """The last incumbent, paired with the baseline once more."""
@@ -77,11 +77,11 @@ class MeasuredGate:
         for workload in self.workloads:
             seen = self._paired(workload, variant, self._baseline)
             bound = self.bounds[workload.name]
-            if isinstance(seen, Fallen):
-                found.append(standing(variant, workload, bound))
+            if isinstance(seen, VersionFailed):
+                found.append(metrics_of(variant, workload, bound))
                 continue
             ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
-            found.append(standing(variant, workload, bound, measured_of(seen.candidate_us), ratio))
+            found.append(metrics_of(variant, workload, bound, measured_of(seen.candidate_us), ratio))
         return tuple(found)
 
     def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
@@ -112,10 +112,10 @@ class MeasuredGate:
             one.remember()
             for workload in self.workloads:
                 checked = self.arena.verify(one.version, workload.name)
-                if isinstance(checked, Fallen) and checked.checked is None:
+                if isinstance(checked, VersionFailed) and checked.checked is None:
                     attempts.append(one.attempt("crashed", f"{workload}: {checked.reason}"))
                     break
-                if isinstance(checked, Fallen) or checked.verdict != "correct":
+                if isinstance(checked, VersionFailed) or checked.verdict != "correct":
                     attempts.append(one.attempt("wrong", f"{workload}: {checked.reason}"))
                     break
             else:
@@ -134,7 +134,7 @@ class MeasuredGate:
             self.arena, [one.name for one in self.workloads], best.version, incumbent.version,
             self._baseline.version, self._fresh.getrandbits(31),
         )  # fmt: skip
-        if isinstance(seen, Fallen):
+        if isinstance(seen, VersionFailed):
             attempts = [one for one in attempts if one.value != str(best.value)]
             attempts.append(best.attempt("wrong" if seen.checked else "crashed", seen.reason))
             return _fell(best, attempts, seen.reason)
@@ -168,7 +168,7 @@ class MeasuredGate:
             },
         )  # fmt: skip
 
-    def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> Confirmation | Fallen:
+    def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> Confirmation | VersionFailed:
         """One look of a version against the baseline, on the run's own inputs."""
         budget = Budget(ROUNDS[0], SECONDS[0], FEWEST_ROUNDS)
         return self.arena.confirm(
@@ -247,5 +247,5 @@ def _ratio(mine: MeasuredTime, incumbent: MeasuredTime) -> Interval:
     return Interval(low, mine.us / incumbent.us, high, 0.95, len(mine.samples_us))
 
 
-def _checked(verdict: Checked | Fallen) -> Checked | None:
+def _checked(verdict: Checked | VersionFailed) -> Checked | None:
     return verdict if isinstance(verdict, Checked) else verdict.checked

@@ -10,7 +10,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import PredictedDecision, decide_predicted
 from tilewright.optimize.gates.base import CORRECTNESS, Judged
 from tilewright.optimize.gates.interpreting import Interpreting
-from tilewright.optimize.standing import standing
+from tilewright.optimize.metrics import metrics_of
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Checked, Workload
 
@@ -78,7 +78,7 @@ class PredictedGate:
         return decide_predicted(one.predicted, incumbent.predicted, self._baseline.predicted)
 
     def _standings(self, variant: Variant) -> tuple[Standing, ...]:
-        return tuple(standing(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
+        return tuple(metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
 
 def _times(ratio: float) -> str:

@@ -23,7 +23,7 @@ NO_WORKTREE = ("not a git repository", "must be run in a work tree")
 
 
 @dataclass(frozen=True)
-class Place:
+class RepositoryPlace:
     """A repository, and the editable files' paths in it.
 
     root: where those paths start on the user's disk.
@@ -35,7 +35,7 @@ class Place:
     private: bool
 
 
-def place_of(files: Sequence[Path], kernel: str, home: Path) -> Place:
+def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
     """The repository of ``files``; a private one is made below ``home`` when it is needed.
 
     Raises MachineError when git is missing or refuses the user's repository.
@@ -45,13 +45,13 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> Place:
     if top is not None:
         names = {path: one.relative_to(top).as_posix() for path, one in zip(files, real, strict=True)}
         if not any(_ignored(top, name) for name in names.values()):
-            return Place(Git(top), names, top, private=False)
+            return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
     identity = hashlib.sha256("\n".join([str(root), *sorted(names.values())]).encode()).hexdigest()[:8]
     folder = home / "repositories" / f"{kernel}-{identity}"
     _make(folder)
-    return Place(_bare(folder), names, root, private=True)
+    return RepositoryPlace(_bare(folder), names, root, private=True)
 
 
 def _common_checkout(files: Sequence[Path]) -> Path | None:

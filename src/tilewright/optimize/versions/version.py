@@ -22,7 +22,7 @@ from tilewright.task.task import Task
 
 
 @dataclass(frozen=True)
-class Version:
+class KernelVersion:
     """The editable files at one moment.
 
     files: absolute path of the user's file → absolute path of this version's copy.
@@ -36,7 +36,7 @@ class Forbidden(RequestError):
     """A change that no result could justify: it touches what it may not."""
 
 
-def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> Version:
+def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVersion:
     """Writes the copies below ``folder``, in a directory that no other version's name shares.
 
     texts: the text of each editable file. Files of the same name keep the folders that tell them apart.
@@ -49,10 +49,10 @@ def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> Version:
     for path, text in zip(files, texts.values(), strict=True):
         copies[path].parent.mkdir(parents=True, exist_ok=True)
         copies[path].write_bytes(text.encode())
-    return Version(name, {str(path): str(copy) for path, copy in copies.items()})
+    return KernelVersion(name, {str(path): str(copy) for path, copy in copies.items()})
 
 
-def load(version: Version, where: str) -> Task:
+def load(version: KernelVersion, where: str) -> Task:
     """The task as this version has it.
 
     where: as `loading.load_task` takes it. Raises TaskError, in one line, for whatever is wrong with

@@ -27,7 +27,7 @@ from typing import IO
 
 from tilewright.errors import MachineError, StorageError
 from tilewright.optimize.versions.git import Git, GitError
-from tilewright.optimize.versions.repositories import Place, place_of
+from tilewright.optimize.versions.repositories import RepositoryPlace, place_of
 from tilewright.optimize.versions.version import Forbidden, read_source
 from tilewright.task.loading import editable_files
 from tilewright.task.task import Task
@@ -56,7 +56,7 @@ class Workspace:
     folder: the worktree. place: the repository, and the files' names in it.
     """
 
-    def __init__(self, run: str, place: Place, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
+    def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
         self.run, self.place, self.folder = run, place, git.folder
         self.branch, self.base_commit = branch.name, branch.base
         self._git, self._lock = git, lock
@@ -198,7 +198,7 @@ class Workspace:
         return self._git("diff-tree", *options, old, new, "--", *self.place.names.values())
 
 
-def _started(place: Place, run: str, folder: Path, name: str) -> tuple[Git, _Branch]:
+def _started(place: RepositoryPlace, run: str, folder: Path, name: str) -> tuple[Git, _Branch]:
     """A new worktree and branch. Up to the refs, which come last and at once, nothing can be resumed."""
     repository = place.git.with_author()
     start = repository.tells("rev-parse", "--verify", "--quiet", "HEAD^{commit}")

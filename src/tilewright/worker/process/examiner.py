@@ -1,6 +1,6 @@
 """Running a candidate on poisoned, guarded buffers with fresh inputs, and judging what it wrote.
 
-One `Examiner` serves all candidates of a workload: two draws of inputs, each with its float64
+One `DeviceExaminer` serves all candidates of a workload: two draws of inputs, each with its float64
 reference on slices and, where the task names a trusted implementation, that one's whole output.
 """
 
@@ -43,7 +43,7 @@ class Wrong(Exception):
     """A candidate's output is wrong; the message says where and how much."""
 
 
-class Examiner:
+class DeviceExaminer:
     def __init__(self, task: Task, dims: Dims, device: str, seed: int, draws: int = len(POISONS)) -> None:
         """``draws``: of inputs, each with a reference; one is enough where others were compared before."""
         self.task, self.dims, self.seed, self.device = task, dict(dims), seed, device

@@ -33,18 +33,18 @@ ROOM = 1 << 16
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundLaunch:
     """What launches once on a stream, and the name that its kernel goes by."""
 
     launch: Callable[[Any], None]
     kernel: str
 
 
-def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> Bound:
+def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
     """The launch of ``config`` on ``tensors``."""
     launch = task.launched(config, dims, tensors, board)
     language = language_of(launch.kernel)
-    return Bound(language.runner(launch, hints_of(task, config)), language.kernel_name(launch.kernel))
+    return BoundLaunch(language.runner(launch, hints_of(task, config)), language.kernel_name(launch.kernel))
 
 
 class Images:
@@ -55,7 +55,7 @@ class Images:
         self._held: dict[str, torch.Tensor] = {}
         self._canary = torch.zeros(1, device=device)
 
-    def run(self, request: Message, bind: Callable[[Tensors], Bound]) -> Message:
+    def run(self, request: Message, bind: Callable[[Tensors], BoundLaunch]) -> Message:
         """Places the images, launches ``launches`` times, waits, and writes the bytes back to the files.
 
         ``place``, 0 or 1: the images of two runs of equal sizes lie at the same addresses if it is equal,

@@ -21,7 +21,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.worker.messages import Message
-from tilewright.worker.process.images import Bound, Images, Tensors, bound
+from tilewright.worker.process.images import BoundLaunch, Images, Tensors, bound
 
 
 def run(request: Message) -> None:
@@ -31,7 +31,7 @@ def run(request: Message) -> None:
     board = gpu.board
     task, config = load_task(request["task"]), Configuration.of(request["config"])
 
-    def bind(tensors: Tensors) -> Bound:
+    def bind(tensors: Tensors) -> BoundLaunch:
         Path(request["addresses"]).write_text(json.dumps(places(tensors)))
         return bound(task, config, request["dims"], board, tensors)
 

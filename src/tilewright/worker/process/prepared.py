@@ -13,7 +13,7 @@ import torch
 
 from tilewright.task.task import Dims, Output, Task
 from tilewright.verify.images import POISONS
-from tilewright.worker.process.examiner import Examiner
+from tilewright.worker.process.examiner import DeviceExaminer
 
 SHARE = 0.5
 """Of the memory that is free, or taken by examiners: the rest is for what launches and compares."""
@@ -28,10 +28,10 @@ class Prepared:
     def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
         self.task, self.device = task, device
         self._free = free or (free_on_gpu if device == "cuda" else lambda: 1 << 62)
-        self._held: OrderedDict[tuple[str, int], Examiner] = OrderedDict()
+        self._held: OrderedDict[tuple[str, int], DeviceExaminer] = OrderedDict()
         self._passing: int | None = None
 
-    def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[Examiner, bool]:
+    def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
         """The examiner, and whether it was made just now.
 
         passing: a seed that will not come back, as that of a confirmation; its examiners go when the next such
@@ -48,11 +48,11 @@ class Prepared:
         self._make_room(bytes_needed(self.task, dims))
         draws = 1 if passing else len(POISONS)
         try:
-            made = Examiner(self.task, dims, self.device, seed, draws)
+            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
         except torch.cuda.OutOfMemoryError:
             self._held.clear()
             torch.cuda.empty_cache()
-            made = Examiner(self.task, dims, self.device, seed, draws)
+            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
         self._held[workload, seed] = made
         return made, True
 

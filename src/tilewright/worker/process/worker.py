@@ -48,7 +48,7 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.worker.messages import Message, private_stdout, receive, send
 from tilewright.worker.process.clock import GpuClock
-from tilewright.worker.process.examiner import Examiner
+from tilewright.worker.process.examiner import DeviceExaminer
 from tilewright.worker.process.images import Images, bound
 from tilewright.worker.process.prepared import Prepared
 
@@ -76,7 +76,7 @@ class Worker:
         assert gpu is not None, "the worker is started on a machine with a GPU only"
         self.board = gpu.board
         self.prepared = Prepared(self.task, "cuda")
-        self.examiner: Examiner | None = None
+        self.examiner: DeviceExaminer | None = None
         self.images: Images | None = None
         self._versions = {frozenset(files.items()): self.task}
 

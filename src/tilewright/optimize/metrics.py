@@ -14,7 +14,7 @@ from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Built, MeasuredTime, Workload
 
 
-def standing(
+def metrics_of(
     variant: Variant,
     workload: Workload,
     bound: Bound,

@@ -12,7 +12,7 @@ from tests.optimize.kit import LIMITS, SCALE, Told, git, repository, staged
 
 from tilewright.errors import RequestError
 from tilewright.ledger.records import Iteration
-from tilewright.optimize.handed_in import FromFiles, check_changes
+from tilewright.optimize.proposed import FromFiles, check_changes
 from tilewright.optimize.run import Options, optimize
 
 DOUBLED = "ct.load(x, (i,), (TILE,)) * 2"
