@@ -103,7 +103,7 @@ def test_no_iterations_is_a_run_too(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "Q9"), "unknown entry 'Q9'; known: A, "),
+        (("--only", "Q9"), "unknown entry 'Q9'; known: tile_load, "),
         (("--workload", "huge"), "unknown workload 'huge'; known: small"),
         (("--change", "nowhere.patch"), "nowhere.patch: no such file"),
         (("--arch", "sm_1"), "unknown architecture 'sm_1'"),

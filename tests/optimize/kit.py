@@ -30,7 +30,7 @@ from tilewright.optimize.metrics import mean_interval_ms, mean_ms
 from tilewright.optimize.proposed import Proposer
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.playbook.base import About, Effect, Entry, Facts, NotApplicable, Risk, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Risk, Site
 from tilewright.race.protocol import noise_of
 from tilewright.race.stats import Interval
 from tilewright.records import Value
@@ -95,7 +95,7 @@ def repository(folder: Path, text: str = SCALE, name: str = "ops.py") -> Path:
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Entry):
     """An entry that writes a comment at the end of the file, once for each value and place."""
 
     id: str = "T"
@@ -108,12 +108,14 @@ class Lines:
     promise: float = 1.0
 
     @property
-    def about(self) -> About:
+    def about(self) -> EntryDescription:
         effect = Effect(self.expected, self.expected, "made up", DATED)
         priority = dict.fromkeys(("memory", "balanced", "compute"), self.priority)
-        return About(self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk)
+        return EntryDescription(
+            self.id, f"lines of {self.id}", "a comment", "always", "never", priority, effect, self.risk
+        )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         line = source.text.count("\n")
         return [Site(self.kernel, line, 0, place, self.values, self.promise) for place in self.places]
 
@@ -127,7 +129,7 @@ class Tripping(Lines):
 
     at: Literal["sites", "apply", "refuses"] = "sites"
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         if self.at == "sites":
             raise KeyError("a form of code that nobody thought of")
         return super().sites(source, facts)

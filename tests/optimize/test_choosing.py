@@ -14,7 +14,7 @@ from tests.optimize.kit import H200, SCALE, Lines, Tripping
 from tilewright.inspect.work import bound_of, count
 from tilewright.ledger.records import EntryHistory
 from tilewright.optimize.choosing import MOST_TRIES, Proposal, Tries, proposals
-from tilewright.playbook.base import Entry, Facts
+from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.task.loading import load_task
 
 TWO_KERNELS = SCALE.replace(
@@ -35,27 +35,27 @@ def launch(""",
 
 
 @pytest.fixture
-def facts(tmp_path: Path) -> Facts:
+def facts(tmp_path: Path) -> KernelFacts:
     return facts_of(SCALE, tmp_path)
 
 
-def facts_of(text: str, folder: Path) -> Facts:
+def facts_of(text: str, folder: Path) -> KernelFacts:
     file = folder / "ops.py"
     file.write_text(text)
     task = load_task(str(file))
     workloads = task.selected(None)
     bounds = {one.name: bound_of(task, one, H200) for one in workloads}
-    return Facts(task, H200, workloads, bounds, {}, lambda workload: count(task, workload, H200))
+    return KernelFacts(task, H200, workloads, bounds, {}, lambda workload: count(task, workload, H200))
 
 
-def chosen(facts: Facts, *entries: Entry, **asked: Any) -> list[Proposal]:
+def chosen(facts: KernelFacts, *entries: Entry, **asked: Any) -> list[Proposal]:
     found, unable = looked(facts, *entries, **asked)
     assert not unable
     return found
 
 
 def looked(
-    facts: Facts, *entries: Entry, texts: Mapping[Path, str] | None = None, **asked: Any
+    facts: KernelFacts, *entries: Entry, texts: Mapping[Path, str] | None = None, **asked: Any
 ) -> tuple[list[Proposal], list[str]]:
     assert facts.task.file is not None
     texts = texts or {facts.task.file: facts.task.file.read_text()}
@@ -63,17 +63,17 @@ def looked(
     return proposals(texts, facts, entries, **usual | asked)
 
 
-def score(facts: Facts, entry: Entry, **asked: Any) -> float:
+def score(facts: KernelFacts, entry: Entry, **asked: Any) -> float:
     (one,) = chosen(facts, entry, **asked)
     return one.score
 
 
-def test_the_larger_expected_gain_comes_first(facts: Facts) -> None:
+def test_the_larger_expected_gain_comes_first(facts: KernelFacts) -> None:
     small, large = Lines("S", expected=1.05), Lines("L", expected=1.5)
     assert [one.entry for one in chosen(facts, small, large)] == ["L", "S"]
 
 
-def test_of_equal_gains_the_class_priority_decides(facts: Facts) -> None:
+def test_of_equal_gains_the_class_priority_decides(facts: KernelFacts) -> None:
     """K2: the order of the kernel's own class."""
     later, first = Lines("A", priority=5), Lines("B", priority=1)
     assert [one.entry for one in chosen(facts, later, first)] == ["B", "A"]
@@ -81,7 +81,7 @@ def test_of_equal_gains_the_class_priority_decides(facts: Facts) -> None:
     assert score(facts, later) > score(facts, unnamed) > 0
 
 
-def test_what_a_site_promises_scales_its_score(facts: Facts) -> None:
+def test_what_a_site_promises_scales_its_score(facts: KernelFacts) -> None:
     assert score(facts, Lines(promise=0.25)) == pytest.approx(0.25 * score(facts, Lines()))
 
 
@@ -94,33 +94,33 @@ def test_what_a_site_promises_scales_its_score(facts: Facts) -> None:
     ],
     ids=["gained more than expected", "gained little", "never kept"],
 )
-def test_what_earlier_runs_saw_moves_the_score(facts: Facts, history: EntryHistory, better: bool) -> None:
+def test_what_earlier_runs_saw_moves_the_score(facts: KernelFacts, history: EntryHistory, better: bool) -> None:
     without, with_it = score(facts, Lines()), score(facts, Lines(), history={"T": history})
     assert (with_it > without) is better and with_it > 0
     (one,) = chosen(facts, Lines(), history={"T": history})
     assert f"kept {history.keeps} of 4 times in earlier runs" in one.why
 
 
-def test_earlier_runs_that_saw_what_was_expected_change_nothing(facts: Facts) -> None:
+def test_earlier_runs_that_saw_what_was_expected_change_nothing(facts: KernelFacts) -> None:
     as_expected = {"T": EntryHistory("T", 3, 3, 1.1)}
     assert score(facts, Lines(expected=1.1), history=as_expected) == pytest.approx(score(facts, Lines(expected=1.1)))
 
 
-def test_much_history_outweighs_the_expectation(facts: Facts) -> None:
+def test_much_history_outweighs_the_expectation(facts: KernelFacts) -> None:
     often = {"T": EntryHistory("T", 200, 200, 1.5)}
     assert score(facts, Lines(), history=often) == pytest.approx(
         score(facts, Lines()) * math.log(1.5) / math.log(1.1), rel=0.02
     )
 
 
-def test_an_entry_whose_last_gain_was_small_comes_later(facts: Facts) -> None:
+def test_an_entry_whose_last_gain_was_small_comes_later(facts: KernelFacts) -> None:
     entries = Lines("A", expected=1.11), Lines("B", expected=1.1)
     assert [one.entry for one in chosen(facts, *entries)] == ["A", "B"]
     after = chosen(facts, *entries, lowered=frozenset("A"))
     assert [one.entry for one in after] == ["B", "A"] and "(P-22)" in after[1].why
 
 
-def test_a_lossy_entry_is_proposed_only_where_it_is_allowed(facts: Facts) -> None:
+def test_a_lossy_entry_is_proposed_only_where_it_is_allowed(facts: KernelFacts) -> None:
     entries = Lines("A", risk="lossy"), Lines("B")
     assert [one.entry for one in chosen(facts, *entries)] == ["B"]
     allowed = chosen(facts, *entries, lossy=True)
@@ -138,7 +138,7 @@ def test_a_helper_of_both_kernels_is_reached(tmp_path: Path) -> None:
     assert chosen(facts_of(shared, tmp_path), Lines(kernel="doubled"))
 
 
-def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: Facts) -> None:
+def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: KernelFacts) -> None:
     key = ("T", "the end, ")
     assert not chosen(facts, Lines(), tried={key: Tries(1, 0)}, kept=0)
     (again,) = chosen(facts, Lines(), tried={key: Tries(1, 0)}, kept=1)
@@ -148,12 +148,12 @@ def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: Facts) -> N
     assert not chosen(facts, Lines(), tried={key: Tries(MOST_TRIES, 0)}, kept=9)
 
 
-def test_sites_of_the_same_words_are_told_apart(facts: Facts) -> None:
+def test_sites_of_the_same_words_are_told_apart(facts: KernelFacts) -> None:
     found = chosen(facts, Lines(places=("a load", "a load", "a store")))
     assert sorted(one.place for one in found) == ["a load, ", "a load,  #2", "a store, "]
 
 
-def test_sites_of_two_files_are_told_apart(facts: Facts, tmp_path: Path) -> None:
+def test_sites_of_two_files_are_told_apart(facts: KernelFacts, tmp_path: Path) -> None:
     texts = {tmp_path / "ops.py": SCALE, tmp_path / "more.py": SCALE}
     found = chosen(facts, Lines(), texts=texts)
     assert sorted(one.place for one in found) == ["the end,  in more.py", "the end,  in ops.py"]
@@ -161,21 +161,21 @@ def test_sites_of_two_files_are_told_apart(facts: Facts, tmp_path: Path) -> None
     assert of_more.apply(1) == texts | {tmp_path / "more.py": SCALE + "# T the end 1\n"}
 
 
-def test_an_entry_that_trips_is_named_and_the_others_are_asked(facts: Facts) -> None:
+def test_an_entry_that_trips_is_named_and_the_others_are_asked(facts: KernelFacts) -> None:
     found, unable = looked(facts, Tripping("X"), Lines("B"))
     assert [one.entry for one in found] == ["B"]
     (said,) = unable
     assert said.startswith("X lines of X cannot read ops.py: KeyError")
 
 
-def test_the_order_is_the_same_each_time_and_whatever_the_order_of_the_entries(facts: Facts) -> None:
+def test_the_order_is_the_same_each_time_and_whatever_the_order_of_the_entries(facts: KernelFacts) -> None:
     entries = [Lines(name, places=("a", "b")) for name in "CAB"]
     orders = {tuple(one.key for one in chosen(facts, *some)) for some in (entries, entries[::-1], entries)}
     assert len(orders) == 1
     assert [key[0] for key in orders.pop()] == ["A", "A", "B", "B", "C", "C"]
 
 
-def test_the_reason_is_shown(facts: Facts) -> None:
+def test_the_reason_is_shown(facts: KernelFacts) -> None:
     (one,) = chosen(facts, Lines(expected=1.1))
     assert "place 1 of memory-bound (K2); expected 1.10× (made up, 2026-11-21)" in one.why
     assert f"score {one.score:.3f}" in one.why

@@ -351,7 +351,11 @@ def test_what_a_proposer_hands_in_goes_through_the_same_gate(opened: Open) -> No
     proposer = Proposing("# a", "# b")
     stage = opened([0.9, "wrong", 1.0], Lines(), proposers=[proposer])
     stage.run()
-    assert [(one.entry, one.status) for one in stage.rows[1:]] == [("L", "keep"), ("L", "revert"), ("T", "revert")]
+    assert [(one.entry, one.status) for one in stage.rows[1:]] == [
+        ("proposed", "keep"),
+        ("proposed", "revert"),
+        ("T", "revert"),
+    ]
     assert "the model said so" in git(stage.file.parent, "log", "-1", "--format=%B", str(stage.rows[1].commit))
     assert len(proposer.seen[1].iterations) == 2, "it sees what became of the first"
     assert proposer.seen[1].texts[stage.file].endswith("# a\n")

@@ -1,4 +1,4 @@
-"""Changes from outside the playbook (entry L): patches and whole files, through the same gate (P-14, P-25)."""
+"""Changes from outside the playbook: patches and whole files, through the same gate (P-14, P-25)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tried(file: Path, changes: Sequence[Path], script: Sequence[Told] = (0.9, 0.
 @pytest.mark.parametrize("prefixes", [("a/", "b/"), ("", ""), ("/home/someone/kernels/",) * 2], ids=str)
 def test_a_patch_may_name_the_file_in_any_folder(file: Path, written: Written, prefixes: Sequence[str]) -> None:
     (one,) = tried(file, [written(patch(SCALE, FASTER, prefixes=prefixes))])
-    assert (one.entry, one.status, one.optimization) == ("L", "keep", "handed in: faster.patch")
+    assert (one.entry, one.status, one.optimization) == ("proposed", "keep", "handed in: faster.patch")
     assert "2 * ct.load" in one.diff
 
 

@@ -36,9 +36,10 @@ STEEP = (
     .replace('{"N": 4096}', '{"N": 1 << 18}')
 )
 """A tile so small that a larger one is predicted to be much faster."""
-OPTIONS = Options(iterations=2, only=("G", "worker_warps"), seconds=60)
+OPTIONS = Options(iterations=2, only=("tile_sizes", "worker_warps"), seconds=60)
 ARGUMENTS = (
-    "--arch", "sm_90", "--seed", "1", "--iterations", "2", "--only", "G", "--only", "worker_warps", "--budget", "60",
+    "--arch", "sm_90", "--seed", "1", "--iterations", "2", "--only", "tile_sizes", "--only", "worker_warps",
+    "--budget", "60",
 )  # fmt: skip
 
 PROMISED = {"run", "measured", "baseline", "final", "kept", "stop_reason", "iterations"}
@@ -240,7 +241,7 @@ def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
 ) -> None:
     """A kill between the ledger and git: the ledger is written first, and what it says is done."""
     file = repository(tmp_path / "user", STEEP)
-    options = Options(iterations=1, only=("G",), seconds=60)
+    options = Options(iterations=1, only=("tile_sizes",), seconds=60)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -285,7 +286,7 @@ def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code
 
     monkeypatch.setattr(Interpreting, "incorrect", incorrect)
     file = repository(tmp_path / "user", STEEP)
-    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60))
+    found = optimize(str(file), arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60))
     if broken == "the change":
         assert [one.status for one in found.iterations] == ["keep", "keep", "revert"]
         assert "y[7] is 3" in found.iterations[2].reason
@@ -308,7 +309,7 @@ def test_without_a_repository_there_is_a_private_one(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "ops.py").write_text(STEEP)
     found = optimize(
-        str(folder / "ops.py"), arch="sm_90", seed=1, options=Options(iterations=1, only=("G",), seconds=60)
+        str(folder / "ops.py"), arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60)
     )
     assert [path.name for path in folder.iterdir()] == ["ops.py"], "nothing is left beside the user's file"
     assert found.kept and (folder / "ops.py").read_text() == STEEP

@@ -28,7 +28,7 @@ import pytest
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import Board, board
 from tilewright.inspect.work import CountedWork, bound_of, count
-from tilewright.playbook.base import Entry, Facts, NotApplicable, Site
+from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
 from tilewright.records import Checked, MachineCode, Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task
@@ -61,7 +61,7 @@ def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
     return codes  # type: ignore[return-value]
 
 
-def facts_of(task: Task, on: Board = H200) -> Facts:
+def facts_of(task: Task, on: Board = H200) -> KernelFacts:
     """What the loop would know of an incumbent with this task."""
     workloads = task.selected(None)
 
@@ -69,7 +69,7 @@ def facts_of(task: Task, on: Board = H200) -> Facts:
     def counted(name: str) -> CountedWork:
         return count(task, task.workload(name), on)
 
-    return Facts(
+    return KernelFacts(
         task=task,
         board=on,
         workloads=workloads,
@@ -133,8 +133,8 @@ class EntryContract:
         if "example" in metafunc.fixturenames:
             metafunc.parametrize("example", list(self.examples), indirect=True)
 
-    def facts(self, text: str, folder: Path) -> Facts:
-        """Facts are asked for once for each text and board: they cost compilations."""
+    def facts(self, text: str, folder: Path) -> KernelFacts:
+        """KernelFacts are asked for once for each text and board: they cost compilations."""
         key = (text, self.board.name)
         if key not in _FACTS:
             _FACTS[key] = facts_of(loaded(text, folder), self.board)
@@ -239,7 +239,7 @@ class EntryContract:
             return None
 
 
-_FACTS: dict[tuple[str, str], Facts] = {}
+_FACTS: dict[tuple[str, str], KernelFacts] = {}
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:

@@ -9,15 +9,15 @@ from tests.playbook.kit import H200, loaded
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
-from tilewright.playbook.base import Entry, Facts
+from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 
-def launch_facts(text: str, folder: Path, on: Board = H200) -> Facts:
-    """Facts for entries that ask for the launch alone: nothing is compiled or counted."""
+def launch_facts(text: str, folder: Path, on: Board = H200) -> KernelFacts:
+    """KernelFacts for entries that ask for the launch alone: nothing is compiled or counted."""
     task = loaded(text, folder)
-    return Facts(task, on, task.selected(None), {}, {}, lambda workload: count(task, workload, on))
+    return KernelFacts(task, on, task.selected(None), {}, {}, lambda workload: count(task, workload, on))
 
 
 def applied(entry: Entry, text: str, folder: Path, value: Value, what: str = "", on: Board = H200) -> str:

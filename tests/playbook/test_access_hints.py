@@ -11,7 +11,7 @@ from tests.playbook.configured import MATMUL, SCALE
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import allow_tma, latency
 from tilewright.source.syntax import Source
 
@@ -23,12 +23,12 @@ CHOSEN = SCALE.replace("(1, TILE))", "(1, TILE), latency=AHEAD)").replace("\n\n@
 
 
 @pytest.fixture(scope="module")
-def matmul(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def matmul(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(MATMUL, tmp_path_factory.mktemp("matmul")))
 
 
 @pytest.fixture(scope="module")
-def scale(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def scale(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(SCALE, tmp_path_factory.mktemp("scale")))
 
 
@@ -45,7 +45,7 @@ class TestAllowTma(EntryContract):
     elsewhere: ClassVar = {"no TMA in the machine code": SCALE}
 
 
-def test_loads_of_a_product_come_before_its_store(matmul: Facts) -> None:
+def test_loads_of_a_product_come_before_its_store(matmul: KernelFacts) -> None:
     sites = latency.ENTRY.sites(Source("file.py", MATMUL), matmul)
     assert [(site.what, site.values) for site in sites] == [
         ("latency of all loads of product", (3, 6, 2, 10)),
@@ -55,7 +55,7 @@ def test_loads_of_a_product_come_before_its_store(matmul: Facts) -> None:
     ]
 
 
-def test_one_load_or_all_of_them(matmul: Facts) -> None:
+def test_one_load_or_all_of_them(matmul: KernelFacts) -> None:
     source = Source("file.py", MATMUL)
     one, all_ = (only(latency.ENTRY.sites(source, matmul), what) for what in ("load of b", "all loads"))
     for site, names in ((one, ["b"]), (all_, ["a", "b"])):
@@ -64,7 +64,7 @@ def test_one_load_or_all_of_them(matmul: Facts) -> None:
         assert all(line.endswith("padding_mode=ct.PaddingMode.ZERO, latency=6)") for line in new)
 
 
-def test_a_hint_that_stands_is_changed_in_its_place(scale: Facts) -> None:
+def test_a_hint_that_stands_is_changed_in_its_place(scale: KernelFacts) -> None:
     for text, before in ((HINTED, "latency=10)"), (CHAINED, "latency=4,  # far")):
         source = Source("file.py", text)
         site = only(latency.ENTRY.sites(source, scale), "load")
@@ -72,18 +72,18 @@ def test_a_hint_that_stands_is_changed_in_its_place(scale: Facts) -> None:
         assert changed == text.replace(before, before.replace("10", "1").replace("4", "1"))
 
 
-def test_a_hint_that_is_chosen_elsewhere_is_left(scale: Facts) -> None:
+def test_a_hint_that_is_chosen_elsewhere_is_left(scale: KernelFacts) -> None:
     assert [site.what for site in latency.ENTRY.sites(Source("file.py", CHOSEN), scale)] == ["latency of store of y"]
 
 
 @pytest.mark.parametrize("value", [0, 11, "far"])
-def test_a_latency_that_cutile_does_not_take_is_refused(scale: Facts, value: int) -> None:
+def test_a_latency_that_cutile_does_not_take_is_refused(scale: KernelFacts, value: int) -> None:
     source = Source("file.py", SCALE)
     with pytest.raises(NotApplicable, match="1 to 10"):
         latency.ENTRY.apply(source, latency.ENTRY.sites(source, scale)[0], value)
 
 
-def test_the_stores_come_first_and_both_ways_are_tried(matmul: Facts, scale: Facts) -> None:
+def test_the_stores_come_first_and_both_ways_are_tried(matmul: KernelFacts, scale: KernelFacts) -> None:
     sites = allow_tma.ENTRY.sites(Source("file.py", MATMUL), matmul)
     assert [(site.what, site.values) for site in sites] == [
         ("no TMA for the store of c", (False,)),
@@ -96,12 +96,12 @@ def test_the_stores_come_first_and_both_ways_are_tried(matmul: Facts, scale: Fac
     assert allow_tma.ENTRY.apply(source, back, True) == SCALE
 
 
-def test_there_is_no_tma_before_hopper(matmul: Facts) -> None:
+def test_there_is_no_tma_before_hopper(matmul: KernelFacts) -> None:
     facts = replace(matmul, board=board("A100-80GB"))
     assert not allow_tma.ENTRY.sites(Source("file.py", MATMUL), facts)
 
 
-def test_a_store_without_tma_is_other_code_and_correct(matmul: Facts, tmp_path: Path) -> None:
+def test_a_store_without_tma_is_other_code_and_correct(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(allow_tma.ENTRY.sites(source, matmul), "store")
     task = loaded(allow_tma.ENTRY.apply(source, site, False), tmp_path)
@@ -109,7 +109,7 @@ def test_a_store_without_tma_is_other_code_and_correct(matmul: Facts, tmp_path: 
     assert verdict(task).verdict == "correct"
 
 
-def test_a_latency_reaches_the_machine_code_and_is_correct(matmul: Facts, tmp_path: Path) -> None:
+def test_a_latency_reaches_the_machine_code_and_is_correct(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(latency.ENTRY.sites(source, matmul), "all loads")
     task = loaded(latency.ENTRY.apply(source, site, 10), tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
 
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import divisible, static_shapes
 from tilewright.source.syntax import Source
 
@@ -45,7 +45,7 @@ LONGER = MATMUL.replace(
 
 
 @pytest.fixture(scope="module")
-def longer(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def longer(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(LONGER, tmp_path_factory.mktemp("longer")))
 
 
@@ -60,7 +60,7 @@ class TestDivisible(EntryContract):
     elsewhere: ClassVar = {"any width is served": ANY_WIDTH, "it is said": CLAIMED, "no number": SCALE}
 
 
-def test_what_all_workloads_share_is_static(longer: Facts) -> None:
+def test_what_all_workloads_share_is_static(longer: KernelFacts) -> None:
     source = Source("file.py", LONGER)
     site = only(static_shapes.ENTRY.sites(source, longer))
     shapes = "a.shape[1] b.shape[0] b.shape[1] c.shape[1]"
@@ -68,7 +68,7 @@ def test_what_all_workloads_share_is_static(longer: Facts) -> None:
     assert site.values == (shapes, f"{shapes} {strides}")
 
 
-def test_the_annotation_is_written_and_its_name_imported(longer: Facts) -> None:
+def test_the_annotation_is_written_and_its_name_imported(longer: KernelFacts) -> None:
     source = Source("file.py", LONGER)
     site = only(static_shapes.ENTRY.sites(source, longer))
     text = static_shapes.ENTRY.apply(source, site, "a.shape[1] b.shape[0] b.shape[1] b.strides[0] b.strides[1]")
@@ -89,7 +89,7 @@ def test_in_one_workload_what_is_independent_may_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1])
-def test_static_extents_are_other_code_and_correct(longer: Facts, tmp_path: Path, value: int) -> None:
+def test_static_extents_are_other_code_and_correct(longer: KernelFacts, tmp_path: Path, value: int) -> None:
     """Also for the shapes beside the workloads: a launch compiles for the extents that it has."""
     source = Source("file.py", LONGER)
     site = only(static_shapes.ENTRY.sites(source, longer))
@@ -115,7 +115,7 @@ def test_a_library_s_kernel_has_other_callers(tmp_path: Path) -> None:
     assert not divisible.ENTRY.sites(Source("listed.py", LISTED), facts)
 
 
-def test_an_annotation_of_one_s_own_is_left(longer: Facts) -> None:
+def test_an_annotation_of_one_s_own_is_left(longer: KernelFacts) -> None:
     text = LONGER.replace("product(a,", "product(a: ct.IndexedWithInt64,")
     source = Source("file.py", text)
     site = only(static_shapes.ENTRY.sites(source, longer))

@@ -11,7 +11,7 @@ from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
 from tests.playbook.kit import H200, EntryContract, codes_of, facts_of, loaded, only, verdict
 
 from tilewright.hardware.architectures import board
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import clusters, occupancy, worker_warps
 from tilewright.source.syntax import Source
 
@@ -20,12 +20,12 @@ ENTRIES: dict[str, Any] = {one.hint: one for one in (occupancy.ENTRY, worker_war
 
 
 @pytest.fixture(scope="module")
-def scale(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def scale(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(SCALE, tmp_path_factory.mktemp("scale")))
 
 
 @pytest.fixture(scope="module")
-def matmul(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def matmul(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(MATMUL, tmp_path_factory.mktemp("matmul")))
 
 
@@ -44,7 +44,7 @@ class TestClusters(EntryContract):
     examples: ClassVar = {"scale": SCALE, "hinted": HINTED}
 
 
-def test_memory_bound_kernels_are_asked_for_more_ctas_first(scale: Facts) -> None:
+def test_memory_bound_kernels_are_asked_for_more_ctas_first(scale: KernelFacts) -> None:
     site = only(occupancy.ENTRY.sites(Source("file.py", SCALE), scale))
     assert scale.kind == "memory" and site.values == (4, 2, 8)
     assert "CTAs fit on an SM" in site.why
@@ -57,7 +57,7 @@ def test_a_hint_as_it_stands_is_not_offered(tmp_path: Path) -> None:
     assert site.values == (2, 8, 1)
 
 
-def test_clusters_are_offered_where_there_is_multicast(scale: Facts) -> None:
+def test_clusters_are_offered_where_there_is_multicast(scale: KernelFacts) -> None:
     found = {}
     for name in ("A100-80GB", "H200", "B200", "RTX 5090"):
         sites = clusters.ENTRY.sites(Source("file.py", SCALE), replace(scale, board=board(name)))
@@ -65,7 +65,7 @@ def test_clusters_are_offered_where_there_is_multicast(scale: Facts) -> None:
     assert found == {"A100-80GB": [], "H200": [(2, 4)], "B200": [(2, 4)], "RTX 5090": []}
 
 
-def test_what_the_registers_say_decides_the_promise(scale: Facts) -> None:
+def test_what_the_registers_say_decides_the_promise(scale: KernelFacts) -> None:
     source = Source("file.py", SCALE)
     (name, code), *_ = scale.codes.items()
     for registers, better in ((255, True), (32, False)):
@@ -75,7 +75,7 @@ def test_what_the_registers_say_decides_the_promise(scale: Facts) -> None:
 
 
 @pytest.mark.parametrize(("hint", "value"), [("occupancy", 2), ("num_worker_warps", 8), ("num_ctas", 2)])
-def test_a_hint_is_shipped_and_correct(matmul: Facts, tmp_path: Path, hint: str, value: int) -> None:
+def test_a_hint_is_shipped_and_correct(matmul: KernelFacts, tmp_path: Path, hint: str, value: int) -> None:
     entry, source = ENTRIES[hint], Source("file.py", MATMUL)
     task = loaded(entry.apply(source, only(entry.sites(source, matmul)), value), tmp_path)
     assert task.space.shipped[hint] == value
@@ -91,7 +91,7 @@ def test_a_library_s_kernel_gets_the_hint_in_its_decorator(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("value", [3, "many"])
-def test_a_value_that_no_compiler_takes_is_refused(scale: Facts, value: Any) -> None:
+def test_a_value_that_no_compiler_takes_is_refused(scale: KernelFacts, value: Any) -> None:
     source = Source("file.py", SCALE)
     site = only(worker_warps.ENTRY.sites(source, scale))
     with pytest.raises(NotApplicable, match="num_worker_warps"):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tilewright.playbook import ENTRIES
-from tilewright.playbook.base import LAST
+import pytest
+
+from tilewright.ledger.records import EntryHistory
+from tilewright.playbook import catalogue
+from tilewright.playbook.base import FORMER_NAMES, LAST, by_present_name
 
 ROOT = Path(__file__).parent.parent.parent
+ENTRIES = catalogue()
 
 
 def test_ids_are_distinct() -> None:
@@ -17,17 +21,38 @@ def test_ids_are_distinct() -> None:
 
 
 def test_every_entry_of_the_package_is_listed() -> None:
-    """A file that defines ENTRY and is not in ENTRIES would never be tried."""
+    """By the name of its module."""
     folder = ROOT / "src" / "tilewright" / "playbook" / "entries"
-    defining = {path.stem for path in folder.glob("*.py") if re.search(r"^(ENTRY|LOSSY)\b", path.read_text(), re.M)}
-    listed = {type(entry).__module__.rsplit(".", 1)[-1] for entry in ENTRIES}
-    assert defining == listed
+    defining = {path.stem for path in folder.glob("*.py") if re.search(r"^ENTRY\b", path.read_text(), re.M)}
+    listed = {entry.about.id for entry in ENTRIES}
+    assert defining == listed and len(defining) == 24
+
+
+def test_the_order_of_the_catalogue() -> None:
+    names = [entry.about.id for entry in ENTRIES]
+    assert names[:5] == ["tile_load", "gather_load", "persistent", "tune_space", "tf32"]
+    assert names[-3:] == ["padding", "static_shapes", "divisible"]
+    assert len({entry.about.order for entry in ENTRIES}) == len(ENTRIES)
 
 
 def test_the_catalogue_is_covered() -> None:
     """K1: A to K are entries; L is the seam `handed_in`."""
-    letters = {entry.about.id[0] for entry in ENTRIES if entry.about.id[0].isupper()}
-    assert letters == set("ABCDEFGHIJK")
+    letters = {former: name for former, name in FORMER_NAMES.items() if len(former) == 1}
+    assert set(letters) == set("ABCDEFGHIJKL") - {"H"}  # H has three parts
+    assert set(FORMER_NAMES.values()) <= {entry.about.id for entry in ENTRIES} | {"proposed"}
+
+
+def test_rows_of_old_ledgers_count_for_the_present_name() -> None:
+    history = {
+        "A": EntryHistory("A", 4, 2, 2.0),
+        "tile_load": EntryHistory("tile_load", 3, 1, 1.0),
+        "exp2": EntryHistory("exp2", 1, 0, None),
+    }
+    merged = by_present_name(history)
+    assert set(merged) == {"tile_load", "exp2"} and merged["exp2"] == history["exp2"]
+    both = merged["tile_load"]
+    assert (both.entry, both.tries, both.keeps) == ("tile_load", 7, 3)
+    assert both.gain == pytest.approx(4 ** (1 / 3))
 
 
 def test_the_order_of_k2() -> None:
@@ -37,13 +62,17 @@ def test_the_order_of_k2() -> None:
         places = {entry.about.id: entry.about.place(kind) for entry in ENTRIES if entry.about.place(kind) != LAST}
         return sorted((name for name in wanted.split() if name in places), key=lambda name: places[name])
 
-    assert order("memory", "G A E C B F") == ["A", "B", "C", "F", "G", "E"]
-    assert order("compute", "B G E D C I") == ["D", "G", "C", "I", "B", "E"]
+    assert order("memory", "tile_sizes tile_load latency tune_space persistent allow_tma") == [
+        "tile_load", "persistent", "tune_space", "allow_tma", "tile_sizes", "latency",
+    ]  # fmt: skip
+    assert order("compute", "persistent tile_sizes latency tf32 tune_space swizzle") == [
+        "tf32", "tile_sizes", "tune_space", "swizzle", "persistent", "latency",
+    ]  # fmt: skip
 
 
 def test_what_rounds_differently_is_marked_lossy() -> None:
     lossy = {entry.about.id for entry in ENTRIES if entry.about.risk == "lossy"}
-    assert lossy == {"D-lossy", "H-exp2", "H-ftz", "H-approx"}
+    assert lossy == {"tf32_lossy", "exp2", "flush_to_zero", "approximate"}
 
 
 def test_the_document_lists_every_entry() -> None:

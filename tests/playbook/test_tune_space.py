@@ -12,7 +12,7 @@ from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, 
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses import best_predicted
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import tune_space
 from tilewright.playbook.entries.tune_space import ENTRY, OFFERED, read_changes
 from tilewright.source.syntax import Source
@@ -27,7 +27,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def matmul(tmp_path_factory: pytest.TempPathFactory) -> Facts:
+def matmul(tmp_path_factory: pytest.TempPathFactory) -> KernelFacts:
     return facts_of(loaded(MATMUL, tmp_path_factory.mktemp("matmul")))
 
 
@@ -36,14 +36,14 @@ class TestTuneSpace(EntryContract):
     examples: ClassVar = {"scale": SCALE}
 
 
-def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: Facts) -> None:
+def test_a_kernel_with_one_configuration_is_tried_with_others(matmul: KernelFacts) -> None:
     site = only(ENTRY.sites(Source("file.py", MATMUL), matmul))
     assert 2 <= len(values_of(site)) <= OFFERED
     tiles = [read_changes(str(value)) for value in values_of(site)]
     assert any("TILE_M" in one for one in tiles) and any("occupancy" in one for one in tiles)
 
 
-def test_every_value_is_another_machine_code(matmul: Facts, tmp_path: Path) -> None:
+def test_every_value_is_another_machine_code(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
     hashes = {matmul.codes["square"].code_hash}
@@ -53,7 +53,7 @@ def test_every_value_is_another_machine_code(matmul: Facts, tmp_path: Path) -> N
         hashes.add(codes["square"].code_hash)
 
 
-def test_the_best_predicted_is_still_correct(matmul: Facts, tmp_path: Path) -> None:
+def test_the_best_predicted_is_still_correct(matmul: KernelFacts, tmp_path: Path) -> None:
     source = Source("file.py", MATMUL)
     site = only(ENTRY.sites(source, matmul))
     checked = verdict(loaded(ENTRY.apply(source, site, values_of(site)[0]), tmp_path))
@@ -70,7 +70,7 @@ def test_what_the_space_lists_is_tried_and_nothing_else(tmp_path: Path) -> None:
         assert changes.get("TILE_M", 64) in (64, 128) and changes.get("TILE_N", 128) in (64, 128)
 
 
-def test_constants_that_do_not_stand_in_the_source_stay(matmul: Facts) -> None:
+def test_constants_that_do_not_stand_in_the_source_stay(matmul: KernelFacts) -> None:
     for config in best_predicted.best_predicted(matmul, OFFERED, ()):
         assert (config["TILE_M"], config["TILE_N"], config["TILE_K"]) == (64, 64, 32)
 
@@ -85,19 +85,19 @@ def test_a_tile_that_is_a_whole_row_keeps_its_size(tmp_path: Path) -> None:
     assert best_predicted.tile_values("TILE_K", 1024, facts) == (2048, 512, 4096, 256), "no K is 1024"
 
 
-def test_it_compiles_once_for_each_source(matmul: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_compiles_once_for_each_source(matmul: KernelFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source("file.py", MATMUL)
     first = values_of(only(ENTRY.sites(source, matmul)))
     monkeypatch.setattr(tune_space, "best_predicted", lambda *_: pytest.fail("asked again"))
     assert values_of(only(ENTRY.sites(source, matmul))) == first
 
 
-def test_nothing_is_compiled_before_the_site_is_tried(matmul: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_compiled_before_the_site_is_tried(matmul: KernelFacts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_predicted, "compile_all", lambda *_, **__: pytest.fail("compiled"))
     assert only(ENTRY.sites(Source("file.py", MATMUL + "# another\n"), matmul)).values == ()
 
 
-def test_no_clusters_are_offered_where_there_are_none(matmul: Facts) -> None:
+def test_no_clusters_are_offered_where_there_are_none(matmul: KernelFacts) -> None:
     task = best_predicted.widened(matmul)
     for name, fits in (("H200", True), ("A100-80GB", False)):
         facts = replace(matmul, board=board(name))

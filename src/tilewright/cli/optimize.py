@@ -47,8 +47,11 @@ Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first; several times."),
 ]
+_ENTRIES = ", ".join(sorted(one.stem for one in (Path(__file__).parents[1] / "playbook" / "entries").glob("[a-z]*.py")))
+"""One file each: read from the folder, because the playbook itself takes long to import."""
 Only = Annotated[
-    list[str] | None, typer.Option("--only", metavar="ID", help="Only these entries of the playbook.  [default: all]")
+    list[str] | None,
+    typer.Option("--only", metavar="ENTRY", help=f"Only this entry of the playbook; several times: {_ENTRIES}."),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [default: drawn]")]
 

@@ -74,7 +74,7 @@ class Iteration:
     status: IterationStatus
     reason: str
     entry: str = ""
-    """Id of the playbook's entry, such as ``A``."""
+    """Name of the playbook's entry, such as ``tile_load``."""
     site: str = ""
     value: str = ""
     latency_ms: float | None = None

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from tilewright.errors import in_one_line
 from tilewright.ledger.records import EntryHistory
-from tilewright.playbook.base import LAST, Entry, Facts, Risk, Site
+from tilewright.playbook.base import LAST, Entry, KernelFacts, Risk, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -49,7 +49,7 @@ class Proposal:
     """A change that could be tried: one entry at one site, or what somebody handed in; and why now."""
 
     entry: str
-    """Id of the playbook's entry; ``L`` for what was handed in."""
+    """Name of the playbook's entry; ``proposed`` for what was handed in."""
     name: str
     """Short text for a table: ``tile load: gather of x``."""
     place: str
@@ -70,7 +70,7 @@ class Proposal:
 
 def proposals(
     texts: Mapping[Path, str],
-    facts: Facts,
+    facts: KernelFacts,
     entries: Sequence[Entry],
     *,
     history: Mapping[str, EntryHistory],
@@ -143,7 +143,7 @@ def _proposal(
 def _scored(
     entry: Entry,
     site: Site,
-    facts: Facts,
+    facts: KernelFacts,
     history: Mapping[str, EntryHistory],
     tries: int,
     lowered: frozenset[str],
@@ -181,7 +181,7 @@ def _scored(
     return score, f"score {score:.3f}: {'; '.join(said)}"
 
 
-def _launched(facts: Facts) -> set[str]:
+def _launched(facts: KernelFacts) -> set[str]:
     """The names of the kernel functions that the task launches."""
     from tilewright.languages import language_of
 

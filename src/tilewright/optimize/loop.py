@@ -40,7 +40,7 @@ from tilewright.optimize.metrics import mean_interval_ms, mean_ms
 from tilewright.optimize.proposed import ENTRY, Proposer, Seen, proposal_of
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.optimize.what_changed import what_changed
-from tilewright.playbook.base import Entry, Facts, Finding
+from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import Progress
 from tilewright.records import Bound, Value, Workload
 from tilewright.source.syntax import Source
@@ -103,7 +103,7 @@ class Loop:
     _kept: int = 0
     """Changes kept so far."""
     _built_so_far: int = 0
-    _facts: tuple[Variant, Facts] | None = None
+    _facts: tuple[Variant, KernelFacts] | None = None
 
     def __post_init__(self) -> None:
         """Where an interrupted run stood."""
@@ -159,7 +159,7 @@ class Loop:
         self.ruled_out += [one for one in unable if one not in self.ruled_out]
         yield from found
 
-    def _known(self) -> Facts:
+    def _known(self) -> KernelFacts:
         """The facts of the incumbent, made once for each."""
         if self._facts is None or self._facts[0] is not self.incumbent:
             variant, board = self.incumbent, self.setup.board
@@ -170,7 +170,7 @@ class Loop:
                     work[workload.name] = count(variant.task, workload, board)
                 return work[workload.name]
 
-            facts = Facts(variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted)
+            facts = KernelFacts(variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted)
             self._facts = variant, facts
         return self._facts[1]
 
@@ -178,9 +178,8 @@ class Loop:
         """What entries see in the incumbent that no source change mends, such as token chains (K1 J)."""
         found: list[str] = []
         for entry in self.setup.entries:
-            if isinstance(entry, Finding):
-                for path, text in self.incumbent.texts.items():
-                    found += entry.findings(Source(path.name, text), self._known())
+            for path, text in self.incumbent.texts.items():
+                found += entry.findings(Source(path.name, text), self._known())
         return found
 
     # Building and judging -------------------------------------------------------------------------

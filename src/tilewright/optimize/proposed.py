@@ -1,4 +1,4 @@
-"""Entry L: a change from outside the playbook, by a person or a model. It goes through the same gate.
+"""A change from outside the playbook, by a person or a model. It goes through the same gate.
 
     optimize(…, proposers=[one])        one.propose(seen) → Change | None, asked before every iteration
     tilewright optimize FILE --change faster.patch --change rewritten.py
@@ -21,9 +21,9 @@ from tilewright.ledger.records import Iteration
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.version import read_source
-from tilewright.playbook.base import Facts, NotApplicable, Risk
+from tilewright.playbook.base import KernelFacts, NotApplicable, Risk
 
-ENTRY = "L"
+ENTRY = "proposed"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Seen:
 
     texts: Mapping[Path, str]
     """The incumbent's."""
-    facts: Facts
+    facts: KernelFacts
     iterations: tuple[Iteration, ...]
 
 

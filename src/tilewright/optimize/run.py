@@ -12,7 +12,7 @@ import secrets
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,8 +34,8 @@ from tilewright.optimize.optimized import Optimized, us_of
 from tilewright.optimize.proposed import FromFiles, Proposer, check_changes
 from tilewright.optimize.versions.version import read_source
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.playbook import ENTRIES
-from tilewright.playbook.base import Entry
+from tilewright.playbook import catalogue
+from tilewright.playbook.base import Entry, by_present_name, present_name
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
@@ -63,19 +63,19 @@ class Options:
     lossy: bool = False
     """Whether entries that round differently by design may be tried."""
     changes: tuple[Path, ...] = ()
-    """Patches or files that are tried first (entry L)."""
+    """Patches or files that are tried first."""
     jobs: int | None = None
     seconds: float = BUDGET_SECONDS
     """Wall time of one compiler run."""
     only: tuple[str, ...] = ()
-    """Ids of the entries that may be tried; all where none is named."""
+    """Names of the entries that may be tried; all where none is named."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UnknownChoice("policy", self.policy, POLICIES)
         if self.iterations < 0 or self.patience < 1 or self.minutes <= 0:
             raise RequestError("iterations must be 0 or more, patience 1 or more, and minutes above 0")
-        known = [entry.about.id for entry in ENTRIES]
+        known = [entry.about.id for entry in catalogue()]
         for name in self.only:
             if name not in known:
                 raise UnknownChoice("entry", name, known)
@@ -103,7 +103,7 @@ def optimize(
     ledger: where every attempt is kept; the default one is in `database.home`. An interrupted run with the same
         key goes on where it stopped, unless ``fresh``.
     session: a worker process that is starting already (`session.early_session`).
-    proposers: who may hand in changes (entry L); asked before the playbook.
+    proposers: who may propose changes; asked before the playbook.
     """
     task = load_task(task) if isinstance(task, str) else task
     options, policy = options or Options(), policy or Policy()
@@ -179,7 +179,8 @@ def _run(stack: ExitStack, asked: _Asked, ledger: Ledger, fresh: bool, proposers
         raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {standings}")
     workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
     if interrupted:
-        record, iterations = interrupted[0], list(interrupted[1])
+        record = interrupted[0]
+        iterations = [replace(one, entry=present_name(one.entry)) for one in interrupted[1]]
         _agree(workspace, iterations)
         incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
     else:
@@ -188,7 +189,9 @@ def _run(stack: ExitStack, asked: _Asked, ledger: Ledger, fresh: bool, proposers
     setup = Setup(
         record, ledger, workspace, builder, gate, _entries(asked.options),
         (*proposers, FromFiles(asked.options.changes, iterations)),
-        ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name),
+        by_present_name(
+            ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
+        ),
         bounds, _limits(asked.options), asked.progress,
     )  # fmt: skip
     loop = Loop(setup, incumbent, iterations)
@@ -320,7 +323,7 @@ def _command(asked: _Asked, where: str, seed: int, measured: bool) -> str:
 
 
 def _entries(options: Options) -> tuple[Entry, ...]:
-    return tuple(entry for entry in ENTRIES if not options.only or entry.about.id in options.only)
+    return tuple(entry for entry in catalogue() if not options.only or entry.about.id in options.only)
 
 
 def _limits(options: Options) -> Limits:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from tilewright.playbook.base import Entry
-from tilewright.playbook.entries.allow_tma import ENTRY as ALLOW_TMA
-from tilewright.playbook.entries.approximate import ENTRY as APPROXIMATE
-from tilewright.playbook.entries.batching import ENTRY as BATCHING
-from tilewright.playbook.entries.check_bounds import ENTRY as CHECK_BOUNDS
-from tilewright.playbook.entries.clusters import ENTRY as CLUSTERS
-from tilewright.playbook.entries.divisible import ENTRY as DIVISIBLE
-from tilewright.playbook.entries.exp2 import ENTRY as EXP2
-from tilewright.playbook.entries.flush_to_zero import ENTRY as FLUSH_TO_ZERO
-from tilewright.playbook.entries.gather_load import ENTRY as GATHER_LOAD
-from tilewright.playbook.entries.hoisting import ENTRY as HOISTING
-from tilewright.playbook.entries.latency import ENTRY as LATENCY
-from tilewright.playbook.entries.occupancy import ENTRY as OCCUPANCY
-from tilewright.playbook.entries.padding import ENTRY as PADDING
-from tilewright.playbook.entries.persistent import ENTRY as PERSISTENT
-from tilewright.playbook.entries.rows_per_tile import ENTRY as ROWS_PER_TILE
-from tilewright.playbook.entries.static_shapes import ENTRY as STATIC_SHAPES
-from tilewright.playbook.entries.swizzle import ENTRY as SWIZZLE
-from tilewright.playbook.entries.tf32 import ENTRY as TF32
-from tilewright.playbook.entries.tf32 import LOSSY as TF32_LOSSY
-from tilewright.playbook.entries.tile_load import ENTRY as TILE_LOAD
-from tilewright.playbook.entries.tile_sizes import ENTRY as TILE_SIZES
-from tilewright.playbook.entries.tokens import ENTRY as TOKENS
-from tilewright.playbook.entries.tune_space import ENTRY as TUNE_SPACE
-from tilewright.playbook.entries.worker_warps import ENTRY as WORKER_WARPS
+from functools import lru_cache
+from itertools import pairwise
 
-ENTRIES: tuple[Entry, ...] = (
-    TILE_LOAD, GATHER_LOAD, PERSISTENT, TUNE_SPACE, TF32, TF32_LOSSY, LATENCY, ALLOW_TMA, TILE_SIZES, EXP2,
-    FLUSH_TO_ZERO, APPROXIMATE, SWIZZLE, TOKENS, BATCHING, OCCUPANCY, WORKER_WARPS, CLUSTERS, ROWS_PER_TILE,
-    HOISTING, CHECK_BOUNDS, PADDING,
-    STATIC_SHAPES, DIVISIBLE,
-)  # fmt: skip
-"""In the order of the catalogue K1; which is tried first is decided by `optimizing/choosing.py`."""
+from tilewright.errors import RequestError
+from tilewright.playbook.base import Entry
+from tilewright.plugins import plugins
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> tuple[Entry, ...]:
+    """All entries by their ``order``: those in the folder `entries`, and those of the entry points ``tilewright.playbook``.
+
+    Which one is tried first is decided by `optimize/choosing.py`. Raises RequestError for an installed entry that
+    cannot be used.
+    """
+    found = list(plugins("tilewright.playbook.entries", "ENTRY", group="tilewright.playbook"))
+    if strangers := [entry for entry in found if not isinstance(entry, Entry)]:
+        raise RequestError(
+            f"an entry point of tilewright.playbook names a {type(strangers[0]).__name__}, not a playbook entry; "
+            "repair or uninstall the package that brings it"
+        )
+    found.sort(key=lambda entry: (entry.about.order, entry.about.id))
+    for before, after in pairwise(sorted(entry.about.id for entry in found)):
+        if before == after:
+            raise RequestError(
+                f"two playbook entries are called '{after}'; uninstall the package that brings one of them"
+            )
+    return tuple(found)

@@ -1,7 +1,7 @@
 """What a playbook entry is: where a change may apply in a kernel's source, and the change itself.
 
-An entry is one file with an `About` and two functions. `sites` looks for places in the syntax tree, and may
-ask what is known of the incumbent (`Facts`: counted work, machine code, bounds); `apply` changes exactly one
+An entry is one file with an `EntryDescription` and two functions. `sites` looks for places in the syntax tree, and may
+ask what is known of the incumbent (`KernelFacts`: counted work, machine code, bounds); `apply` changes exactly one
 of them. An entry proposes; whether the result is right and faster is the gate's to say, so an entry that
 cannot prove that it preserves meaning may still propose. What it can rule out, it should: a site that changes
 nothing costs a compilation.
@@ -9,12 +9,15 @@ nothing costs a compilation.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, TypeAlias
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork
+from tilewright.ledger.records import EntryHistory
 from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.source.syntax import Source
 from tilewright.task.task import Launch, Task
@@ -46,11 +49,11 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class About:
+class EntryDescription:
     """What a person wants to know of an entry before it changes their code."""
 
     id: str
-    """Letter of the catalogue K1, or a short name beyond it."""
+    """The name of its module, which commands, ledgers and reports use."""
     name: str
     what: str
     when: str
@@ -59,6 +62,8 @@ class About:
     """Kind of bound (``memory``, ``balanced``, ``compute``) → place in the order of K2, 1 first."""
     effect: Effect
     risk: Risk = "lossless"
+    order: int = 1000
+    """Place in the catalogue, for lists; entries of other packages come last where they name none."""
 
     def place(self, kind: str) -> int:
         return self.priority.get(kind, LAST)
@@ -89,7 +94,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Facts:
+class KernelFacts:
     """What is known of the incumbent when sites are looked for. ``task`` ships the incumbent's configuration."""
 
     task: Task
@@ -119,25 +124,45 @@ class Facts:
         return max(kinds, key=kinds.count)
 
 
-class Entry(Protocol):
-    """A playbook entry: plain data and two functions, no state."""
+class Entry(ABC):
+    """A playbook entry: a description and two functions, no state."""
 
-    @property
-    def about(self) -> About: ...
+    about: EntryDescription
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    @abstractmethod
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         """The places of ``source`` where the entry applies, the most promising first; may be empty."""
-        ...
 
+    @abstractmethod
     def apply(self, source: Source, site: Site, value: Value) -> str:
         """The whole text with exactly this change. Raises `NotApplicable`."""
-        ...
+
+    def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
+        """What the entry sees and cannot change, one line each, for the person who goes on from there."""
+        return ()
 
 
-@runtime_checkable
-class Finding(Protocol):
-    """An entry that also sees what it cannot change, for the person who goes on from there."""
+FORMER_NAMES: Mapping[str, str] = {
+    "A": "tile_load", "A-reverse": "gather_load", "B": "persistent", "C": "tune_space", "D": "tf32",
+    "D-lossy": "tf32_lossy", "E": "latency", "F": "allow_tma", "G": "tile_sizes", "H-exp2": "exp2",
+    "H-ftz": "flush_to_zero", "H-approx": "approximate", "I": "swizzle", "J": "tokens", "K": "batching",
+    "L": "proposed", "bounds": "check_bounds", "hoist": "hoisting", "rows": "rows_per_tile",
+}  # fmt: skip
+"""What entries are called in ledgers from before they had the names of their modules."""
 
-    def findings(self, source: Source, facts: Facts) -> Sequence[str]:
-        """One line each; may be empty."""
-        ...
+
+def present_name(entry: str) -> str:
+    """The name of an entry as a ledger has it, old or new."""
+    return FORMER_NAMES.get(entry, entry)
+
+
+def by_present_name(history: Mapping[str, EntryHistory]) -> dict[str, EntryHistory]:
+    """What earlier runs say of each entry, with the rows under its former name counted in."""
+    found: dict[str, EntryHistory] = {}
+    for name, one in history.items():
+        known = found.get(present_name(name), EntryHistory(present_name(name), 0, 0, None))
+        gains = [(each.keeps, each.gain) for each in (known, one) if each.gain is not None]
+        logs = sum(keeps * math.log(gain) for keeps, gain in gains)
+        gain = math.exp(logs / sum(keeps for keeps, _ in gains)) if gains else None
+        found[known.entry] = EntryHistory(known.entry, known.tries + one.tries, known.keeps + one.keeps, gain)
+    return found

@@ -11,23 +11,24 @@ from typing import Any
 from tilewright.errors import RequestError, in_one_line
 
 
-def plugins(folder: str, attribute: str) -> Iterator[Any]:
+def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[Any]:
     """The plug-ins of one kind: the shipped ones in the order of their names, then the installed ones.
 
-    folder: a package such as ``tilewright.languages``. It is also the name of the entry point group.
+    folder: a package such as ``tilewright.languages``.
     attribute: the name that a plug-in's module or folder binds it to, such as ``LANGUAGE``. A module
         without that name is no plug-in.
+    group: of the entry points; the name of the folder where none is given.
 
     Entry points are looked up only after the shipped plug-ins were consumed, because reading the metadata
     of all installed packages takes time. Raises RequestError for an entry point that does not load.
     """
     yield from _shipped(folder, attribute)
-    for point in sorted(metadata.entry_points(group=folder), key=lambda point: point.name):
+    for point in sorted(metadata.entry_points(group=group or folder), key=lambda point: point.name):
         try:
             yield point.load()
         except Exception as error:
             raise RequestError(
-                f"plug-in '{point.name}' of {folder} does not load from {point.value}: {in_one_line(error)}; "
+                f"plug-in '{point.name}' of {group or folder} does not load from {point.value}: {in_one_line(error)}; "
                 "repair or uninstall the package that brings it"
             ) from None
 

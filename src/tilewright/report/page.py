@@ -106,7 +106,7 @@ def _header(report: Report, words: Words) -> Markup:
 def _latencies(report: Report, words: Words) -> Markup | None:
     chart = latencies(report)
     title = "Predicted latency of each iteration" if words.predicted else "Latency of each iteration"
-    said = "Geometric mean over the workloads. A letter is the playbook's entry of a kept change."
+    said = "Geometric mean over the workloads. A name is the playbook's entry of a kept change."
     if not words.predicted:
         said += " Bars are 95 % intervals."
     return _section(title, tag("p", said, class_="soft"), _scroll(chart)) if chart else None

@@ -16,7 +16,7 @@ MOST = 4
 
 
 @dataclass(frozen=True)
-class Access:
+class ArrayAccess:
     """One call that reads or writes an array, in tile code."""
 
     call: cst.Call
@@ -40,7 +40,7 @@ class Access:
         return f"{self.kind} of {self.array}"
 
 
-def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[Access]:
+def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[ArrayAccess]:
     """The accesses of the tile code, those in the innermost loops first, then in the order of the text."""
     found = []
     for kind in kinds:
@@ -49,16 +49,16 @@ def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[A
             array = argument(call, "array", 0)
             depth = sum(isinstance(one, (cst.For, cst.While)) for one in source.parents(call))
             name = "?" if array is None else source.code(array)
-            found.append(Access(call, source.function_of(call), line, column, kind, name, depth))
+            found.append(ArrayAccess(call, source.function_of(call), line, column, kind, name, depth))
     return sorted(found, key=lambda one: (-one.depth, one.line, one.column))
 
 
-def hottest(found: Iterable[Access]) -> list[Access]:
+def hottest(found: Iterable[ArrayAccess]) -> list[ArrayAccess]:
     """Those in the innermost loops of each function, and as many others as make up `MOST`."""
     return list(found)[:MOST]
 
 
-def at(source: Source, site: Site, kinds: Sequence[str]) -> list[Access]:
+def at(source: Source, site: Site, kinds: Sequence[str]) -> list[ArrayAccess]:
     """The access that begins at the site, or all of the function that does. Raises `NotApplicable`."""
     listed = accesses(source, kinds)
     here = [one for one in listed if (one.line, one.column) == (site.line, site.column)]
@@ -70,7 +70,7 @@ def at(source: Source, site: Site, kinds: Sequence[str]) -> list[Access]:
     return here
 
 
-def with_keyword(source: Source, chosen: Sequence[Access], name: str, value: str | None) -> str:
+def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value: str | None) -> str:
     """The text with a keyword of these calls set, or taken away with None."""
     text, places = source.text, [(one.line, one.column, one.kind) for one in chosen]
     for place in sorted(places, reverse=True):  # from the end, so that the places before stay where they are

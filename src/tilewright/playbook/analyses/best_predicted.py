@@ -17,7 +17,7 @@ from tilewright.compile.compile import Compiled, Unit, compile_all
 from tilewright.compile.screen import screen_compiled
 from tilewright.errors import TilewrightError
 from tilewright.playbook.analyses.configuration_sites import current
-from tilewright.playbook.base import Facts
+from tilewright.playbook.base import KernelFacts
 from tilewright.race.stats import geometric_mean
 from tilewright.records import Configuration, MachineCode, Screened, Value, Workload
 from tilewright.space import knobs, templates
@@ -56,7 +56,7 @@ HINTS: tuple[Mapping[str, Value], ...] = (
 """Occupancy 1 is the compiler's choice (cutile-facts 7.1: in all 24 cells)."""
 
 
-def best_predicted(facts: Facts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
+def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
     """Up to ``most`` configurations other than the incumbent's, the best predicted first.
 
     ``constants`` are the knobs passed to the kernel that may change; hints always may. The configurations name
@@ -80,7 +80,7 @@ def best_predicted(facts: Facts, most: int, constants: Iterable[str]) -> tuple[C
     return tuple(config for config in both if config in offered)
 
 
-def widened(facts: Facts) -> Task:
+def widened(facts: KernelFacts) -> Task:
     """The task with all compiler hints in its space; what it ships is what runs today."""
     space, now = facts.task.space, current(facts)
     lists = {name: space.hints.get(name, (now[name],)) for name in now if name in knobs.HINTS}
@@ -95,7 +95,7 @@ def widened(facts: Facts) -> Task:
     return replace(facts.task, space=wide)
 
 
-def tile_values(name: str, value: Value, facts: Facts) -> tuple[int, ...]:
+def tile_values(name: str, value: Value, facts: KernelFacts) -> tuple[int, ...]:
     """Sizes around a tile size, its half and double first; none where the extent of a tensor fixes it."""
     if not knobs.is_tile(name) or not knobs.is_power_of_two(value) or is_tied(name, value, facts):
         return ()
@@ -107,7 +107,7 @@ def tile_values(name: str, value: Value, facts: Facts) -> tuple[int, ...]:
     return tuple(size for size in near if low <= size <= high and size >= 1)
 
 
-def is_tied(name: str, value: Value, facts: Facts) -> bool:
+def is_tied(name: str, value: Value, facts: KernelFacts) -> bool:
     """Whether a tile size is some extent of each workload, rounded up: a tile of a whole row stays one.
 
     M, N and K are what the tiles of a product and of attention run over, so those are tied by the dimension of
@@ -125,7 +125,7 @@ def _axis(name: str) -> str:
     return name.upper().rpartition("_")[2]
 
 
-def _extents(facts: Facts, workload: Workload, axes: set[str]) -> Iterator[int]:
+def _extents(facts: KernelFacts, workload: Workload, axes: set[str]) -> Iterator[int]:
     if axes:
         named = (workload.dims.get(axis) for axis in axes)
         yield from (one for one in named if isinstance(one, int) and not isinstance(one, bool))
@@ -136,7 +136,7 @@ def _extents(facts: Facts, workload: Workload, axes: set[str]) -> Iterator[int]:
 # What is compiled ---------------------------------------------------------------------------------
 
 
-def _first(facts: Facts, task: Task) -> list[Configuration]:
+def _first(facts: KernelFacts, task: Task) -> list[Configuration]:
     """The space as it is declared; where that is the shipped configuration alone, tile sizes around it."""
     declared = [config for config in _allowed(facts, task, _declared(facts, task)) if config != task.space.shipped]
     if not declared:
@@ -144,12 +144,12 @@ def _first(facts: Facts, task: Task) -> list[Configuration]:
     return [task.space.shipped, *declared]
 
 
-def _declared(facts: Facts, task: Task) -> Iterator[Configuration]:
+def _declared(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
     for workload in facts.workloads:
         yield from task.space.configurations(facts.sm, workload.dims)
 
 
-def _around(facts: Facts, task: Task) -> Iterator[Configuration]:
+def _around(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
     """Rows of the templates, then tile sizes by their number of halvings and doublings."""
     space = task.space
     yield from _templates(facts, task)
@@ -158,7 +158,7 @@ def _around(facts: Facts, task: Task) -> Iterator[Configuration]:
     yield from (space.shipped.replace(**point) for point in sorted(points, key=lambda p: _steps(p, space.shipped)))
 
 
-def _templates(facts: Facts, task: Task) -> tuple[Configuration, ...]:
+def _templates(facts: KernelFacts, task: Task) -> tuple[Configuration, ...]:
     """The rows for a product where the tiles are those of one, for attention where there are two."""
     names = set(templates.knob_names(task.space))
     name = "T3" if {"M", "N", "K"} <= names else "T5" if {"M", "N"} <= names else None
@@ -175,7 +175,7 @@ def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
 
 
-def _hinted(facts: Facts, task: Task, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
+def _hinted(facts: KernelFacts, task: Task, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
     """The leaders with hints on which the space is silent: absent, or left to the compiler alone."""
     space = task.space
     open_ = {name for name in space.hints if len(space.known_values(name)) == 1}
@@ -183,12 +183,12 @@ def _hinted(facts: Facts, task: Task, leaders: Sequence[Configuration]) -> Itera
     yield from _allowed(facts, task, (leader.replace(**hints) for leader in leaders for hints in choices))
 
 
-def allowed(facts: Facts, config: Configuration) -> bool:
+def allowed(facts: KernelFacts, config: Configuration) -> bool:
     """Whether the incumbent's space and launch take the configuration on all workloads."""
     return any(_allowed(facts, facts.task, [config]))
 
 
-def _allowed(facts: Facts, task: Task, configs: Iterable[Configuration]) -> Iterator[Configuration]:
+def _allowed(facts: KernelFacts, task: Task, configs: Iterable[Configuration]) -> Iterator[Configuration]:
     """Without repetition, what the space allows and the task launches on all workloads."""
     for config in dict.fromkeys(configs):
         tiles = [value for name, value in config.items() if knobs.is_tile(name) and isinstance(value, int)]
@@ -197,11 +197,11 @@ def _allowed(facts: Facts, task: Task, configs: Iterable[Configuration]) -> Iter
             yield config
 
 
-def _dims(facts: Facts) -> list[Mapping[str, Value]]:
+def _dims(facts: KernelFacts) -> list[Mapping[str, Value]]:
     return [workload.dims for workload in facts.workloads]
 
 
-def _launches(facts: Facts, task: Task, config: Configuration, dims: Mapping[str, Value]) -> bool:
+def _launches(facts: KernelFacts, task: Task, config: Configuration, dims: Mapping[str, Value]) -> bool:
     if config != task.space.shipped and task.space.allows(config, facts.sm, dims) is not None:
         return False
     try:
@@ -230,7 +230,7 @@ class _Ranked:
 
 
 def _ranked(
-    facts: Facts,
+    facts: KernelFacts,
     task: Task,
     configs: Sequence[Configuration],
     workloads: Sequence[Workload],
@@ -281,7 +281,7 @@ def _row(
     return _Ranked(config, any(one.verdict == "last" for one in screened), us, (codes, grid))
 
 
-def _grid(facts: Facts, task: Task, one: Compiled) -> tuple[int, ...]:
+def _grid(facts: KernelFacts, task: Task, one: Compiled) -> tuple[int, ...]:
     if not isinstance(one.code, MachineCode):
         return ()
     dims = one.unit.workload.dims

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.hardware.architectures import architecture, attainable_ctas
 from tilewright.playbook.analyses.configuration_sites import current, places, written
-from tilewright.playbook.base import About, Facts, NotApplicable, Site
+from tilewright.playbook.base import EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import MachineCode, Value
 from tilewright.source.syntax import Source
 from tilewright.space.knobs import hint_problem
@@ -26,14 +26,14 @@ class Offer:
 class OneHint:
     """An entry that sets one compiler hint. ``hint`` is its name."""
 
-    about: About
+    about: EntryDescription
     hint: str
 
     @abstractmethod
-    def offer(self, facts: Facts, now: Value) -> Offer:
+    def offer(self, facts: KernelFacts, now: Value) -> Offer:
         """What to try, from the machine code of the incumbent and the hint as it is now."""
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         now = current(facts)[self.hint]
         offer = self.offer(facts, now)
         if not offer.values:
@@ -50,13 +50,13 @@ class OneHint:
         return written(source, site, {self.hint: value})
 
 
-def resident(facts: Facts, code: MachineCode) -> int:
+def resident(facts: KernelFacts, code: MachineCode) -> int:
     """CTAs of the incumbent that fit on one SM."""
     return attainable_ctas(
         architecture(facts.board.arch), registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes
     ).ctas
 
 
-def hungriest(facts: Facts) -> MachineCode:
+def hungriest(facts: KernelFacts) -> MachineCode:
     """The machine code with the most registers and spills among those of the workloads."""
     return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))

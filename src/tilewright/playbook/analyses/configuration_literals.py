@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source, dotted, with_argument
 from tilewright.space.knobs import HINTS
@@ -26,7 +26,7 @@ _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
 
 @dataclass(frozen=True)
-class Found:
+class ConfigurationLiteral:
     """One literal that says the shipped constants."""
 
     node: cst.Call | cst.Dict | cst.For | cst.Assign
@@ -38,7 +38,7 @@ class Found:
     """What a change must say besides: the knobs over which loops run."""
 
 
-def literals(source: Source, facts: Facts) -> Iterator[Found]:
+def literals(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLiteral]:
     """Calls and dictionaries that name the shipped values, in the order of the text."""
     elsewhere = _fixed_hints(source)
     nodes: list[cst.Call | cst.Dict] = [*source.every(cst.Call), *source.every(cst.Dict)]
@@ -52,7 +52,7 @@ def literals(source: Source, facts: Facts) -> Iterator[Found]:
             yield found if not found.fixed else _around(source, found, loops)
 
 
-def assignments(source: Source, facts: Facts) -> Iterator[Found]:
+def assignments(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLiteral]:
     """``TILE_N = 128`` of the module, and in functions where one block assigns all constants of the space."""
     shipped = facts.task.space.shipped
     names = {name.lower(): name for name in facts.task.space.constants}
@@ -64,7 +64,7 @@ def assignments(source: Source, facts: Facts) -> Iterator[Found]:
         wanted = len(names) if source.function_of(node) else 1
         first = len(same) >= wanted and own[:1] == same[:1] != []
         if first and _on_board(source, node, facts):
-            yield Found(node, tuple(same), len(same), 1.0)
+            yield ConfigurationLiteral(node, tuple(same), len(same), 1.0)
 
 
 def written_in_literal(
@@ -161,8 +161,8 @@ def _fixed_hints(source: Source) -> set[str]:
 
 
 def _matched(
-    node: cst.Call | cst.Dict, said: Mapping[str, object], loops: Mapping[str, tuple[object, ...]], facts: Facts
-) -> Found | None:
+    node: cst.Call | cst.Dict, said: Mapping[str, object], loops: Mapping[str, tuple[object, ...]], facts: KernelFacts
+) -> ConfigurationLiteral | None:
     """The literal, if its constants are the shipped ones, be it as one of those that loops run over."""
     space = facts.task.space
     known = [name for name in said if name in space.knobs]
@@ -180,7 +180,7 @@ def _matched(
     if not constants and len(same) < len(said):
         return None
     fixed = Configuration.of({name: space.shipped[name] if name in same else _first(run[name]) for name in run})
-    return Found(node, constants, len(same), 1.0 if len(same) == len(known) else OTHER_HINTS, fixed)
+    return ConfigurationLiteral(node, constants, len(same), 1.0 if len(same) == len(known) else OTHER_HINTS, fixed)
 
 
 def _first(values: tuple[object, ...]) -> Value:
@@ -212,10 +212,12 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[
     }
 
 
-def _around(source: Source, found: Found, loops: Mapping[str, tuple[cst.For, tuple[object, ...]]]) -> Found:
+def _around(
+    source: Source, found: ConfigurationLiteral, loops: Mapping[str, tuple[cst.For, tuple[object, ...]]]
+) -> ConfigurationLiteral:
     """The same at the outermost of the loops; a new configuration goes before it."""
     loop = min((loop for loop, _ in loops.values()), key=source.place)
-    return Found(loop, found.constants, found.same, found.promise, found.fixed)
+    return ConfigurationLiteral(loop, found.constants, found.same, found.promise, found.fixed)
 
 
 def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
@@ -226,7 +228,7 @@ def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
     return [one for line in lines for one in line.children if isinstance(one, cst.Assign)]
 
 
-def _on_board(source: Source, node: cst.CSTNode, facts: Facts) -> bool:
+def _on_board(source: Source, node: cst.CSTNode, facts: KernelFacts) -> bool:
     """False where a condition on the device's capability says that this is another board's."""
     capability, below = divmod(facts.sm, 10), node
     names = {

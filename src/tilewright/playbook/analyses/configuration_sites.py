@@ -25,8 +25,14 @@ from tilewright.languages import language_of
 from tilewright.languages.cutile.private import decorated_hints
 from tilewright.playbook.analyses import configuration_literals as written_as
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.configuration_literals import NOT_A_LITERAL, Found, fixes_hints, last_name, pairs
-from tilewright.playbook.base import Facts, NotApplicable, Site
+from tilewright.playbook.analyses.configuration_literals import (
+    NOT_A_LITERAL,
+    ConfigurationLiteral,
+    fixes_hints,
+    last_name,
+    pairs,
+)
+from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source, argument, with_argument
 from tilewright.space.knobs import HINTS
@@ -36,7 +42,7 @@ LIKELY = (1.0, 0.6, 0.4)
 
 
 @dataclass(frozen=True)
-class Place:
+class ConfigurationSite:
     """One place where the configuration can be changed; ``site`` of an entry begins here."""
 
     kernel: str
@@ -58,7 +64,7 @@ class Place:
         return str(Configuration.of({**self.fixed, **changes}))
 
 
-def places(source: Source, facts: Facts) -> tuple[Place, ...]:
+def places(source: Source, facts: KernelFacts) -> tuple[ConfigurationSite, ...]:
     """Where the incumbent's configuration stands in ``source``, the likeliest first; may be empty."""
     kernel = launched_kernel(facts)
     if spaces := [call for call in source.every(cst.Call) if last_name(call) == "Space"]:
@@ -71,7 +77,7 @@ def places(source: Source, facts: Facts) -> tuple[Place, ...]:
     if decorator is None:
         return ()
     line, column = source.place(decorator)
-    return (Place(kernel, line, column, f"decorator of {kernel}", ()),)
+    return (ConfigurationSite(kernel, line, column, f"decorator of {kernel}", ()),)
 
 
 def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
@@ -90,13 +96,13 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     return _with_decorator(Source(source.name, text), site.kernel, left) if left else text
 
 
-def launched_kernel(facts: Facts) -> str:
+def launched_kernel(facts: KernelFacts) -> str:
     """The name of the kernel function that the task launches."""
     kernel = facts.launch(facts.workloads[0]).kernel
     return language_of(kernel).kernel_name(kernel)
 
 
-def current(facts: Facts) -> Configuration:
+def current(facts: KernelFacts) -> Configuration:
     """The incumbent's configuration with all compiler hints; those that the space lacks as the kernel carries them."""
     shipped = facts.task.space.shipped
     carried = decorated_hints(facts.launch(facts.workloads[0]).kernel, facts.board.arch)
@@ -107,21 +113,21 @@ def current(facts: Facts) -> Configuration:
 # Finding ------------------------------------------------------------------------------------------
 
 
-def _in_space(source: Source, spaces: list[cst.Call], facts: Facts, kernel: str) -> tuple[Place, ...]:
+def _in_space(source: Source, spaces: list[cst.Call], facts: KernelFacts, kernel: str) -> tuple[ConfigurationSite, ...]:
     shipped = pairs(argument(spaces[0], "shipped"))
     if len(spaces) != 1 or shipped is None:
         return ()
     line, column = source.place(spaces[0])
     constants = tuple(name for name in facts.task.space.constants if name in shipped)
-    return (Place(kernel, line, column, "space", constants),)
+    return (ConfigurationSite(kernel, line, column, "space", constants),)
 
 
-def _place(source: Source, found: Found, kernel: str, promise: float) -> Place:
+def _place(source: Source, found: ConfigurationLiteral, kernel: str, promise: float) -> ConfigurationSite:
     line, column = source.place(found.node)
     code = " ".join(source.code(found.node).split())
     if isinstance(found.node, cst.For):
         code = f"the list of {source.function_of(found.node) or source.name}"
-    return Place(kernel, line, column, code, found.constants, promise * found.promise, found.fixed)
+    return ConfigurationSite(kernel, line, column, code, found.constants, promise * found.promise, found.fixed)
 
 
 def _decorator(source: Source, kernel: str) -> cst.Decorator | None:

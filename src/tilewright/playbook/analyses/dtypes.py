@@ -8,7 +8,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, parameters
 from tilewright.playbook.analyses.grids import starts
-from tilewright.playbook.base import Facts
+from tilewright.playbook.base import KernelFacts
 from tilewright.source.syntax import Function, Source, argument, dotted
 from tilewright.task.task import ArraySpec
 
@@ -23,7 +23,7 @@ _METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
 _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 
 
-def array_dtypes(source: Source, facts: Facts) -> Mapping[str, str]:
+def array_dtypes(source: Source, facts: KernelFacts) -> Mapping[str, str]:
     """Parameters of the launched kernel and their dtypes, `ANY` of numbers; empty where another file has it."""
     launch = facts.launch(facts.workloads[0])
     kernel = starts(facts, source) or getattr(getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", "")

@@ -12,7 +12,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned
 from tilewright.playbook.analyses.task_code import LaunchCode, fresh_name, launch_of
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.source.syntax import Source, dotted, elements, number
 
 
@@ -50,7 +50,7 @@ def flat_grid(source: Source) -> Grid:
     return Grid(source, axes if len(counted) > 1 else tuple(items if a in counted else a for a in axes), items)
 
 
-def starts(facts: Facts, source: Source) -> str:
+def starts(facts: KernelFacts, source: Source) -> str:
     """The kernel of ``source`` that the launch in it starts; "" where the task launches another one."""
     try:
         kernel = launch_of(source).kernel

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import CompilerMissing
-from tilewright.playbook.base import Facts
+from tilewright.playbook.base import KernelFacts
 from tilewright.records import Failed, Workload
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.tokens import TokenChains
@@ -32,7 +32,7 @@ from tilewright.verify.tolerance import draw
 
 Array = npt.NDArray[Any]
 Keys = npt.NDArray[np.int64]
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Line (from 1) and column (from 0) in the source."""
 
 ORDERED = ("load", "store")
@@ -44,9 +44,9 @@ class Waiting:
 
     what: str
     """``load`` or ``store``."""
-    place: Place
+    place: Position
     awaited: str
-    awaited_place: Place
+    awaited_place: Position
     earlier_iteration: bool
     """It waits only for what the other one did in an earlier iteration of a loop around both."""
     independent: bool
@@ -59,9 +59,9 @@ class Waiting:
         return f"the {self.what} in line {self.place[0]} waits for {awaited}; {proof}"
 
 
-def waiting(facts: Facts) -> tuple[Waiting, ...] | str:
+def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
     """What waits in the incumbent, proven on all workloads; or why nothing can be said."""
-    found: dict[tuple[str, Place, str, Place], Waiting] = {}
+    found: dict[tuple[str, Position, str, Position], Waiting] = {}
     for workload in facts.workloads:
         one = _of_workload(facts, workload)
         if isinstance(one, str):
@@ -77,7 +77,7 @@ def waiting(facts: Facts) -> tuple[Waiting, ...] | str:
     return tuple(found[key] for key in sorted(found))
 
 
-def _of_workload(facts: Facts, workload: Workload) -> list[Waiting] | str:
+def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
     task, configuration = facts.task, facts.task.space.shipped
     dims = reduced(task, workload.dims, moduli(task, configuration, workload.dims))
     arrays = task.arrays(dims)
@@ -148,7 +148,7 @@ class _Recording(Memory):
         self._touched[access.op] = every if known is None else np.union1d(known, every)
 
 
-def _place(location: Location | None) -> Place:
+def _place(location: Location | None) -> Position:
     if location is None:
         return (0, 0)
     while location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):

@@ -16,7 +16,7 @@ from tilewright.source.syntax import Source, dotted
 
 
 @dataclass(frozen=True)
-class Limit:
+class IndexLimit:
     """``index < stop``."""
 
     index: Form
@@ -30,7 +30,7 @@ class Limit:
         return bool(name) and self.stop == _extent(source, array, axis)
 
 
-def limits_of(source: Source, mask: cst.BaseExpression, at: cst.CSTNode, shapes: Shapes) -> list[Limit]:
+def limits_of(source: Source, mask: cst.BaseExpression, at: cst.CSTNode, shapes: Shapes) -> list[IndexLimit]:
     """The limits that a mask is made of. Raises `NotApplicable` for any other mask."""
     forms = Forms(source, at, shapes)
     found = []
@@ -46,7 +46,7 @@ def limits_of(source: Source, mask: cst.BaseExpression, at: cst.CSTNode, shapes:
         stop = forms.of(large, where)
         if not isinstance(stop, Scalar):
             raise NotApplicable(f"the mask {source.code(mask)} has no scalar limit")
-        found.append(Limit(forms.of(small, where), stop.text))
+        found.append(IndexLimit(forms.of(small, where), stop.text))
     return found
 
 

@@ -19,7 +19,7 @@ _KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "
 
 
 @dataclass(frozen=True)
-class Scale:
+class ScoreScale:
     name: str
     """The scores: ``score`` in ``score = product * scale``."""
     place: cst.BinaryOperation
@@ -28,7 +28,7 @@ class Scale:
     exponentials: tuple[cst.Call, ...]
 
 
-def scales(source: Source, function: str) -> list[Scale]:
+def scales(source: Source, function: str) -> list[ScoreScale]:
     """The one multiplication that scales every exponent of ``function``; empty where there is no such one."""
     code = source.functions[function]
     exponentials = tuple(source.calls("exp", inside=code))
@@ -50,7 +50,7 @@ def scales(source: Source, function: str) -> list[Scale]:
         if names is None or not all(scaled.scales(call.args[0].value, names) for call in exponentials):
             continue
         if not _used_elsewhere(source, code, names, given, exponentials):
-            found.append(Scale(name, value, factor, exponentials))
+            found.append(ScoreScale(name, value, factor, exponentials))
     return found if len(found) == 1 else []
 
 

@@ -15,7 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.index_forms import Forms, Scalar, Span
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
-from tilewright.playbook.base import Facts, NotApplicable
+from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Workload
 from tilewright.source.syntax import Source, argument, dotted, elements
 
@@ -98,7 +98,7 @@ def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[An
     return (extent, size) if isinstance(size, int) and size > 0 else None
 
 
-def ends_with_array(source: Source, kernel: str, reach: Reach, facts: Facts, workload: Workload) -> bool:
+def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
     """Whether the array has only whole tiles in one workload, and as many as the access takes for granted."""
     numbers = extent_and_size(source, kernel, reach, facts.launch(workload).args)
     return numbers is not None and numbers[0] % numbers[1] == 0 and numbers[0] >= reach.tiles * numbers[1]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.hardware.architectures import architecture
-from tilewright.playbook.analyses.access_hints import Access, accesses, at, hottest, is_variable, with_keyword
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.analyses.access_hints import ArrayAccess, accesses, at, hottest, is_variable, with_keyword
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -21,18 +21,19 @@ COPIES = {"store": "UTMASTG", "load": "UTMALDG"}
 """The instructions by which TMA writes and reads global memory."""
 
 
-class AllowTma:
-    about = About(
-        id="F",
+class AllowTma(Entry):
+    about = EntryDescription(
+        id="allow_tma",
         name="allow_tma",
         what="adds allow_tma=False to a store or load, or takes it away",
         when="the machine code moves small tiles by TMA, as in the stores of a norm",
         when_not="nothing is moved by TMA: sm_80 to 89 have none, and the compiler may have refused it already",
         priority={"memory": 4, "balanced": 3, "compute": 7},
+        order=80,
         effect=Effect(0.95, 1.30, "K1 F: +10 to 30 % on stores; always to be measured", "2026-11"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         if not architecture(facts.board.arch).tma:
             return []
         listed = sorted(accesses(source, KINDS), key=lambda one: KINDS.index(one.kind))
@@ -46,7 +47,7 @@ class AllowTma:
         return with_keyword(source, [access], "allow_tma", None if value else "False")
 
 
-def _site(access: Access, facts: Facts) -> Site | None:
+def _site(access: ArrayAccess, facts: KernelFacts) -> Site | None:
     given = access.keyword("allow_tma")
     if is_variable(given):
         return None
@@ -62,7 +63,7 @@ def _site(access: Access, facts: Facts) -> Site | None:
     return Site(access.kernel, access.line, access.column, what, values, promise, why)
 
 
-def _moved(facts: Facts, workload: str, instruction: str) -> int:
+def _moved(facts: KernelFacts, workload: str, instruction: str) -> int:
     copies = facts.codes[workload].copies
     return sum(count for name, count in copies.items() if name.startswith(instruction))
 

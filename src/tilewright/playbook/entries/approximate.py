@@ -12,7 +12,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, number, with_argument
 
@@ -28,19 +28,20 @@ BESIDE = 0.3
 """Promise of a quotient by a number: often of one value a row."""
 
 
-class Approximate:
-    about = About(
-        id="H-approx",
+class Approximate(Entry):
+    about = EntryDescription(
+        id="approximate",
         name="approximate division and roots",
         what="quotients, square roots and tanh with RoundingMode.APPROX, as a reciprocal, or as rsqrt",
         when="quotients of whole tiles in float32: softmax, norms, sigmoid",
         when_not="other dtypes; results that must be right to the last bit; quotients of scalars",
         priority={"compute": 8, "balanced": 6, "memory": 7},
+        order=120,
         effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
         risk="lossy",
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
         for name, function in source.tile_code.items():
             tiles = _tile_names(source, function)

@@ -14,7 +14,7 @@ from tilewright.playbook.analyses.block_loop import is_persistent
 from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
 from tilewright.playbook.analyses.items import one_item_kernel, with_items
 from tilewright.playbook.analyses.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -28,19 +28,20 @@ WAVES = 16
 """Blocks an SM, so that with eight slots there is still work for all."""
 
 
-class Batching:
-    about = About(
-        id="K",
+class Batching(Entry):
+    about = EntryDescription(
+        id="batching",
         name="several items a block",
         what="consecutive items in slots of one block: a short loop, or unrolled",
         when="thousands of blocks of a few KiB each, all doing the same",
         when_not="launches of different kernels, or with arguments of their own: a task has one launch, so joining "
         "them needs the caller's code; and items that are large, or fewer than 16 an SM",
         priority={"memory": 6, "balanced": 8, "compute": 9},
+        order=150,
         effect=Effect(1.0, 1.3, "requirements K1 K (+10 to 70 %, for separate launches)", "2026-11-20"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         if not kernel or is_persistent(source, kernel):
             return ()

@@ -21,7 +21,7 @@ from tilewright.playbook.analyses.task_code import (
     with_launch_parameter,
 )
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted, is_atom, with_argument
 
@@ -34,18 +34,19 @@ LINE = 90
 """Columns of a condition."""
 
 
-class CheckBounds:
-    about = About(
-        id="bounds",
+class CheckBounds(Entry):
+    about = EntryDescription(
+        id="check_bounds",
         name="no bound checks on even shapes",
         what="a constant RAGGED from the launch, and check_bounds=RAGGED on the accesses",
         when="the extents of most workloads are multiples of the tiles",
         when_not="ragged shapes alone; tile loads through TMA, which checks bounds for nothing",
         priority={"memory": 4, "balanced": 4, "compute": 7},
+        order=210,
         effect=Effect(1.0, 1.15, "requirements A-51; examples/swiglu.py on H200, measured.md", "2026-11-21"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         if not kernel:
             return ()
@@ -83,7 +84,9 @@ class CheckBounds:
         annotation = f"{source.spelled('Constant')}[bool]"
         return with_kernel_argument(Source(source.name, text), site.kernel, name, ragged, annotation)
 
-    def _is_even(self, source: Source, kernel: str, calls: Sequence[cst.Call], facts: Facts, workload: str) -> bool:
+    def _is_even(
+        self, source: Source, kernel: str, calls: Sequence[cst.Call], facts: KernelFacts, workload: str
+    ) -> bool:
         [one] = [each for each in facts.workloads if each.name == workload]
         return all(ends_with_array(source, kernel, reach, facts, one) for reach in _reaches(source, calls))
 

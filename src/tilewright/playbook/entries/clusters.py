@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from tilewright.hardware.architectures import architecture
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
-from tilewright.playbook.base import About, Effect, Facts
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 
 class Clusters(OneHint):
     hint = "num_ctas"
-    about = About(
+    about = EntryDescription(
         id="clusters",
         name="num_ctas",
         what="splits each tile among 2 or 4 CTAs of a cluster, which load what they share once, by multicast",
         when="products with large tiles on sm_90 and sm_100 and their relatives",
         when_not="sm_80 to 89 ignore it, sm_120 and 121 have no multicast; small grids have too few tiles",
         priority={"memory": 6, "balanced": 5, "compute": 3},
+        order=180,
         effect=Effect(0.95, 1.30, "K2: num_ctas and occupancy +10 to 30 %; K9, X-10", "2026-11"),
     )
 
-    def offer(self, facts: Facts, now: Value) -> Offer:
+    def offer(self, facts: KernelFacts, now: Value) -> Offer:
         values = tuple(one for one in architecture(facts.board.arch).clusters if one != (now or 1))
         if max(values, default=1) == 1 and now in (None, 1):
             values = ()

@@ -15,7 +15,7 @@ from tilewright.errors import TilewrightError
 from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.task_code import launch_of
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -23,18 +23,19 @@ DIVISORS = (16, 8)
 """16 elements are 16 bytes or more of every dtype: the widest access (K9: TMA needs 16 contiguous bytes)."""
 
 
-class Divisible:
-    about = About(
+class Divisible(Entry):
+    about = EntryDescription(
         id="divisible",
         name="assume divisible",
         what="tells the compiler that a number passed to the kernel is a multiple of 16",
         when="addresses are made of a number that the launch passes, and accesses are narrower than 16 bytes",
         when_not="some shape that the task serves makes it no multiple",
         priority={"memory": 7, "balanced": 8, "compute": 9},
+        order=240,
         effect=Effect(1.0, 1.20, "cutile-facts 1.6: assume_divisible_by helps alignment", "2026-11"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = launched_kernel(facts)
         try:
             here = launch_of(source).kernel == kernel and kernel in source.kernels
@@ -57,7 +58,7 @@ class Divisible:
         return source.replaced({body: body.with_changes(body=lines)})
 
 
-def _sites(source: Source, facts: Facts, kernel: str) -> Iterator[Site]:
+def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
     params = source.kernels[kernel].params.params
     claimed = {
         source.code(call.args[0].value) for call in source.calls("assume_divisible_by", inside=source.kernels[kernel])
@@ -78,7 +79,7 @@ def _is_multiple(number: object, divisor: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and number % divisor == 0
 
 
-def _passed(facts: Facts, place: int) -> Iterator[object]:
+def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
     """What the launch passes for a parameter, in the workloads and in the shapes beside them that are served."""
     task = facts.task
     for workload in facts.workloads:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
-from tilewright.playbook.analyses.log2_domain import Scale, scales
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.analyses.log2_domain import ScoreScale, scales
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number, with_argument
 
@@ -20,19 +20,20 @@ FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6
 
 
-class Exp2:
-    about = About(
-        id="H-exp2",
+class Exp2(Entry):
+    about = EntryDescription(
+        id="exp2",
         name="exp as exp2",
         what="ct.exp(x) becomes ct.exp2(x · log₂ e), the factor folded into a scale, a subtraction or a constant",
         when="exponentials of whole tiles: softmax, attention, sigmoid",
         when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
         priority={"compute": 8, "balanced": 6, "memory": 7},
+        order=100,
         effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
         risk="lossy",
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
         for name in source.tile_code:
             for scale in scales(source, name):
@@ -77,7 +78,7 @@ def _approximate(source: Source, call: cst.Call) -> str:
     return source.replaced({call: with_argument(call, "rounding_mode", mode)})
 
 
-def _folded(source: Source, function: str, scale: Scale) -> str:
+def _folded(source: Source, function: str, scale: ScoreScale) -> str:
     """The scores of a function in units of log₂: one constant factor more, and exp2 everywhere."""
     log2_e = log2_e_name(source, function)
     factor = fitting(source, scale.factor, f"{factor_of(source, scale.factor)} * {log2_e}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
@@ -19,19 +19,20 @@ OPERATIONS = ("exp2", "truediv", "rsqrt", "sqrt", "mul", "add", "sub", "sum", "m
 MOST_SITES = 6
 
 
-class FlushToZero:
-    about = About(
-        id="H-ftz",
+class FlushToZero(Entry):
+    about = EntryDescription(
+        id="flush_to_zero",
         name="flush to zero",
         what="flush_to_zero=True on a float32 operation",
         when="exp2, quotients and roots of whole tiles in float32",
         when_not="other dtypes, which do not take it; results that matter below 1.2e-38",
         priority={"memory": 7, "balanced": 7, "compute": 9},
+        order=110,
         effect=Effect(1.0, 1.03, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
         risk="lossy",
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
         for rank, operation in enumerate(OPERATIONS):
             for call in source.calls(operation):

@@ -12,7 +12,7 @@ from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
 from tilewright.playbook.analyses.tile_access import Converted, with_access
 from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -22,18 +22,19 @@ STORES = "stores only"
 PRODUCTS = ("mma", "mma_scaled", "matmul")
 
 
-class GatherLoad:
-    about = About(
-        id="A-reverse",
+class GatherLoad(Entry):
+    about = EntryDescription(
+        id="gather_load",
         name="gather and scatter",
         what="tile loads and stores as gathers and scatters, straight between memory and registers",
         when="each element is read or written once: elementwise kernels, inversions by scatter",
         when_not="tiles that feed a product of matrices, or are read again by other blocks",
         priority={"memory": 5, "balanced": 6},
+        order=20,
         effect=Effect(0.8, 1.4, "requirements X-17: single-pass streaming by gather often wins", "2026-08"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
         for name, function in source.tile_code.items():
             if source.calls(*PRODUCTS, inside=function):

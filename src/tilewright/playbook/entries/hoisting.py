@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
@@ -21,21 +21,22 @@ MOST_SITES = 6
 _LOOPS = (cst.For, cst.While)
 
 
-class Hoisting:
-    about = About(
-        id="hoist",
+class Hoisting(Entry):
+    about = EntryDescription(
+        id="hoisting",
         name="loop-invariant hoisting",
         what="a conversion, a constant tile or a load that is the same in every iteration, moved before the loop",
         when="it stands under an if within the loop, where the compiler does not move it",
         when_not="directly in the loop's body, from where cuda-tile moves it itself; branches that are rarely taken; "
         "tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
+        order=200,
         effect=Effect(
             1.0, 1.1, "requirements K4 (anti-patterns: type conversion and masks in each iteration)", "2026-11-20"
         ),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
         for name, function in source.tile_code.items():
             for statement, _ in _invariant(source, function):

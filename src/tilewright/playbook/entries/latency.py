@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from tilewright.playbook.analyses.access_hints import (
     LOADS,
     STORES,
-    Access,
+    ArrayAccess,
     accesses,
     at,
     hottest,
     is_variable,
     with_keyword,
 )
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, number
 
@@ -28,18 +28,19 @@ K1 E: 3 for stores."""
 LOWEST, HIGHEST = 1, 10
 
 
-class Latency:
-    about = About(
-        id="E",
+class LatencyHints(Entry):
+    about = EntryDescription(
+        id="latency",
         name="latency hints",
         what="tells the compiler how long a load or store takes, so that it starts more of them ahead",
         when="loads in the innermost loop have no hint, or one chosen for another board",
         when_not="a kernel without a loop has nothing to start ahead",
         priority={"memory": 6, "balanced": 6, "compute": 6},
+        order=70,
         effect=Effect(1.00, 1.05, "K1 E: +2 to 5 %", "2026-11"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         open_ = [one for one in accesses(source) if not is_variable(one.keyword("latency"))]
         found = [_of_all(source, name, open_) for name in source.tile_code]
         for one in hottest(open_):
@@ -57,7 +58,7 @@ class Latency:
         return with_keyword(source, chosen, "latency", str(value))
 
 
-def _of_all(source: Source, name: str, open_: Sequence[Access]) -> Site | None:
+def _of_all(source: Source, name: str, open_: Sequence[ArrayAccess]) -> Site | None:
     """All loads of a function at once, where it has several."""
     loads = [one for one in open_ if one.is_load and one.kernel == name]
     if len(loads) < 2:
@@ -68,7 +69,7 @@ def _of_all(source: Source, name: str, open_: Sequence[Access]) -> Site | None:
     return Site(name, line, column, f"latency of all loads of {name}", values, 1.1, f"{len(loads)} loads")
 
 
-def _values(source: Source, access: Access) -> tuple[int, ...]:
+def _values(source: Source, access: ArrayAccess) -> tuple[int, ...]:
     if not access.is_load:
         return FOR_STORES
     function = source.tile_code[access.kernel]
@@ -78,19 +79,19 @@ def _values(source: Source, access: Access) -> tuple[int, ...]:
     return FOR_PRODUCTS if products else FOR_STREAMS
 
 
-def _known(access: Access) -> tuple[int, ...]:
+def _known(access: ArrayAccess) -> tuple[int, ...]:
     value = number(access.keyword("latency"))
     return (int(value),) if value is not None else ()
 
 
-def _without(values: tuple[int, ...], access: Access) -> tuple[int, ...]:
+def _without(values: tuple[int, ...], access: ArrayAccess) -> tuple[int, ...]:
     return tuple(one for one in values if one not in _known(access))
 
 
-def _why(access: Access) -> str:
+def _why(access: ArrayAccess) -> str:
     loops = "in no loop" if not access.depth else "in a loop" if access.depth == 1 else f"in {access.depth} loops"
     hint = f", latency={_known(access)[0]}" if _known(access) else ", no hint"
     return loops + hint
 
 
-ENTRY = Latency()
+ENTRY = LatencyHints()

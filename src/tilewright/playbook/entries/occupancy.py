@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest, resident
-from tilewright.playbook.base import About, Effect, Facts
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 ENOUGH = 4
@@ -14,17 +14,18 @@ ORDER = {"memory": (4, 2, 8, 1), "balanced": (2, 4, 8, 1), "compute": (2, 4, 1)}
 
 class OccupancyHint(OneHint):
     hint = "occupancy"
-    about = About(
+    about = EntryDescription(
         id="occupancy",
         name="occupancy",
         what="asks the compiler for more CTAs on an SM, which bounds registers and shared memory of each",
         when="without the hint one CTA takes most of an SM, so that nothing runs while it waits",
         when_not="several CTAs fit already, or the bound on registers makes the code spill",
         priority={"memory": 2, "balanced": 1, "compute": 3},
+        order=160,
         effect=Effect(1.02, 1.60, "K8: 2 to 15 %; cutile-facts 7.1: one CTA an SM without it", "2026-11"),
     )
 
-    def offer(self, facts: Facts, now: Value) -> Offer:
+    def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
         fits = resident(facts, code)
         values = tuple(one for one in ORDER[facts.kind] if one != (now or 1))

@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.analyses.task_code import argument_of, shape_of
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
@@ -24,18 +24,19 @@ NONE = "none"
 TMA = 90
 
 
-class Padding:
-    about = About(
+class Padding(Entry):
+    about = EntryDescription(
         id="padding",
         name="padding mode",
         what="padding_mode=ZERO on loads that name none, or no padding on loads that are never ragged",
         when="before sm_90 with ragged tiles; or all promised extents are multiples of the tiles",
         when_not="shapes that the task promises and that end within a tile",
         priority={"memory": 8, "balanced": 8, "compute": 9},
+        order=220,
         effect=Effect(1.0, 1.03, "requirements K1 A: on Ampere outside lanes are not zero filled", "2026-08"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         found: list[Site] = []
         for call in _loads(source, kernel) if kernel else ():
@@ -69,7 +70,7 @@ def _loads(source: Source, kernel: str) -> list[cst.Call]:
     return source.calls("load", inside=source.functions[kernel])
 
 
-def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: Facts) -> bool | None:
+def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
     """Whether no promised shape ends within a tile of this load; None where that cannot be told."""
     try:
         found = reaches(source, call)
@@ -81,7 +82,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: Facts) 
         return None
 
 
-def _is_fixed(source: Source, kernel: str, reach: Reach, facts: Facts) -> bool:
+def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
     """Whether the task promises no extent next to those of the workloads."""
     given = argument_of(source, kernel, reach.array)
     shape = shape_of(source, dotted(given)) if given is not None else None

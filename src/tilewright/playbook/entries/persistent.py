@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.block_loop import is_persistent
 from tilewright.playbook.analyses.grids import flat_grid, starts
 from tilewright.playbook.analyses.items import one_item_kernel, with_items
 from tilewright.playbook.analyses.task_code import fresh_name, space_of, with_grid, with_knob, with_launch_parameter
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
@@ -24,20 +24,21 @@ WAVES = 2
 """Items an SM from which K1 B calls persistence worth trying."""
 
 
-class Persistent:
-    about = About(
-        id="B",
+class Persistent(Entry):
+    about = EntryDescription(
+        id="persistent",
         name="persistent scheduling",
         what="a loop over the items in a grid of SMs × BLOCKS_PER_SM blocks; loads that all items share move out of it",
         when="more than two items an SM, each of them short",
         when_not="few or long items; blocks of unequal length, which the hardware's own scheduler balances better",
         priority={"memory": 2, "balanced": 2, "compute": 5},
+        order=30,
         effect=Effect(
             1.0, 1.5, "requirements K1 B (+50 to 300 %, from far below the roofline); P-22 decides", "2026-08"
         ),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         if not kernel or is_persistent(source, kernel):
             return ()

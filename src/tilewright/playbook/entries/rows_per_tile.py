@@ -21,7 +21,7 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, elements, number
 
@@ -30,18 +30,19 @@ ELEMENTS = 1 << 15
 """Of one tile: above it, a block's registers cannot hold the values in float32."""
 
 
-class RowsPerTile:
-    about = About(
-        id="rows",
+class RowsPerTile(Entry):
+    about = EntryDescription(
+        id="rows_per_tile",
         name="several rows a tile",
         what="tiles of ROWS rows where a block handled one row at a time; reductions along the last axis",
         when="each row is short, or the loop over a row is; rows do not depend on one another",
         when_not="rows so long that one fills the registers of a block",
         priority={"memory": 3, "balanced": 3},
+        order=190,
         effect=Effect(0.9, 1.5, "wiki: fp32 tile cliff at 4-8 K elements; measured.md", "2026-11-21"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         if not kernel:
             return ()
@@ -152,7 +153,7 @@ def _knob_values(source: Source, name: str) -> list[int]:
     return []
 
 
-def _elements(facts: Facts, source: Source, kernel: str, width: str | None) -> int | None:
+def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
     """Elements of one row's tile in the longest workload; None where that is no constant of the kernel."""
     if width is None or width.isdigit():
         return None if width is None else int(width)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, dotted
 from tilewright.task.task import ArraySpec
@@ -23,18 +23,19 @@ Axes = Mapping[str, tuple[int, ...]]
 """Parameter → axes."""
 
 
-class StaticShapes:
-    about = About(
+class StaticShapes(Entry):
+    about = EntryDescription(
         id="static_shapes",
         name="static shapes",
         what="compiles the kernel for extents (and strides) that all workloads share",
         when="loops or bounds hang on an extent that a model fixes: bounds checks and remainders fall away",
         when_not="the extent changes from launch to launch: each new one is compiled anew",
         priority={"memory": 7, "balanced": 7, "compute": 8},
+        order=230,
         effect=Effect(0.98, 1.15, "cutile-facts 1.6: static shape and stride facts help alignment", "2026-11"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = launched_kernel(facts)
         if kernel not in source.kernels:
             return []
@@ -75,7 +76,7 @@ def _is_free(source: Source, param: cst.Param) -> bool:
     return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 
-def _arrays(facts: Facts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
+def _arrays(facts: KernelFacts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
     """The array parameters of the kernel with what each workload passes."""
     names = [one.name.value for one in source.kernels[kernel].params.params]
     passed: dict[str, list[ArraySpec]] = {}
@@ -86,7 +87,7 @@ def _arrays(facts: Facts, source: Source, kernel: str) -> dict[str, list[ArraySp
     return passed
 
 
-def _shared(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shared(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The axes whose extent is the same in all workloads; in a single one, those that no independent dimension
     gives (what is independent is what varies)."""
     for name, arrays in _arrays(facts, source, kernel).items():
@@ -102,7 +103,7 @@ def _shared(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tu
             yield name, tuple(axes)
 
 
-def _strides(facts: Facts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _strides(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """All axes with a stride that is the same in all workloads: once one is named, none is found out."""
     for name, arrays in _arrays(facts, source, kernel).items():
         same = tuple(a for a in range(arrays[0].ndim) if len({one.strides[a] for one in arrays}) == 1)

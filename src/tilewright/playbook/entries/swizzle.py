@@ -24,7 +24,7 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
@@ -50,18 +50,19 @@ class _Tiles:
     """Grid axes of the rows and the columns, where there are two."""
 
 
-class Swizzle:
-    about = About(
-        id="I",
+class BlockSwizzle(Entry):
+    about = EntryDescription(
+        id="swizzle",
         name="block swizzle",
         what="tiles in bands of GROUP_SIZE_M rows, the last band clamped, instead of row by row",
         when="a product whose blocks share rows and columns of their inputs, with more tiles than SMs",
         when_not="no two blocks load the same tiles, or everything fits into the L2",
         priority={"compute": 4, "balanced": 4, "memory": 8},
+        order=130,
         effect=Effect(1.0, 1.15, "requirements K1 I (+5 to 15 %)", "2026-11-20"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         launched = starts(facts, source)
         kernels = [launched] if launched else sorted(source.kernels)
         blocks = max(math.prod(facts.launch(workload).grid) for workload in facts.workloads)
@@ -291,4 +292,4 @@ def _operand(text: str) -> str:
     return text if text.isidentifier() or text.endswith(")") else f"({text})"
 
 
-ENTRY = Swizzle()
+ENTRY = BlockSwizzle()

@@ -13,23 +13,23 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted
 
 VALUES = ("tfloat32",)
 
-_EFFECT = Effect(1.5, 8.0, "requirements K1 D: about 2×, TileGym's wiki measured about 8×", "2026-11-20")
-_WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they are"
+EFFECT = Effect(1.5, 8.0, "requirements K1 D: about 2×, TileGym's wiki measured about 8×", "2026-11-20")
+WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they are"
 
 
 @dataclass(frozen=True)
-class Tf32:
-    about: About
+class Tf32(Entry):
+    about: EntryDescription
     declared: bool
     """Whether it is for tasks whose ``precision`` allows it."""
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         if (facts.task.precision is not None) != self.declared:
             return ()
         arrays = array_dtypes(source, facts)
@@ -119,27 +119,15 @@ def _short(source: Source, node: cst.BaseExpression) -> str:
 
 
 ENTRY = Tf32(
-    About(
-        id="D",
+    EntryDescription(
+        id="tf32",
         name="TF32 guard",
         what="float32 operands of a product cast to tfloat32; the sum stays float32",
         when="float32 tiles reach ct.mma or @ and the task declares tf32 or coarser arithmetic",
-        when_not=_WHEN_NOT,
+        when_not=WHEN_NOT,
         priority={"compute": 1, "balanced": 1, "memory": 9},
-        effect=_EFFECT,
+        order=50,
+        effect=EFFECT,
     ),
     declared=True,
-)
-LOSSY = Tf32(
-    About(
-        id="D-lossy",
-        name="TF32 where float32 is declared",
-        what="float32 operands of a product cast to tfloat32; the sum stays float32",
-        when="float32 tiles reach ct.mma or @, and the user allows changes that round differently",
-        when_not=f"{_WHEN_NOT}; results that need more than ten bits of mantissa",
-        priority={"compute": 2, "balanced": 2, "memory": 10},
-        effect=_EFFECT,
-        risk="lossy",
-    ),
-    declared=False,
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.tile_access import Converted, accesses, converted, with_access
 from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
@@ -26,18 +26,19 @@ TMA = 90
 """The first compute capability that has it."""
 
 
-class TileLoad:
-    about = About(
-        id="A",
+class TileLoad(Entry):
+    about = EntryDescription(
+        id="tile_load",
         name="tile load and store",
         what="a gather or scatter of consecutive elements as a load or store of a tile, through TMA",
         when="the indices are a range that begins at a multiple of its length, a ragged segment, or a page",
         when_not="real gathers; kernels that stream each element once may lose by it: both are raced",
         priority={"memory": 1, "balanced": 1, "compute": 2},
+        order=10,
         effect=Effect(1.0, 2.5, "requirements K1 A (2 to 78 times), X-17 (streaming may lose)", "2026-08"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found: list[Site] = []
         for name, function in source.tile_code.items():
             possible = list(_possible(source, name))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilewright.playbook.analyses.best_predicted import allowed, tile_values
-from tilewright.playbook.analyses.configuration_sites import Place, places, written
-from tilewright.playbook.base import About, Effect, Facts, Site
+from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, places, written
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.playbook.entries.tune_space import read_changes
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -14,18 +14,19 @@ from tilewright.source.syntax import Source
 SITES = 6
 
 
-class TileSizes:
-    about = About(
-        id="G",
+class TileSizes(Entry):
+    about = EntryDescription(
+        id="tile_sizes",
         name="tile sizes",
         what="halves or doubles a tile size, or two of them",
         when="tiles are far from what registers and shared memory hold, or waste the last tile of a dimension",
         when_not="the size is fixed by the problem, such as a head's dimension or a whole row",
         priority={"memory": 5, "balanced": 4, "compute": 2},
+        order=90,
         effect=Effect(1.05, 1.50, "K1 G: +5 to 50 %", "2026-11"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found: list[Site] = []
         for place in places(source, facts):
             sizes = _sizes(place, facts)
@@ -41,7 +42,7 @@ class TileSizes:
         return written(source, site, read_changes(str(value)))
 
 
-def _sizes(place: Place, facts: Facts) -> dict[str, tuple[int, ...]]:
+def _sizes(place: ConfigurationSite, facts: KernelFacts) -> dict[str, tuple[int, ...]]:
     """Tile → its size today, then those around it; without what has no other size."""
     shipped = facts.task.space.shipped
     near = {name: tile_values(name, shipped[name], facts) for name in place.constants}
@@ -56,7 +57,9 @@ def _pairs(names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]) -> Iterat
             yield {one: left, other: right}
 
 
-def _site(place: Place, facts: Facts, what: str, changes: Iterable[Mapping[str, Value]]) -> Iterator[Site]:
+def _site(
+    place: ConfigurationSite, facts: KernelFacts, what: str, changes: Iterable[Mapping[str, Value]]
+) -> Iterator[Site]:
     shipped = facts.task.space.shipped
     possible = (change for change in changes if allowed(facts, shipped.replace(**change)))
     if values := [place.value(change) for change in possible]:

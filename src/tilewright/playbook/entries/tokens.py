@@ -15,7 +15,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.independence import Waiting, waiting
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
@@ -44,19 +44,20 @@ class _Renamed:
     base: cst.BaseExpression
 
 
-class Tokens:
-    about = About(
-        id="J",
+class Tokens(Entry):
+    about = EntryDescription(
+        id="tokens",
         name="token chains",
         what="a load in front of the stores that it need not wait for, or a loop over the index that is stored at",
         when="accesses to one array wait for one another, and the interpreter shows that they share no byte",
         when_not="chains that depend on the data, or on shapes beyond the workloads; stores by scatter, and at indices "
         "computed by division, which no source form frees",
         priority={"memory": 9, "balanced": 9, "compute": 10},
+        order=140,
         effect=Effect(1.0, 1.1, "requirements K1 J (variable)", "2026-11-20"),
     )
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         moves = [one for function in source.tile_code.values() for one in _moves(source, function)]
         loops = [one for function in source.tile_code.values() for one in _renamed(source, function)]
         if not moves and not loops:
@@ -98,7 +99,7 @@ class Tokens:
                     return _moved(source, move)
         raise NotApplicable(f"{source.name}:{site.line}: no access here whose wait a change of source would end")
 
-    def findings(self, source: Source, facts: Facts) -> tuple[str, ...]:
+    def findings(self, source: Source, facts: KernelFacts) -> tuple[str, ...]:
         """What waits for what, for a person who looks where the time goes; or why that cannot be said."""
         proven = waiting(facts)
         if isinstance(proven, str):

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 
 from tilewright.playbook.analyses.best_predicted import best_predicted
-from tilewright.playbook.analyses.configuration_sites import Place, current, places, written
-from tilewright.playbook.base import About, Effect, Facts, NotApplicable, Site
+from tilewright.playbook.analyses.configuration_sites import ConfigurationSite, current, places, written
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source
 from tilewright.space import knobs
@@ -23,24 +23,25 @@ REMEMBERED = 32
 """Sources whose answer is kept: the loop asks again after each iteration, mostly for the same text."""
 
 
-class TuneSpace:
-    about = About(
-        id="C",
+class TuneSpace(Entry):
+    about = EntryDescription(
+        id="tune_space",
         name="tune the space",
         what="ships the configuration that races best among the best predicted: tile sizes and compiler hints",
         when="the shipped tiles or hints were chosen for another board, or not at all",
         when_not="the space was tuned on this board for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
+        order=40,
         effect=Effect(1.10, 1.50, "K1 C: +10 to 50 %; 1.74 times for TileGym's FMHA (measured.md 5)", "2026-11"),
     )
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, ...], tuple[Configuration, ...]] = OrderedDict()
 
-    def sites(self, source: Source, facts: Facts) -> Sequence[Site]:
+    def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         now = current(facts)
 
-        def best(place: Place) -> tuple[Value, ...]:
+        def best(place: ConfigurationSite) -> tuple[Value, ...]:
             found = self._best(source, facts, place.constants)
             return tuple(place.value(_difference(config, now)) for config in found)
 
@@ -52,7 +53,7 @@ class TuneSpace:
     def apply(self, source: Source, site: Site, value: Value) -> str:
         return written(source, site, read_changes(str(value)))
 
-    def _best(self, source: Source, facts: Facts, constants: Sequence[str]) -> tuple[Configuration, ...]:
+    def _best(self, source: Source, facts: KernelFacts, constants: Sequence[str]) -> tuple[Configuration, ...]:
         workloads = tuple(one.name for one in facts.workloads)
         key = (source.text, facts.task.name, facts.board.name, current(facts), workloads, tuple(constants))
         if key not in self._known:

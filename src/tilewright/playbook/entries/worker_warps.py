@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
-from tilewright.playbook.base import About, Effect, Facts
+from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 MANY_REGISTERS = 200
@@ -12,17 +12,18 @@ MANY_REGISTERS = 200
 
 class WorkerWarps(OneHint):
     hint = "num_worker_warps"
-    about = About(
+    about = EntryDescription(
         id="worker_warps",
         name="num_worker_warps",
         what="sets the warps that compute: 8 instead of 4 halve the registers that a tile needs of each thread",
         when="large tiles spill or take all registers of a thread",
         when_not="registers are no limit: 4 is what the compiler takes by itself",
         priority={"memory": 4, "balanced": 3, "compute": 3},
+        order=170,
         effect=Effect(1.0, 1.70, "cutile-facts 7.1, 8.3: 255 to 168 registers; measured.md 5", "2026-11"),
     )
 
-    def offer(self, facts: Facts, now: Value) -> Offer:
+    def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
         values = tuple(one for one in (8, 4) if one != (now or 4))
         why = f"{code.registers} registers a thread, {code.local_stores} spill stores"
