@@ -366,7 +366,7 @@ def test_what_is_handed_in_and_does_not_load_is_a_crash_with_its_reason(opened: 
     stage = opened([0.9], Lines(), proposers=[Proposing("def (")])
     stage.run()
     crashed = stage.rows[1]
-    assert (crashed.entry, crashed.status) == ("L", "crash") and "does not import" in crashed.reason
+    assert (crashed.entry, crashed.status) == ("proposed", "crash") and "does not import" in crashed.reason
     assert "def (" in crashed.diff
     assert stage.rows[2].status == "keep"
 

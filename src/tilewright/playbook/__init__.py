@@ -12,7 +12,7 @@ from tilewright.plugins import plugins
 
 @lru_cache(maxsize=1)
 def catalogue() -> tuple[Entry, ...]:
-    """All entries by their ``order``: those in the folder `entries`, and those of the entry points ``tilewright.playbook``.
+    """All entries by their ``order``: the folder `entries`, and the entry points ``tilewright.playbook``.
 
     Which one is tried first is decided by `optimize/choosing.py`. Raises RequestError for an installed entry that
     cannot be used.
