@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
-from tilewright.cli import doctor, terminal
+from tilewright.cli import doctor, exit_codes, terminal
 from tilewright.cli import main as cli
 from tilewright.cli import shared as cli_shared
+from tilewright.cli import tune as cli_tune
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
@@ -133,9 +134,9 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
 def test_the_help_tells_the_defaults_that_the_functions_have() -> None:
     from tilewright.tune import tune as tuning
 
-    assert cli.DEFAULT_BUDGET == compile.BUDGET_SECONDS
-    assert Policy().tie_band == cli.DEFAULT_TIE_BAND
-    assert signatures.signature(tuning.tune).parameters["top"].default == cli.DEFAULT_TOP
+    assert cli_shared.DEFAULT_BUDGET == compile.BUDGET_SECONDS
+    assert Policy().tie_band == cli_tune.DEFAULT_TIE_BAND
+    assert signatures.signature(tuning.tune).parameters["top"].default == cli_tune.DEFAULT_TOP
     assert (Policy().l2, Policy().launch) == ("cold", "graph")
 
 
@@ -295,7 +296,9 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
 def test_a_task_file_that_cannot_be_used(run: Run, task_file: TaskFile, command: str, lines: str, said: str) -> None:
     ran = run(command, task_file(lines), "--arch", "sm_90", "--json")
     assert ran.code == 2 and re.search(said, ran.error), ran.error
-    assert ran.out == ""
+    assert json.loads(ran.out) == {
+        "error": {"kind": "request", "message": ran.error.removeprefix("error: "), "exit_code": 2}
+    }
 
 
 def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
@@ -343,7 +346,7 @@ def test_a_mistake_in_the_launch_is_said_without_a_traceback(run: Run, task_file
         task = make(launch=launch)
     """)
     ran = run("inspect", where, "--arch", "sm_90", "--json")
-    text = ran.err if ran.code else ran.out  # an error of the request, or each candidate's failure
+    text = ran.out  # an error of the request, or each candidate's failure
     assert "ZeroDivisionError" in text and "Traceback" not in ran.err
 
 
@@ -372,7 +375,7 @@ def test_a_kernel_that_does_not_compile_is_the_candidates_outcome(run: Run, task
     """)
     ran = run("inspect", where, "--arch", "sm_90", "--config", "TILE=256", "--json")
     (row,) = json.loads(ran.out)
-    assert ran.code == 0 and row["status"] == "failed" and "no_such_name" in row["reason"]
+    assert ran.code == 1 and row["status"] == "failed" and "no_such_name" in row["reason"]
     assert row["registers"] is None and row["predicted_us"] is None
 
 
@@ -433,7 +436,8 @@ def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(loading, "load_task", broken)
     ran = run("inspect", RMS_NORM, "--arch", "sm_90")
-    assert ran.code == 1 and "Traceback" in ran.err and "RuntimeError: surprise" in ran.err
+    assert ran.code == exit_codes.OUR_MISTAKE == 70
+    assert "Traceback" in ran.err and "RuntimeError: surprise" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: this is a mistake in Tilewright")
 
 
@@ -463,10 +467,13 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
-@pytest.mark.parametrize("command", ["inspect", "tune"])
-@pytest.mark.parametrize("terminal_", [True, False], ids=["from the terminal", "from kill"])
+@pytest.mark.parametrize(
+    ("command", "terminal_", "number"),
+    [("inspect", False, signal.SIGINT), ("tune", True, signal.SIGINT), ("tune", False, signal.SIGTERM)],
+    ids=["inspect, from kill", "tune, from the terminal", "tune, SIGTERM"],
+)
 def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
-    command: str, terminal_: bool, tmp_path: Path
+    command: str, terminal_: bool, number: signal.Signals, tmp_path: Path
 ) -> None:
     home, files = tmp_path / "home", tmp_path / "compiler"
     files.mkdir()
@@ -474,14 +481,15 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     try:
         assert until(lambda: compilers_in(files))
         if terminal_:
-            os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole foreground group
+            os.killpg(process.pid, number)  # a terminal tells the whole foreground group
         else:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         _, err = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130, err
-    expected = cli_shared.RESUME if command == "tune" else "interrupted"
+    assert process.returncode == 128 + number, err
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    expected = f"{what}; {cli_shared.STORED}" if command == "tune" else what
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
     assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
     assert list(files.glob("tilewright-*")) == []

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from tilewright.cli import tables
+from tilewright.cli import doctor_table, tables
 from tilewright.cli.doctor import Check
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import Inspected
@@ -168,6 +168,6 @@ def test_checks_show_the_fix_below_the_finding() -> None:
         Check("NVML", False, "not installed", required=False),
         Check("GPU", None, "none"),
     ]
-    text = shown(tables.checks(found))
+    text = shown(doctor_table.table(found))
     assert [line[0] for line in text.splitlines() if line[0] != " "] == ["✓", "✗", "!", "–"]
     assert "fix: pip install nvidia-cuda-nvdisasm" in text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli import terminal
+from tilewright.cli.exit_codes import ended
 from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError, StorageError
@@ -91,7 +91,7 @@ def capture(
         recorded = capture_record.merged(file)
     except (OSError, RequestError) as error:  # the program's own exit code is not lost to it
         said = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
-        raise _ended(said, code or StorageError.exit_code) from error
+        raise ended(said, code or StorageError.exit_code, as_json) from error
     if earlier is None or recorded.launches():
         _show(recorded, file, None, as_json)
     else:
@@ -193,9 +193,9 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
     try:
         process = subprocess.Popen(command, env=environment, stdout=STDERR if as_json else None)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise _ended(f"no such program: {command[0]}", NOT_FOUND) from error
+        raise ended(f"no such program: {command[0]}", NOT_FOUND, as_json) from error
     except PermissionError as error:
-        raise _ended(f"cannot execute '{command[0]}'", NOT_EXECUTABLE) from error
+        raise ended(f"cannot execute '{command[0]}'", NOT_EXECUTABLE, as_json) from error
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise RequestError(f"cannot start '{command[0]}': {said}") from error
@@ -207,11 +207,6 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, terminated)
     return code if code >= 0 else KILLED - code
-
-
-def _ended(text: str, code: int) -> typer.Exit:
-    print(f"error: {text}", file=sys.stderr, flush=True)
-    return typer.Exit(code)
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:

@@ -1,66 +1,48 @@
-"""The command line: thin adapters over `inspecting`, `checks`, `comparing`, `tuning` and `doctor`.
+"""The command line: the app, and how an outcome becomes an exit code.
 
-Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and
-nothing else. Exit codes: 0 done, 1 the answer is no (an incorrect kernel, a workload for which no
-configuration works), 2 the request is wrong, 3 this machine cannot do it, 130 interrupted.
-A mistake of the person who asks is one line that starts with ``error:``, also when it is in the task
-file; a traceback means a mistake of ours. What a command needs is imported when it runs.
+Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and nothing else, also for
+an error. The exit codes stand in `exit_codes`. A mistake of the person who asks is one line that starts with
+``error:``, also when it is in the task file; a traceback means a mistake of ours. Each command is a module of this
+folder, and what it needs is imported when it runs.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tilewright import __version__
-from tilewright.cli import capture as cli_capture
-from tilewright.cli import check as cli_check
-from tilewright.cli import compare as cli_compare
-from tilewright.cli import lint as cli_lint
-from tilewright.cli import optimize as cli_optimize
-from tilewright.cli import report as cli_report
-from tilewright.cli import run as cli_run
-from tilewright.cli import terminal
-from tilewright.cli import transfer as cli_transfer
-from tilewright.cli import tuned as cli_tuned
-from tilewright.cli.shared import (
-    DEFAULT_BUDGET,
-    L2,
-    Arch,
-    Archs,
-    AsJson,
-    Budget,
-    Config,
-    Fresh,
-    How,
-    Interrupted,
-    Jobs,
-    OneWorkload,
-    Where,
-    Workloads,
-    architectures,
-    loaded,
-    print_json,
-    resumable,
-    task_speaks_to_stderr,
+from tilewright.cli import (
+    capture,
+    check,
+    compare,
+    doctor_table,
+    exit_codes,
+    inspect,
+    lint,
+    optimize,
+    report,
+    run,
+    terminal,
+    transfer,
+    tune,
+    tuned,
 )
-from tilewright.errors import RequestError, TilewrightError
+from tilewright.cli.shared import Interrupted, Terminated
+from tilewright.errors import TilewrightError, in_one_line
 
-if TYPE_CHECKING:
-    from tilewright.ledger.results import Store
-    from tilewright.records import TuningResult
-    from tilewright.task.task import Task
-
-INTERRUPTED = 130
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a person can mend."""
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -77,17 +59,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-DEFAULT_TOP = 10
-DEFAULT_TIE_BAND = 0.01
-"""As `tuning.RACED` and `rules.Policy` have them; `--help` imports neither."""
-
-Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
-Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
-TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
-StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")]
-NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
-
 
 @app.callback(invoke_without_command=True)
 def _tilewright(
@@ -101,231 +72,19 @@ def _tilewright(
         print(context.get_help())
 
 
-# inspect ------------------------------------------------------------------------------------------
-
-
-@app.command()
-def inspect(
-    where: Where,
-    arch: Archs = None,
-    config: Config = None,
-    workload: OneWorkload = None,
-    jobs: Jobs = None,
-    budget: Budget = DEFAULT_BUDGET,
-    lines: Lines = False,
-    as_json: AsJson = False,
-) -> None:
-    """What the machine code of each configuration says. Needs no GPU.
-
-    Registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline.
-    With `--lines`, instead, the work that each line of the source does in one configuration.
-
-    Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
-    """
-    if lines:
-        _count_lines(where, arch, config, workload, as_json)
-        return
-    from tilewright.cli import tables
-    from tilewright.inspect import inspect as inspecting
-    from tilewright.languages import keep_torch_out
-
-    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
-        archs = architectures(arch)
-        task = loaded(where)
-        keep_torch_out()
-        chosen = task.space.parse(config) if config is not None else None
-        if chosen is not None:
-            _say_what_is_not_allowed(task, archs, chosen, workload)
-        rows = inspecting.inspect(
-            task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
-        )
-    if as_json:
-        print_json([row.to_json() for row in rows])
-    else:
-        terminal.stdout().print(tables.inspected(rows))
-
-
-def _count_lines(where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool) -> None:
-    from tilewright.cli import lines_table as count_tables
-    from tilewright.hardware.architectures import default_board
-    from tilewright.inspect.work import count
-    from tilewright.languages import keep_torch_out
-
-    with task_speaks_to_stderr(as_json):
-        archs = architectures(arch)
-        if len(archs) != 1:
-            raise RequestError(f"--arch names {len(archs)} architectures; --lines takes one")
-        task = loaded(where)
-        keep_torch_out()
-        chosen = task.space.parse(config) if config is not None else None
-        asked = task.selected([workload] if workload else None)[0]
-        work = count(task, asked, default_board(archs[0]), chosen)
-    if as_json:
-        print_json(count_tables.to_json(work, asked))
-    else:
-        terminal.stdout().print(count_tables.counted(work, asked))
-
-
-def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Any, workload: str | None) -> None:
-    """What the space would not try is still compiled when asked for by name: that is how one sees why."""
-    from tilewright.hardware.architectures import architecture
-
-    dims = task.selected([workload] if workload else None)[0].dims
-    for arch in archs:
-        if problem := task.space.allows(config, architecture(arch).number, dims):
-            terminal.note(f"outside the space on {arch}: {problem}")
-
-
-# compare ------------------------------------------------------------------------------------------
-
-app.command()(cli_compare.compare)
-
-
-# check --------------------------------------------------------------------------------------------
-
-app.command()(cli_check.check)
-
-
-# tune ---------------------------------------------------------------------------------------------
-
-
-@app.command()
-def tune(
-    where: Where,
-    arch: Arch = None,
-    workload: Workloads = None,
-    budget: Budget = DEFAULT_BUDGET,
-    jobs: Jobs = None,
-    top: Top = DEFAULT_TOP,
-    l2: L2 = "cold",
-    launch: How = "graph",
-    tie_band: TieBand = DEFAULT_TIE_BAND,
-    seed: Seed = None,
-    fresh: Fresh = False,
-    store: StorePath = None,
-    no_store: NoStore = False,
-    as_json: AsJson = False,
-) -> None:
-    """The best configuration for each workload, with its evidence.
-
-    With a GPU the survivors are verified and raced; without one they are predicted, not measured.
-
-    Example: `tilewright tune examples/fmha.py --workload causal --top 8`
-    """
-    from tilewright.worker.session import early_session
-
-    session = early_session()  # before all else: its process imports torch meanwhile
-
-    from tilewright.hardware.gpu import detect
-    from tilewright.languages import keep_torch_out
-    from tilewright.race.rules import Policy
-    from tilewright.tune import tune as tuning
-
-    policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
-    target = tuning.target_of(arch, detect())
-    if target.note:
-        terminal.note(target.note)
-    kept = _kept(store, no_store)
-    speaks = task_speaks_to_stderr(as_json)
-    bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
-    with resumable(not no_store), speaks, kept as results, worker, bar as progress:
-        task = loaded(where)
-        keep_torch_out()
-        result = tuning.tune(
-            task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
-            seed=seed, store=results, fresh=fresh, session=session, progress=progress,
-        )  # fmt: skip
-    if as_json:
-        print_json(tuning.to_json(result))
-        if not result.measured:
-            terminal.note("predicted, not measured")
-    else:
-        _print_tuned(result, target.note, results)
-    if any(one.best is None for one in result.workloads):
-        raise typer.Exit(1)
-
-
-def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
-    from tilewright.cli import tables
-
-    console, machine = terminal.stdout(), result.machine
-    console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
-    console.print(tables.tuned(result))
-    if results is not None:
-        console.print(f"stored as run {result.run} in {results.path}")
-    console.print(f"{result.seconds['total']:.1f} s in all")
-    if not result.measured:
-        console.print(note or "no GPU here")
-        console.print("predicted, not measured")
-
-
-def _kept(store: Path | None, no_store: bool) -> Any:
-    from tilewright.ledger.results import Store
-
-    if no_store and store is not None:
-        raise RequestError("--store and --no-store exclude each other; give one of them")
-    return nullcontext(None) if no_store else Store(store)
-
-
-# optimize -----------------------------------------------------------------------------------------
-
-app.command()(cli_optimize.optimize)
-
-
-# report -------------------------------------------------------------------------------------------
-
-app.command()(cli_report.report)
-
-
-# run ----------------------------------------------------------------------------------------------
-
-app.command(context_settings=cli_run.SETTINGS)(cli_run.run)
-
-
-# capture ------------------------------------------------------------------------------------------
-
-app.command(context_settings=cli_capture.SETTINGS)(cli_capture.capture)
-app.add_typer(cli_capture.app, name="captured")
-
-
-# tuned --------------------------------------------------------------------------------------------
-
-app.add_typer(cli_tuned.app, name="tuned")
-
-
-# lint ---------------------------------------------------------------------------------------------
-
-app.command()(cli_lint.lint)
-
-
-# transfer -----------------------------------------------------------------------------------------
-
-app.command()(cli_transfer.transfer)
-
-
-# doctor -------------------------------------------------------------------------------------------
-
-
-@app.command()
-def doctor(as_json: AsJson = False) -> None:
-    """What works on this machine, and how to fix what does not.
-
-    Exit code 0 where everything works that inspecting and predicting need; a GPU is not among it.
-
-    Example: `tilewright doctor`
-    """
-    from tilewright.cli import doctor as examination
-    from tilewright.cli import tables
-
-    checks = examination.examine()
-    if as_json:
-        print_json(examination.to_json(checks))
-    else:
-        console = terminal.stdout()
-        console.print(tables.checks(checks))
-        console.print(f"\n{examination.verdict(checks)}")
-    if not examination.healthy(checks):
-        raise typer.Exit(3)
+app.command()(inspect.inspect)
+app.command()(compare.compare)
+app.command()(check.check)
+app.command()(tune.tune)
+app.command()(optimize.optimize)
+app.command()(report.report)
+app.command(context_settings=run.SETTINGS)(run.run)
+app.command(context_settings=run.SETTINGS)(capture.capture)
+app.add_typer(capture.app, name="captured")
+app.add_typer(tuned.app, name="tuned")
+app.command()(lint.lint)
+app.command()(transfer.transfer)
+app.command()(doctor_table.doctor)
 
 
 # From outcome to exit code ------------------------------------------------------------------------
@@ -333,22 +92,58 @@ def doctor(as_json: AsJson = False) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code."""
+    as_json = _wants_json(sys.argv[1:] if arguments is None else arguments)
+
+    def failed(text: str, code: int) -> int:
+        return exit_codes.error(text, code, as_json)
+
     terminal.give_stdout_stand_ins()
     try:
-        code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
+        with _sigterm_as_ctrl_c():
+            code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
-        return _failed("interrupted", INTERRUPTED, prefix="") if code == INTERRUPTED else code
+        return failed("interrupted", code) if code == exit_codes.INTERRUPTED else code
     except (Interrupted, KeyboardInterrupt, typer.Abort) as interruption:
-        return _failed(str(interruption) or "interrupted", INTERRUPTED, prefix="")
+        code = getattr(interruption, "code", exit_codes.INTERRUPTED)
+        return failed(str(interruption) or "interrupted", code)
     except TilewrightError as error:
-        return _failed(str(error), error.exit_code)
+        return failed(str(error), error.exit_code)
     except UsageError as error:
-        return _failed(_usage(error), 2)
+        return failed(_usage(error), exit_codes.WRONG_REQUEST)
     except BrokenPipeError:
         _give_up_stdout()
-        return 0  # who reads has seen enough
-    except (Exception, SystemExit) as error:
-        return _unforeseen(error)
+        return exit_codes.DONE  # who reads has seen enough
+    except SystemExit as error:
+        if place := _place_in_task(error):
+            return failed(f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST)
+        return exit_codes.DONE  # typer's, where stdout went away
+    except Exception as error:
+        return failed(*_unforeseen(error))
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether ``--json`` is among our own arguments; those of a program that `run` or `capture` starts do not count."""
+    ours = list(takewhile(lambda word: word != "--", arguments))
+    if ours[:1] in (["run"], ["capture"]) and "--" not in arguments:
+        ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
+    return "--json" in ours
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: what was finished is kept, and child processes end."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _usage(error: Exception) -> str:
@@ -358,23 +153,25 @@ def _usage(error: Exception) -> str:
     return f"{said.rstrip('.')}; see {context.command_path if context else 'tilewright'} --help"
 
 
-def _unforeseen(error: Exception | SystemExit) -> int:
+def _unforeseen(error: Exception) -> tuple[str, int]:
+    """What to say of an error that no command expects, and its exit code."""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
-        return _unwritable(error)
+        return _unwritable(error), exit_codes.CANNOT
     if place := _place_in_task(error):
-        return _failed(f"{place}: {type(error).__name__}: {error}", 2)
-    if isinstance(error, SystemExit):  # typer's, where stdout went away
-        return 0
+        return f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST
     traceback.print_exception(error)
-    return _failed("this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more", 1)
+    return (
+        "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more",
+        exit_codes.OUR_MISTAKE,
+    )
 
 
-def _unwritable(error: OSError) -> int:
+def _unwritable(error: OSError) -> str:
     if error.filename is None:  # it may be stdout that is full
         _give_up_stdout()
     file = f" ({error.filename})" if error.filename else ""
     fix = "free some space" if error.errno in DISK_FULL else "choose a place that you can write"
-    return _failed(f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places", 3)
+    return f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places"
 
 
 def _place_in_task(error: BaseException) -> str | None:
@@ -388,12 +185,6 @@ def _place_in_task(error: BaseException) -> str | None:
 
 def _is_of_task(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_")
-
-
-def _failed(text: str, code: int, prefix: str = "error: ") -> int:
-    line = " ".join(text.split())
-    print(f"{prefix}{line}", file=sys.stderr, flush=True)
-    return code
 
 
 def _give_up_stdout() -> None:

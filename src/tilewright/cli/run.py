@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from tilewright.cli.exit_codes import ended
 from tilewright.cli.shared import print_json
 from tilewright.errors import RequestError
 
@@ -73,18 +74,13 @@ def _replace_this_process(command: Sequence[str], environment: Mapping[str, str]
     sys.stderr.flush()
     try:
         os.execvpe(command[0], list(command), dict(environment))  # noqa: S606  (as `env` does)
-    except (FileNotFoundError, NotADirectoryError):
-        _ended(f"no such program: {command[0]}{_hint(command[0])}", NOT_FOUND)
-    except PermissionError:
-        _ended(f"cannot execute {command[0]}{_hint(command[0])}", NOT_EXECUTABLE)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ended(f"no such program: {command[0]}{_hint(command[0])}", NOT_FOUND) from error
+    except PermissionError as error:
+        raise ended(f"cannot execute {command[0]}{_hint(command[0])}", NOT_EXECUTABLE) from error
     except OSError as error:
         raise RequestError(f"cannot start {command[0]}: {error.strerror}") from error
 
 
 def _hint(program: str) -> str:
     return f"; start it with its interpreter: python {program}" if program.endswith(".py") else ""
-
-
-def _ended(text: str, code: int) -> None:
-    print(f"error: {text}", file=sys.stderr, flush=True)
-    raise typer.Exit(code)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tilewright.cli import terminal
+from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -86,17 +87,32 @@ def print_json(value: Any) -> None:
     print(text if terminal.can_print(text) else json.dumps(plain, indent=2, allow_nan=False))
 
 
-RESUME = "interrupted; what was finished is stored, run the same command to resume"
+STORED = "what was finished is stored, run the same command to resume"
+RESUME = f"interrupted; {STORED}"
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+    code = TERMINATED
+
+    def __str__(self) -> str:
+        return "terminated"
 
 
 class Interrupted(Exception):
-    """Ctrl-C, with what is left of the work."""
+    """Ctrl-C or SIGTERM, with what becomes of the work."""
+
+    def __init__(self, said: str, code: int):
+        super().__init__(said)
+        self.code = code
 
 
 @contextmanager
 def resumable(stored: bool) -> Iterator[None]:
-    """Ctrl-C inside the block says what becomes of the work."""
+    """Ctrl-C or SIGTERM inside the block says what becomes of the work."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise Interrupted(RESUME if stored else "interrupted") from None
+    except KeyboardInterrupt as signal:
+        what = str(signal) or "interrupted"
+        raise Interrupted(f"{what}; {STORED}" if stored else what, getattr(signal, "code", INTERRUPTED)) from None

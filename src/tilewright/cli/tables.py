@@ -16,8 +16,7 @@ from rich.text import Text
 
 from tilewright.records import Bound, Candidate, Configuration, MachineCode, TuningResult, WorkloadResult
 
-if TYPE_CHECKING:  # `doctor` must print its table also where what `inspecting` needs is not installed
-    from tilewright.cli.doctor import Check
+if TYPE_CHECKING:
     from tilewright.inspect.inspect import Inspected
 
 NOTHING = "–"
@@ -144,32 +143,6 @@ def noise_lines(race: Mapping[str, Any] | None) -> list[Text]:
     if not isinstance(noise, Mapping) or not noise.get("why"):
         return []
     return [Text(f"A/A noise: {noise['why']}", style="yellow" if noise.get("biased") else "")]
-
-
-# doctor -------------------------------------------------------------------------------------------
-
-
-def checks(found: Sequence[Check]) -> RenderableType:
-    """What works, what does not, and how to fix it."""
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(width=1)
-    table.add_column(no_wrap=True)
-    table.add_column(ratio=1)
-    for check in found:
-        table.add_row(_mark(check), Text(check.name, style="bold"), _detail(check))
-    return table
-
-
-def _mark(check: Check) -> Text:
-    if check.ok is None:
-        return Text("–", style="dim")
-    if check.ok:
-        return Text("✓", style="green")
-    return Text("✗", style="red") if check.required else Text("!", style="yellow")
-
-
-def _detail(check: Check) -> Text:
-    return Text(check.detail + (f"\nfix: {check.fix}" if check.fix else ""))
 
 
 # What they share ----------------------------------------------------------------------------------

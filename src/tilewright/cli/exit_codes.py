@@ -1,0 +1,40 @@
+"""How `tilewright` ends: every exit code, and what an error prints with it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+
+import typer
+
+DONE, NO, WRONG_REQUEST, CANNOT, OUR_MISTAKE = 0, 1, 2, 3, 70
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+EXIT_CODES = {
+    DONE: ("done", "what was asked for is done"),
+    NO: ("no", "the answer is no: the kernel is incorrect, nothing compiled, or no configuration works"),
+    WRONG_REQUEST: ("request", "the request is wrong: an option, the task file, or a value in it"),
+    CANNOT: ("machine", "this machine cannot do it: no compiler, no GPU, no space on the disk"),
+    OUR_MISTAKE: ("internal", "a mistake in Tilewright; its traceback stands on stderr"),
+    INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),
+    TERMINATED: ("terminated", "a request to end (SIGTERM)"),
+}
+"""Exit code → the kind of error that `--json` prints, and what it means. `tilewright run` and `capture` pass on the
+exit code of the program that they start."""
+
+
+def error(text: str, code: int, as_json: bool) -> int:
+    """One line on stderr, and with ``as_json`` an error object on stdout. Returns the code."""
+    line = " ".join(text.split())
+    prefix = "" if code in (INTERRUPTED, TERMINATED) else "error: "
+    print(f"{prefix}{line}", file=sys.stderr, flush=True)
+    if as_json:
+        kind, _ = EXIT_CODES.get(code, EXIT_CODES[WRONG_REQUEST])
+        print(json.dumps({"error": {"kind": kind, "message": line, "exit_code": code}}, indent=2), flush=True)
+    return code
+
+
+def ended(text: str, code: int, as_json: bool = False) -> typer.Exit:
+    """To raise where an error has the exit code of a shell, as 127 for a program that is not there."""
+    return typer.Exit(error(text, code, as_json))

@@ -1,0 +1,106 @@
+"""`tilewright inspect`: what the machine code of each configuration says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilewright.cli import terminal
+from tilewright.cli.exit_codes import NO
+from tilewright.cli.shared import (
+    DEFAULT_BUDGET,
+    Archs,
+    AsJson,
+    Budget,
+    Config,
+    Jobs,
+    OneWorkload,
+    Where,
+    architectures,
+    loaded,
+    print_json,
+    task_speaks_to_stderr,
+)
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.records import Configuration
+    from tilewright.task.task import Task
+
+Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
+
+
+def inspect(
+    where: Where,
+    arch: Archs = None,
+    config: Config = None,
+    workload: OneWorkload = None,
+    jobs: Jobs = None,
+    budget: Budget = DEFAULT_BUDGET,
+    lines: Lines = False,
+    as_json: AsJson = False,
+) -> None:
+    """What the machine code of each configuration says. Needs no GPU.
+
+    Registers, spills, stack, shared memory, tensor path, and a predicted time against the roofline.
+    With `--lines`, instead, the work that each line of the source does in one configuration.
+    Exit code 1 where nothing compiled.
+
+    Example: `tilewright inspect examples/matmul.py --arch sm_90,sm_100 --config TILE_M=128,TILE_N=256`
+    """
+    if lines:
+        _count_lines(where, arch, config, workload, as_json)
+        return
+    from tilewright.cli import tables
+    from tilewright.inspect import inspect as inspecting
+    from tilewright.languages import keep_torch_out
+
+    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+        archs = architectures(arch)
+        task = loaded(where)
+        keep_torch_out()
+        chosen = task.space.parse(config) if config is not None else None
+        if chosen is not None:
+            _say_what_is_not_allowed(task, archs, chosen, workload)
+        rows = inspecting.inspect(
+            task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
+        )
+    if as_json:
+        print_json([row.to_json() for row in rows])
+    else:
+        terminal.stdout().print(tables.inspected(rows))
+    if not any(row.candidate.code for row in rows):
+        raise typer.Exit(NO)
+
+
+def _count_lines(where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool) -> None:
+    from tilewright.cli import lines_table as count_tables
+    from tilewright.hardware.architectures import default_board
+    from tilewright.inspect.work import count
+    from tilewright.languages import keep_torch_out
+
+    with task_speaks_to_stderr(as_json):
+        archs = architectures(arch)
+        if len(archs) != 1:
+            raise RequestError(f"--arch names {len(archs)} architectures; --lines takes one")
+        task = loaded(where)
+        keep_torch_out()
+        chosen = task.space.parse(config) if config is not None else None
+        asked = task.selected([workload] if workload else None)[0]
+        work = count(task, asked, default_board(archs[0]), chosen)
+    if as_json:
+        print_json(count_tables.to_json(work, asked))
+    else:
+        terminal.stdout().print(count_tables.counted(work, asked))
+
+
+def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Configuration, workload: str | None) -> None:
+    """What the space would not try is still compiled when asked for by name: that is how one sees why."""
+    from tilewright.hardware.architectures import architecture
+
+    dims = task.selected([workload] if workload else None)[0].dims
+    for arch in archs:
+        if problem := task.space.allows(config, architecture(arch).number, dims):
+            terminal.note(f"outside the space on {arch}: {problem}")

@@ -1,0 +1,120 @@
+"""`tilewright tune`: the best configuration for each workload."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilewright.cli import terminal
+from tilewright.cli.exit_codes import NO
+from tilewright.cli.shared import (
+    DEFAULT_BUDGET,
+    L2,
+    Arch,
+    AsJson,
+    Budget,
+    Fresh,
+    How,
+    Jobs,
+    Where,
+    Workloads,
+    loaded,
+    print_json,
+    resumable,
+    task_speaks_to_stderr,
+)
+from tilewright.errors import RequestError
+
+if TYPE_CHECKING:
+    from tilewright.ledger.results import Store
+    from tilewright.records import TuningResult
+
+DEFAULT_TOP = 10
+DEFAULT_TIE_BAND = 0.01
+"""As `tune.RACED` and `rules.Policy` have them; `--help` imports neither."""
+
+Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
+TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
+StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
+
+
+def tune(
+    where: Where,
+    arch: Arch = None,
+    workload: Workloads = None,
+    budget: Budget = DEFAULT_BUDGET,
+    jobs: Jobs = None,
+    top: Top = DEFAULT_TOP,
+    l2: L2 = "cold",
+    launch: How = "graph",
+    tie_band: TieBand = DEFAULT_TIE_BAND,
+    seed: Seed = None,
+    fresh: Fresh = False,
+    store: StorePath = None,
+    no_store: NoStore = False,
+    as_json: AsJson = False,
+) -> None:
+    """The best configuration for each workload, with its evidence.
+
+    With a GPU the survivors are verified and raced; without one they are predicted, not measured.
+
+    Example: `tilewright tune examples/fmha.py --workload causal --top 8`
+    """
+    from tilewright.worker.session import early_session
+
+    session = early_session()  # before all else: its process imports torch meanwhile
+
+    from tilewright.hardware.gpu import detect
+    from tilewright.languages import keep_torch_out
+    from tilewright.race.rules import Policy
+    from tilewright.tune import tune as tuning
+
+    policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
+    target = tuning.target_of(arch, detect())
+    if target.note:
+        terminal.note(target.note)
+    kept = _kept(store, no_store)
+    speaks = task_speaks_to_stderr(as_json)
+    bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
+    with resumable(not no_store), speaks, kept as results, worker, bar as progress:
+        task = loaded(where)
+        keep_torch_out()
+        result = tuning.tune(
+            task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
+            seed=seed, store=results, fresh=fresh, session=session, progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print_json(tuning.to_json(result))
+        if not result.measured:
+            terminal.note("predicted, not measured")
+    else:
+        _print_tuned(result, target.note, results)
+    if any(one.best is None for one in result.workloads):
+        raise typer.Exit(NO)
+
+
+def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
+    from tilewright.cli import tables
+
+    console, machine = terminal.stdout(), result.machine
+    console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
+    console.print(tables.tuned(result))
+    if results is not None:
+        console.print(f"stored as run {result.run} in {results.path}")
+    console.print(f"{result.seconds['total']:.1f} s in all")
+    if not result.measured:
+        console.print(note or "no GPU here")
+        console.print("predicted, not measured")
+
+
+def _kept(store: Path | None, no_store: bool) -> Any:
+    from tilewright.ledger.results import Store
+
+    if no_store and store is not None:
+        raise RequestError("--store and --no-store exclude each other; give one of them")
+    return nullcontext(None) if no_store else Store(store)
