@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -266,7 +267,7 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
 ) -> None:
     gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
     for module in ("tilewright.hardware.gpu", "tilewright.tune.tune"):
-        monkeypatch.setattr(f"{module}.detect", lambda: gpu)
+        monkeypatch.setattr(import_module(module), "detect", lambda: gpu)
     ran = run("tune", task_file("task = make()"), "--arch", "sm_100", "--workload", "small", "--no-store")
     assert ran.code == 0 and ran.out.rstrip().endswith("predicted, not measured")
     assert "this machine's GPU is sm_90" in ran.err
@@ -359,7 +360,9 @@ def test_whatever_comes_out_of_the_tasks_own_code_is_said_with_its_line(
     run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = task_file("task = make(reference=lambda x: x.no_such_method())")
-    monkeypatch.setattr("tilewright.inspect.inspect.inspect", lambda task, *_, **__: task.reference(1))
+    monkeypatch.setattr(
+        import_module("tilewright.inspect.inspect"), "inspect", lambda task, *_, **__: task.reference(1)
+    )
     ran = run("inspect", where, "--arch", "sm_90")
     line = len(Path(where).read_text().splitlines())
     assert ran.code == 2 and f"ops.py:{line}: AttributeError" in ran.error
