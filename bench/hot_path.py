@@ -30,8 +30,8 @@ from common import made_here, write
 
 from tilewright.hardware.gpu import detect
 from tilewright.race.stats import median_interval
-from tilewright.runtime.search.searching import Found, Outcome
-from tilewright.runtime.surroundings import Surroundings
+from tilewright.runtime.environment import Environment
+from tilewright.runtime.search.searching import SearchResult, TrialOutcome
 from tilewright.runtime.wrapper import tensor_guards
 from tilewright.runtime.wrapper.wrapper import tuned
 
@@ -60,13 +60,13 @@ def nothing(stream: Any, grid: Any, kernel: Any, arguments: Any) -> None:
     """The launch of the first table."""
 
 
-def told(trials: Any, **_: Any) -> Found:
+def told(trials: Any, **_: Any) -> SearchResult:
     """In the place of a search, where there is no GPU."""
-    return Found(1, 0, (Outcome("", "timed", "", 1.0, 0.1, 1),) * len(trials), {})
+    return SearchResult(1, 0, (TrialOutcome("", "timed", "", 1.0, 0.1, 1),) * len(trials), {})
 
 
-def without_gpu() -> Surroundings:
-    return Surroundings(launch=nothing, search=told, board=lambda device: "none sm_90")
+def without_gpu() -> Environment:
+    return Environment(launch=nothing, search=told, board=lambda device: "none sm_90")
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _row(where: str, case: Case, gpu: bool, given: argparse.Namespace) -> dict[s
         grid=lambda call, config: (1, 1, 1),
         outputs=("y",),
         unkeyed=case.unkeyed,
-        _surroundings=Surroundings() if gpu else without_gpu(),
+        _environment=Environment() if gpu else without_gpu(),
     )
     stream = torch.cuda.current_stream() if gpu else 0
     hand = by_hand(ct.launch if gpu else nothing, case.kernel, (1, 1, 1), len(case.calls[0]))

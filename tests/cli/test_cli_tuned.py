@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import typer
 from tests.runtime.made_winners import winner
-from tests.runtime.store.test_artefact import parts, stored
+from tests.runtime.store.test_config_file import parts, stored
 
 from tilewright.cli import main as cli
 from tilewright.cli import tuned as cli_tuned
 from tilewright.race.stats import Interval
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import verifying as tuned_verify
-from tilewright.runtime.store.exporting import as_json, table_of
+from tilewright.runtime.store.exporting import as_json, config_file_of
 from tilewright.runtime.store.verifying import Against, Here, Verified
 from tilewright.runtime.store.winners import Winner, Winners
 
@@ -178,7 +178,7 @@ def test_import_shows_conflicts_and_keeps_what_stands(filled: Run) -> None:
     Path("softmax.json").write_text(text)
     ran = filled("import", "softmax.json")
     assert ran.code == 0 and "kept: softmax" in ran.out and "TILE=9; TILE=1 stands" in ran.out
-    assert "--replace takes the table's" in ran.err
+    assert "--replace takes that of the file" in ran.err
     assert "replaced: softmax" in filled("import", "softmax.json", "--replace").out
     assert {"TILE": 9} in [one["config"] for one in filled("list", "--json").json]
 
@@ -187,7 +187,7 @@ def test_import_of_what_is_no_table_stores_nothing(filled: Run) -> None:
     filled("export", "softmax", "--into", "t")
     filled("prune", "--all")
     Path("bad.json").write_text("{}")
-    assert "bad.json is no table of tuned configurations" in filled("import", "t/softmax.json", "bad.json").error
+    assert "bad.json is no file of tuned configurations" in filled("import", "t/softmax.json", "bad.json").error
     assert filled("list", "--json").json == []
 
 
@@ -383,7 +383,7 @@ def test_rows_are_imported_all_or_none(with_unreadable: Run) -> None:
     with_unreadable("prune", "--kernel", "softmax")
     first, second = stored(parts(), 1), winner("m" * 64, kernel="matmul", parts=parts(kernel="matmul"))
     for name, one in (("first.json", first), ("second.json", second)):
-        Path(name).write_text(as_json(table_of([one])))
+        Path(name).write_text(as_json(config_file_of([one])))
     with closing(sqlite3.connect(Winners().path)) as connection, connection:
         connection.execute("UPDATE winners SET key = ?", (digest(second.parts),))
     ran = with_unreadable("import", "first.json", "second.json")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.live_kernels import double_in_place, doubled, scale, torch
+from tests.runtime.caller_kernels import double_in_place, doubled, scale, torch
 
-from tilewright.runtime.search.searching import Found, search
+from tilewright.runtime.search.searching import SearchResult, search
 from tilewright.runtime.search.trials import trials
 from tilewright.task.loading import load_task
 
@@ -22,7 +22,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default_tile_context.config, "cache_dir", str(tmp_path), raising=False)
 
 
-def searched(configs: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **more: Any) -> Found:
+def searched(configs: Any, grid_fn: Any, kernel: Any, args_fn: Any, hints_fn: Any = None, **more: Any) -> SearchResult:
     return search(trials(configs, grid_fn, kernel, args_fn, hints_fn), stream=torch.cuda.current_stream(), **more)
 
 

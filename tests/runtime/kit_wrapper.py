@@ -11,10 +11,10 @@ import cuda.tile as ct
 import tilewright
 from tilewright.hardware.architectures import board
 from tilewright.records import Failed
-from tilewright.runtime.search.searching import Found, Outcome
+from tilewright.runtime.environment import Environment
+from tilewright.runtime.search.searching import SearchResult, TrialOutcome
 from tilewright.runtime.search.trials import Trial
 from tilewright.runtime.store.winners import Winners
-from tilewright.runtime.surroundings import Surroundings
 from tilewright.runtime.wrapper.wrapper import tuned
 
 BOARD = "NVIDIA H200 sm_90"
@@ -51,18 +51,18 @@ class World:
     def launch(self, stream: Any, grid: Any, kernel: Any, arguments: tuple[Any, ...]) -> None:
         self.launches.append((grid, kernel, arguments))
 
-    def search(self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str) -> Found:
+    def search(self, trials: Sequence[Trial | Failed], *, stream: Any, shipped: int, launch_mode: str) -> SearchResult:
         assert shipped == 0
         self.searches.append(trials)
         self.streams.append(stream)
         self.arguments.append(next(one.arguments() for one in trials if isinstance(one, Trial)))
         best = self.fastest(trials)
         labels = (getattr(one, "label", "failed") for one in trials)
-        outcomes = tuple(Outcome(label, "timed", "", 1.0, 0.1, 5) for label in labels)
-        return Found(best, 0 if best else None, outcomes, {})
+        outcomes = tuple(TrialOutcome(label, "timed", "", 1.0, 0.1, 5) for label in labels)
+        return SearchResult(best, 0 if best else None, outcomes, {})
 
-    def surroundings(self, **others: Any) -> Surroundings:
-        return Surroundings(
+    def environment(self, **others: Any) -> Environment:
+        return Environment(
             launch=self.launch,
             search=self.search,
             winners=others.pop("winners", Winners()),
@@ -72,8 +72,8 @@ class World:
             **others,
         )
 
-    def tuned(self, kernel: Any = scale, surroundings: Surroundings | None = None, **changes: Any) -> Any:
-        return tuned(kernel, **{**DECLARED, **changes}, _surroundings=surroundings or self.surroundings())
+    def tuned(self, kernel: Any = scale, environment: Environment | None = None, **changes: Any) -> Any:
+        return tuned(kernel, **{**DECLARED, **changes}, _environment=environment or self.environment())
 
     @property
     def tiles(self) -> list[Any]:

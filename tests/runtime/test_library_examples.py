@@ -55,7 +55,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
     world = Formulas()
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
     monkeypatch.delenv("TILEWRIGHT_TUNING", raising=False)
-    monkeypatch.setattr(tilewright, "tuned", partial(tuned, _surroundings=world.surroundings()), raising=False)
+    monkeypatch.setattr(tilewright, "tuned", partial(tuned, _environment=world.environment()), raising=False)
     monkeypatch.setattr(tilewright, "powers_of_two", powers_of_two, raising=False)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: "stream")
     return world

@@ -97,11 +97,11 @@ def export(
     python: Annotated[bool, typer.Option("--python", help="A Python module instead of JSON.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A table of a kernel's tuned configurations, to ship in a repository.
+    """A config file of a kernel's tuned configurations, to ship in a repository.
 
     It has the rule by which a row is chosen for other shapes, and is read without the store.
 
-    Example: `tilewright tuned export --into tables/`
+    Example: `tilewright tuned export --into configs/`
     """
     from tilewright.runtime.store import exporting
 
@@ -119,7 +119,7 @@ def export(
         if into is not None and not any(one.config is not None for one in winners):
             terminal.note(f"{name}: its configurations have no named fields, left out")
             continue
-        table = exporting.table_of(winners)
+        table = exporting.config_file_of(winners)
         if (sources := exporting.sources_in(table)) > 1:
             terminal.note(f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone")
         if into is None:
@@ -137,21 +137,21 @@ def import_(
     replace: Annotated[bool, typer.Option("--replace", help="Also where another one stands.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of exported tables into the store. What stands there is kept.
+    """Put the rows of exported config files into the store. What stands there is kept.
 
-    Example: `tilewright tuned import tables/softmax.json`
+    Example: `tilewright tuned import configs/softmax.json`
     """
     from tilewright.runtime.store import exporting
-    from tilewright.runtime.store.artefact import load
+    from tilewright.runtime.store.config_file import load
 
     tables = [load(file) for file in files]  # all are read before any is stored
-    found = exporting.import_tables(tables, _store(), replace=replace)
+    found = exporting.import_config_files(tables, _store(), replace=replace)
     for table in tables:
         if left := exporting.for_reading_only(table):
             terminal.note(f"{table.name}: {left} rows of `tilewright run` are for reading only")
     done = [
         {
-            "file": one.table,
+            "file": one.file,
             "kernel": one.row.kernel,
             "key": one.row.key,
             "outcome": one.outcome,
@@ -162,7 +162,7 @@ def import_(
     ]
     _say(done, as_json, _imported)
     if not replace and any(one["outcome"] == "kept" for one in done):
-        terminal.note("where another configuration stands it was kept; --replace takes the table's")
+        terminal.note("where another configuration stands it was kept; --replace takes that of the file")
 
 
 def _imported(one: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ class Mode(str, Enum):
     BACKGROUND = "background"
     """Launch the shipped configuration, tune beside, switch when the winner is verified."""
     STORED = "stored"
-    """Launch what the store or the shipped table has, else the shipped configuration; never search."""
+    """Launch what the store or the shipped config file has, else the shipped configuration; never search."""
     OFF = "off"
     """Launch the shipped configuration, whatever is stored."""
 

@@ -25,9 +25,9 @@ from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture import recorder as recorder_module
 from tilewright.runtime.capture.counting import EXACT
 from tilewright.runtime.capture.described import DescribedLaunch
-from tilewright.runtime.capture.record import Capture, Part, Recorded, Times
+from tilewright.runtime.capture.launch_hook import SIGNATURE
+from tilewright.runtime.capture.record import Capture, ProcessRecord, Recorded, Times
 from tilewright.runtime.capture.recorder import KINDS, OBJECTS, Recorder
-from tilewright.runtime.capture.stand_in import SIGNATURE
 from tilewright.runtime.capture.timing import Sampled, _Events, next_sample
 
 torch = pytest.importorskip("torch")
@@ -503,7 +503,7 @@ def test_processes_are_added_and_sorted_by_time(tmp_path: Path) -> None:
     first = (replace(recorded("a", 10, Times(2, 4.0)), estimated=3), recorded("b", 1, Times(1, 100.0)))
     second = (replace(recorded("a", 90, Times(2, 8.0)), estimated=4),)
     for pid, launches in ((1, first), (2, second)):
-        part = Part(pid, ("p",), "/", "", 1.0, True, launches)
+        part = ProcessRecord(pid, ("p",), "/", "", 1.0, True, launches)
         capture_record.write(capture_record.part_file(file, f"{pid}-a"), part)
     merged = capture_record.merged(file)
     assert not capture_record.parts_of(file)
@@ -525,7 +525,7 @@ def test_times_of_a_busy_gpu_are_believed_first() -> None:
 @pytest.mark.parametrize("name", ["run[1].json", "*.json", "c.json"])
 def test_parts_are_found_by_the_name_of_the_record_as_it_is(tmp_path: Path, name: str) -> None:
     for file in (tmp_path / name, tmp_path / "other.json"):
-        part = Part(1, ("p",), "/", "", 1.0, True, (recorded("a", 1),))
+        part = ProcessRecord(1, ("p",), "/", "", 1.0, True, (recorded("a", 1),))
         capture_record.write(capture_record.part_file(file, "1-a"), part)
     (tmp_path / f"{name}.1-a.part.writing.1").write_text("{")  # what a process that is killed leaves
     assert capture_record.merged(tmp_path / name).launches()[0].count == 1
@@ -533,7 +533,7 @@ def test_parts_are_found_by_the_name_of_the_record_as_it_is(tmp_path: Path, name
 
 
 def test_a_program_that_launched_nothing_does_not_cost_a_record(tmp_path: Path) -> None:
-    file, none = tmp_path / "c.json", Part(1, ("p",), "/", "", 1.0, True, ())
+    file, none = tmp_path / "c.json", ProcessRecord(1, ("p",), "/", "", 1.0, True, ())
     capture_record.write(capture_record.part_file(file, "1-a"), replace(none, launches=(recorded("a", 1),)))
     first = capture_record.merged(file)
     capture_record.write(capture_record.part_file(file, "2-a"), none)
@@ -549,7 +549,7 @@ def test_what_is_no_record(tmp_path: Path, text: str) -> None:
 
 
 def test_a_record_of_before_there_were_estimates(tmp_path: Path) -> None:
-    part = Part(1, ("p",), "/", "", 1.0, True, (recorded("a", 10),))
+    part = ProcessRecord(1, ("p",), "/", "", 1.0, True, (recorded("a", 10),))
     capture_record.write(capture_record.part_file(tmp_path / "c.json", "1-a"), part)
     written = capture_record.merged(tmp_path / "c.json")
     old = json.loads((tmp_path / "c.json").read_text())
@@ -560,12 +560,12 @@ def test_a_record_of_before_there_were_estimates(tmp_path: Path) -> None:
 
 def test_estimates_are_marked_in_the_table() -> None:
     one, other = replace(recorded("a", 5000), estimated=3900), recorded("b", 7)
-    record = Capture(1, (Part(1, ("p",), "/", "", 0.0, True, (one, other)),))
+    record = Capture(1, (ProcessRecord(1, ("p",), "/", "", 0.0, True, (one, other)),))
     lines = shown(record)
     assert any("≈ 5000" in line and " a " in line for line in lines)
     assert any(" 7 " in line and "≈" not in line for line in lines)
     assert any("1107 of the 5007" in line and "--exact" in line for line in lines)
-    only = Capture(1, (Part(1, ("p",), "/", "", 0.0, True, (other,)),))
+    only = Capture(1, (ProcessRecord(1, ("p",), "/", "", 0.0, True, (other,)),))
     assert not any("≈" in line for line in shown(only))
 
 
@@ -578,13 +578,13 @@ def shown(record: Capture) -> list[str]:
 
 def test_a_program_is_named_without_its_workers() -> None:
     worker = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
-    parts = [Part(1, words, "/", "", 0.0, True, ()) for words in (("python", "a.py"), worker, worker)]
+    parts = [ProcessRecord(1, words, "/", "", 0.0, True, ()) for words in (("python", "a.py"), worker, worker)]
     assert capture_record.programs(parts) == "python a.py"
     assert "spawn_main" in capture_record.programs(parts[1:])
 
 
 def test_rows_are_counted_from_one() -> None:
-    record = Capture(1, (Part(1, (), "", "", 0.0, True, (recorded("a", 1),)),))
+    record = Capture(1, (ProcessRecord(1, (), "", "", 0.0, True, (recorded("a", 1),)),))
     assert capture_record.chosen(record, 1).launch.kernel == "a"
     for number in (0, 2):
         with pytest.raises(RequestError, match=f"no launch {number}; the record has 1 to 1"):

@@ -9,40 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.runtime.capture.counting import ALWAYS, BLOCK, EXACT, Cell, Turns, estimated, shared_out
+from tilewright.runtime.capture.counting import ALWAYS, BLOCK, EXACT, Cell, LaunchCounter, estimated, shared_out
 
 
-def come(turns: Turns) -> int:
+def come(counter: LaunchCounter) -> int:
     """One launch, as the stand-in makes it."""
-    for _ in turns.skip:
+    for _ in counter.skip:
         return 0
-    return turns.come()
+    return counter.come()
 
 
 def counted(launches: Sequence[int], kinds: int, seed: int, exact: int = EXACT) -> tuple[list[int], int]:
     """How many launches of each kind are estimated, and how many were looked at."""
-    turns, cells = Turns(exact, Random(seed)), [Cell() for _ in range(kinds)]
+    counter, cells = LaunchCounter(exact, Random(seed)), [Cell() for _ in range(kinds)]
     for kind in launches:
-        if size := come(turns):
+        if size := come(counter):
             cells[kind].add(size)
-    assert turns.made == len(launches)
-    return list(estimated(turns.made, cells).values()), sum(cell.seen for cell in cells)
+    assert counter.made == len(launches)
+    return list(estimated(counter.made, cells).values()), sum(cell.seen for cell in cells)
 
 
 def test_the_first_launches_are_all_looked_at() -> None:
-    turns = Turns(EXACT, Random(1))
-    assert [come(turns) for _ in range(EXACT)] == [1] * EXACT
-    later = [come(turns) for _ in range(20_000)]
+    counter = LaunchCounter(EXACT, Random(1))
+    assert [come(counter) for _ in range(EXACT)] == [1] * EXACT
+    later = [come(counter) for _ in range(20_000)]
     assert 20_000 / BLOCK < sum(map(bool, later)) < 20_000 / BLOCK + 250
     assert set(later[-5 * BLOCK :]) == {0, BLOCK}
 
 
 @pytest.mark.parametrize("number", [1, 999, 1000, 1001, 1010, 5000])
 def test_the_number_of_launches_is_known_at_any_time(number: int) -> None:
-    turns = Turns(EXACT, Random(number))
+    counter = LaunchCounter(EXACT, Random(number))
     for _ in range(number):
-        come(turns)
-    assert turns.made == number
+        come(counter)
+    assert counter.made == number
 
 
 def test_each_block_has_one_look_at_any_of_its_places() -> None:
@@ -50,11 +50,11 @@ def test_each_block_has_one_look_at_any_of_its_places() -> None:
     looked = [0] * BLOCK
     start = 64 * BLOCK * 2
     for seed in range(600):
-        turns = Turns(0, Random(seed))
-        turns._block = start  # a block of full size begins here
-        turns._before, turns._length = start - 1, 0
-        assert come(turns) == 1
-        places = [place for place in range(BLOCK) if come(turns)]
+        counter = LaunchCounter(0, Random(seed))
+        counter._block = start  # a block of full size begins here
+        counter._before, counter._length = start - 1, 0
+        assert come(counter) == 1
+        places = [place for place in range(BLOCK) if come(counter)]
         assert len(places) == 1
         looked[places[0]] += 1
     halves = sum(looked[: BLOCK // 2]), sum(looked[::2])
@@ -63,10 +63,10 @@ def test_each_block_has_one_look_at_any_of_its_places() -> None:
 
 def test_what_is_late_or_comes_by_another_way_takes_its_turn_too() -> None:
     """A launch whose kernel object is not known never looks into `skip` itself."""
-    turns, looks = Turns(10, Random(1)), 0
+    counter, looks = LaunchCounter(10, Random(1)), 0
     for _ in range(20_000):
-        looks += bool(turns.come())
-    assert turns.made == 20_000
+        looks += bool(counter.come())
+    assert counter.made == 20_000
     assert looks < 600
 
 

@@ -21,7 +21,7 @@ from tilewright.optimize.run import Options, optimize
 from tilewright.records import MachineCode
 from tilewright.runtime.capture import draft as captured_draft
 from tilewright.runtime.capture.described import described
-from tilewright.runtime.capture.facts import Factor, Stored, facts, grid_forms, stored
+from tilewright.runtime.capture.facts import DeclaredArray, Factor, captured_launch, declared_array, grid_forms
 from tilewright.runtime.capture.naming import named
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.task_file import task_text
@@ -454,21 +454,21 @@ def test_optimize_without_a_gpu(small: Path) -> None:
 @pytest.mark.parametrize(
     ("shape", "strides", "how"),
     [
-        ((4, 6), None, Stored((4, 6))),
-        ((6, 4), (1, 6), Stored((4, 6), (1, 0))),
-        ((2, 3, 4), (4, 8, 1), Stored((3, 2, 4), (1, 0, 2))),
-        ((4, 6), (8, 1), Stored((30,), flat=True)),
-        ((4, 6), (0, 1), Stored((6,), flat=True)),
+        ((4, 6), None, DeclaredArray((4, 6))),
+        ((6, 4), (1, 6), DeclaredArray((4, 6), (1, 0))),
+        ((2, 3, 4), (4, 8, 1), DeclaredArray((3, 2, 4), (1, 0, 2))),
+        ((4, 6), (8, 1), DeclaredArray((30,), flat=True)),
+        ((4, 6), (0, 1), DeclaredArray((6,), flat=True)),
     ],
 )
-def test_how_an_array_is_declared(shape: tuple[int, ...], strides: Any, how: Stored) -> None:
-    assert stored(ArraySpec("x", shape, "float32", strides)) == how
+def test_how_an_array_is_declared(shape: tuple[int, ...], strides: Any, how: DeclaredArray) -> None:
+    assert declared_array(ArraySpec("x", shape, "float32", strides)) == how
 
 
 def test_forms_of_a_grid_give_the_grid() -> None:
     args = (bf16(96, 64), bf16(64, 80), bf16(96, 80), 32, 16, 32)
     launch = described(kernels.matmul, (3, 5), args)
-    forms = grid_forms(facts(launch))
+    forms = grid_forms(captured_launch(launch))
     sizes = launch.constants
     assert forms[0] == ((Factor(96, "TILE_M"),), (Factor(80, "TILE_N"),))
     for form in forms:

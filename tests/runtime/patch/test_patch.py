@@ -1,6 +1,6 @@
 """cuda-tile's `exhaustive_search` replaced: by every name, with its signature, result and errors, and put back.
 
-Trials, keys, claims and the store are the real ones; the search itself, which needs a GPU, is given by the tests.
+Trials, keys, search locks and the store are the real ones; the search itself, which needs a GPU, is given by the tests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import pytest
 from cuda.tile.tune import Measurement, TuningResult, _tune
 
 from tilewright.errors import MachineError, RequestError
+from tilewright.runtime.environment import Environment
 from tilewright.runtime.patch import exhaustive, patch
-from tilewright.runtime.search.searching import Found, Nothing, Outcome
-from tilewright.runtime.store import said_once
+from tilewright.runtime.search.searching import Nothing, SearchResult, TrialOutcome
+from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.winners import Winners
-from tilewright.runtime.surroundings import Surroundings
 
 THEIRS = [_tune.exhaustive_search]
 """In a list, where the patch does not reach: it replaces what stands by name in a module."""
@@ -67,19 +67,19 @@ class Searches:
     best: int = 1
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     error: Exception | None = None
-    outcomes: Callable[[int, Any], Outcome] = lambda place, trial: outcome(trial, us=10.0 - place)
+    outcomes: Callable[[int, Any], TrialOutcome] = lambda place, trial: outcome(trial, us=10.0 - place)
 
-    def __call__(self, trials: Sequence[Any], **options: Any) -> Found:
+    def __call__(self, trials: Sequence[Any], **options: Any) -> SearchResult:
         self.asked.append((tuple(trials), options))
         if self.error is not None:
             raise self.error
         outcomes = tuple(self.outcomes(place, trial) for place, trial in enumerate(trials))
-        return Found(self.best, 0, outcomes, {"race": 0.1})
+        return SearchResult(self.best, 0, outcomes, {"race": 0.1})
 
 
-def outcome(trial: Any, us: float | None = 10.0, status: Any = "timed", **more: Any) -> Outcome:
+def outcome(trial: Any, us: float | None = 10.0, status: Any = "timed", **more: Any) -> TrialOutcome:
     given = {"reason": "", "stage": None, "error": None, "error_margin_us": 0.1, "samples": 20, **more}
-    return Outcome(label=trial.label, status=status, us=us, **given)
+    return TrialOutcome(label=trial.label, status=status, us=us, **given)
 
 
 @dataclass
@@ -88,8 +88,8 @@ class World:
     path: Path
     capturing: bool = False
 
-    def __call__(self) -> Surroundings:
-        return Surroundings(
+    def __call__(self) -> Environment:
+        return Environment(
             search=self.search,
             winners=Winners(self.path),
             board=lambda device: f"NVIDIA H200 sm_90 ({device})",
@@ -102,9 +102,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("TILEWRIGHT_TUNING", "TILEWRIGHT_WIDEN", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path))
-    monkeypatch.setattr(said_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_said", set())
     one = World(Searches(), tmp_path / "tuned.db")
-    monkeypatch.setattr(exhaustive, "Surroundings", one)
+    monkeypatch.setattr(exhaustive, "Environment", one)
     with patch.patched():
         yield one
 
@@ -278,7 +278,7 @@ def test_a_wrong_space_is_the_error_that_callers_expect(world: World, space: Any
 
 def test_nothing_that_works_is_a_value_error(world: World) -> None:
     """TileGym's attention catches it, and goes on with its other variant."""
-    world.search.error = Nothing([Outcome("TILE_M=64", "failed", "no registers", stage="compile")])
+    world.search.error = Nothing([TrialOutcome("TILE_M=64", "failed", "no registers", stage="compile")])
     with pytest.raises(ValueError, match="No valid config found in search space.\\n.*no registers"):
         tuned()
 
@@ -287,7 +287,7 @@ def test_no_room_for_trials_is_the_first_configuration(world: World) -> None:
     """Nothing was compared, so nothing may replace the first; and nothing is stored."""
     world.search.best = 0
     world.search.outcomes = lambda place, trial: outcome(trial, us=None, status="pruned", reason="no room")
-    with pytest.warns(said_once.TunedStoreWarning, match="first configuration, which is not measured"):
+    with pytest.warns(warn_once.TunedStoreWarning, match="first configuration, which is not measured"):
         assert tuned().best.config is SPACE[0]
     assert not Winners(world.path).all()
 
@@ -419,7 +419,7 @@ def test_disabled_is_the_first_configuration(world: World, monkeypatch: pytest.M
 
 def test_stored_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
-    with pytest.warns(said_once.TunedStoreWarning, match="no winner is stored.*: kernel runs with its first") as said:
+    with pytest.warns(warn_once.TunedStoreWarning, match="no winner is stored.*: kernel runs with its first") as said:
         assert [tuned().best.config for _ in "ab"] == [SPACE[0]] * 2
     assert len(said) == 1
     assert not world.search.asked
@@ -431,7 +431,7 @@ def test_stored_only(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_is_searched_while_a_graph_is_captured(world: World) -> None:
     world.capturing = True
-    with pytest.warns(said_once.TunedStoreWarning, match="CUDA graph is being captured"):
+    with pytest.warns(warn_once.TunedStoreWarning, match="CUDA graph is being captured"):
         assert tuned().best.config is SPACE[0]
     world.capturing = False
     tuned()
@@ -443,7 +443,7 @@ def test_nothing_is_searched_while_a_graph_is_captured(world: World) -> None:
 def test_what_we_cannot_do_cuda_tile_does(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     world.search.error = error
     monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "theirs")
-    with pytest.warns(said_once.TunedStoreWarning, match="cuda-tile's own search does") as said:
+    with pytest.warns(warn_once.TunedStoreWarning, match="cuda-tile's own search does") as said:
         assert tuned() == "theirs"
     assert len(said) == 1
 
@@ -458,7 +458,7 @@ def test_what_cuda_tiles_search_raises_is_not_raised_during_an_error_of_ours(
 
     world.search.error = RuntimeError("ours")
     monkeypatch.setattr(patch, "_original", lambda: theirs)
-    with pytest.warns(said_once.TunedStoreWarning), pytest.raises(LookupError, match="theirs") as raised:
+    with pytest.warns(warn_once.TunedStoreWarning), pytest.raises(LookupError, match="theirs") as raised:
         tuned()
     assert raised.value.__context__ is None
 
@@ -467,7 +467,7 @@ def test_stored_only_never_searches_whatever_goes_wrong(world: World, monkeypatc
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
     monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "searched")
     monkeypatch.setattr(exhaustive, "problem_of", lambda *given: 1 / 0)
-    with pytest.warns(said_once.TunedStoreWarning, match="cannot look up what is stored .ZeroDivisionError"):
+    with pytest.warns(warn_once.TunedStoreWarning, match="cannot look up what is stored .ZeroDivisionError"):
         assert tuned().best.config is SPACE[0]
 
 

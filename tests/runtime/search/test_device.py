@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.live_kernels import CpuMachine, doubles, found, space, torch, vectors
+from tests.runtime.caller_kernels import CpuMachine, doubles, found, space, torch, vectors
 
 from tilewright.errors import NoGpu
 from tilewright.languages.cutile import private as cutile_private

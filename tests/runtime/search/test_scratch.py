@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.runtime.live_kernels import torch
+from tests.runtime.caller_kernels import torch
 
 from tilewright.runtime.search.scratch import (
     DeviceLost,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.live_kernels import (
+from tests.runtime.caller_kernels import (
     CpuMachine,
     double_in_place,
     doubled,

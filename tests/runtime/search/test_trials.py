@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.runtime.live_kernels import scale, torch
+from tests.runtime.caller_kernels import scale, torch
 
 from tilewright.errors import RequestError
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec, label, trials

@@ -18,14 +18,14 @@ import pytest
 from tests.runtime.made_winners import as_another_user, lose_rights, winner
 
 from tilewright.errors import StorageError
-from tilewright.runtime.store import said_once, winners
+from tilewright.runtime.store import warn_once, winners
 from tilewright.runtime.store.winners import TunedStoreWarning, Unreadable, Winners
 
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each test is a new process as far as warnings go, with a folder of its own."""
-    monkeypatch.setattr(said_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_said", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
 
 
@@ -140,7 +140,7 @@ _KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from tests.runtime.made_winners import winner
-from tilewright.runtime.store import said_once
+from tilewright.runtime.store import warn_once
 from tilewright.runtime.store import winners
 store = winners.Winners()
 store.put(winner("sound"))

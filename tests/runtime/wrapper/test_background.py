@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.runtime.kit_wrapper import World
 
+from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.winners import Winners
-from tilewright.runtime.surroundings import TuningWarning
 from tilewright.runtime.wrapper.background import copies, in_background, wait_for_background
 
 torch = pytest.importorskip("torch")

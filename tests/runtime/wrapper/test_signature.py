@@ -10,8 +10,8 @@ import pytest
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.wrapper import tensor_guards
 from tilewright.runtime.wrapper.choosing import in_place
-from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, Place
-from tilewright.runtime.wrapper.signature import Kind, Layout, Pattern, hot_function, key_function, kind_of
+from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, KnownCalls
+from tilewright.runtime.wrapper.signature import KeyKind, Layout, Pattern, hot_function, key_function, kind_of
 
 torch = pytest.importorskip("torch")
 
@@ -25,8 +25,8 @@ def key(*values: Any, outputs: tuple[str, ...] = (), devices: int = 1, unkeyed: 
 def test_kinds() -> None:
     x = torch.zeros(4)
     kinds = [kind_of(one) for one in (x, [x, x], (x,), 1, True, None, "row", torch.float32, 1.0, [1, 2], {})]
-    assert kinds == [Kind.ARRAY, Kind.ARRAYS, Kind.ARRAYS, *[Kind.VALUE] * 5, *[Kind.TYPE] * 3]
-    assert kind_of(x, keyed=False) is kind_of(3, keyed=False) is Kind.TYPE
+    assert kinds == [KeyKind.ARRAY, KeyKind.ARRAYS, KeyKind.ARRAYS, *[KeyKind.VALUE] * 5, *[KeyKind.TYPE] * 3]
+    assert kind_of(x, keyed=False) is kind_of(3, keyed=False) is KeyKind.TYPE
 
 
 def test_calls_that_are_alike_have_one_key() -> None:
@@ -70,7 +70,7 @@ def test_unkeyed_arguments_count_by_type() -> None:
     assert key(3, unkeyed=("a0",)) == key(4, unkeyed=("a0",)) != key(4)
 
 
-NAMES, KINDS = ("x", "eps"), (Kind.ARRAY, Kind.TYPE)
+NAMES, KINDS = ("x", "eps"), (KeyKind.ARRAY, KeyKind.TYPE)
 PATTERN = Pattern(NAMES, KINDS, (), 1)
 
 
@@ -83,10 +83,10 @@ def guessing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return bool(request.param)
 
 
-def made(launch: Any, pattern: Pattern = PATTERN) -> tuple[Any, dict[str, Place], list[Any]]:
+def made(launch: Any, pattern: Pattern = PATTERN) -> tuple[Any, dict[str, KnownCalls], list[Any]]:
     missed: list[Any] = []
     constants = ("TILE",)
-    places = {mode.value: Place(len(pattern.items), len(constants)) for mode in Mode}
+    places = {mode.value: KnownCalls(len(pattern.items), len(constants)) for mode in Mode}
     layout = Layout(pattern.names, (pattern.names[0], *constants, *pattern.names[1:]))
     hot = hot_function("op", layout, pattern, launch, places, Mode.NOW, lambda *given: missed.append(given))
     return hot, places, missed
@@ -163,7 +163,7 @@ def test_what_a_launch_raises_comes_through_with_its_line() -> None:
 
 WHOLE = Pattern(
     ("x", "y", "flag", "eps", "left", "more"),
-    (Kind.ARRAY, Kind.ARRAY, Kind.VALUE, Kind.TYPE, Kind.TYPE, Kind.ARRAYS),
+    (KeyKind.ARRAY, KeyKind.ARRAY, KeyKind.VALUE, KeyKind.TYPE, KeyKind.TYPE, KeyKind.ARRAYS),
     ("y",),
     1,
 )
@@ -176,7 +176,7 @@ def whole() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def guessed(launched: list[Any]) -> tuple[Any, Place, list[Any]]:
+def guessed(launched: list[Any]) -> tuple[Any, KnownCalls, list[Any]]:
     """A function that expects a call such as `whole`."""
     hot, places, missed = made(lambda *given: launched.append(given[2]), WHOLE)
     places["now"].keep(key_function(WHOLE)(**whole()), None, ((4,), "kernel", 16))
@@ -193,7 +193,7 @@ class Untouched(dict[Any, Any]):
 def test_a_call_like_the_last_needs_no_key() -> None:
     launched: list[Any] = []
     hot, place, missed = guessed(launched)
-    place.table = Untouched()
+    place.calls = Untouched()
     hot("s", **whole() | {"flag": int("1000"), "eps": 2.0})
     assert launched == ["kernel"] * 3 and not missed
 
@@ -248,7 +248,7 @@ def test_a_call_in_place_is_seen_where_another_is_expected() -> None:
 
 
 def test_a_flag_that_only_equals_another_is_another() -> None:
-    pattern = Pattern(("x", "flag"), (Kind.ARRAY, Kind.VALUE), (), 1)
+    pattern = Pattern(("x", "flag"), (KeyKind.ARRAY, KeyKind.VALUE), (), 1)
     launched: list[Any] = []
     hot, places, missed = made(lambda *given: launched.append(given[3][-1]), pattern)
     x = torch.zeros(8)
@@ -279,7 +279,7 @@ def test_turns_are_learnt() -> None:
         places["now"].keep(key_of(x), None, ((1,), place, 16))
     for x in calls * 2:
         hot("s", x, 1.0)
-    places["now"].table = Untouched()
+    places["now"].calls = Untouched()
     for x in calls * 2:
         hot("s", x, 1.0)
     assert launched == [0, 1, 2] * 4
@@ -296,7 +296,7 @@ def test_a_switch_is_seen_by_the_next_call() -> None:
         for _ in range(3):
             hot("s", x, 1.0)
     assert launched == ["shipped"] * 3 + ["winner"] * 3
-    assert places["now"].table[key_of(x)].choice == "winner"
+    assert places["now"].calls[key_of(x)].choice == "winner"
 
 
 @pytest.mark.usefixtures("guessing")
@@ -310,7 +310,7 @@ def test_the_oldest_key_is_forgotten() -> None:
     for number in range(MOST_KEYS):
         places["now"].keep(("other", number), None, ((1,), "other", 16))
     hot("s", x, 1.0)
-    assert len(places["now"].table) == MOST_KEYS and len(missed) == 1 and len(launched) == 2
+    assert len(places["now"].calls) == MOST_KEYS and len(missed) == 1 and len(launched) == 2
 
 
 def test_a_grad_mode_is_no_part_of_the_key() -> None:
@@ -325,4 +325,4 @@ def test_a_grad_mode_is_no_part_of_the_key() -> None:
         hot("s", torch.zeros(8), 1.0)
     hot("s", torch.nn.Parameter(x), 1.0)
     assert launched == ["kernel"] * 102 and not missed
-    assert places["now"].table[key_of(x)].checks <= MOST_CHECKS
+    assert places["now"].calls[key_of(x)].checks <= MOST_CHECKS

@@ -1,5 +1,5 @@
 """`tilewright.tuned`: tuned once, remembered, launched. On the CPU: the launch and the search are made up, the
-store, the claims, the processes and the keys are real."""
+store, the search_locks, the processes and the keys are real."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.runtime.kit_wrapper import World, scale
 
 from tilewright import Space
 from tilewright.errors import RequestError, StorageError
+from tilewright.runtime.environment import TuningWarning
 from tilewright.runtime.store.winners import Winners
-from tilewright.runtime.surroundings import TuningWarning
 from tilewright.runtime.wrapper.buckets import powers_of_two
 
 torch = pytest.importorskip("torch")
@@ -137,7 +137,7 @@ def test_a_changed_declaration_finds_no_stale_winner(world: World, changes: dict
 
 def test_another_board_finds_no_winner(world: World) -> None:
     world.tuned()(STREAM, *arrays(), 2.0)
-    world.tuned(surroundings=world.surroundings(board=lambda device: "NVIDIA B200 sm_100"))(STREAM, *arrays(), 2.0)
+    world.tuned(environment=world.environment(board=lambda device: "NVIDIA B200 sm_100"))(STREAM, *arrays(), 2.0)
     assert len(world.searches) == 2
 
 
@@ -449,7 +449,7 @@ def test_undeclared_outputs_are_said_once(world: World) -> None:
         ({"buckets": {"x": 5}}, r"buckets\['x'\] is no function; pass tilewright.powers_of_two"),
         ({"buckets": {"x": ("rows", None)}}, r"buckets\['x'\] is no function"),
         ({"parameters": ("x", "y")}, "nothing gives the kernel's factor"),
-        ({"table": "/nowhere.json"}, "cannot read /nowhere.json"),
+        ({"config_file": "/nowhere.json"}, "cannot read /nowhere.json"),
     ],
 )
 def test_mistakes_of_the_author_are_one_line(world: World, changes: dict[str, Any], said: str) -> None:
@@ -578,21 +578,21 @@ def test_a_process_that_is_killed_while_it_tunes_leaves_the_right_to_others(tmp_
     assert len(list(tmp_path.glob("searched-*"))) == 2 and len(Winners().all()) == 1
 
 
-# The shipped table --------------------------------------------------------------------------------------
+# The shipped config file --------------------------------------------------------------------------------------
 
 
-def test_a_shipped_table_is_used_before_anything_is_tuned(world: World, tmp_path: Path) -> None:
-    from tilewright.runtime.store.exporting import table_of
+def test_a_shipped_config_file_is_used_before_anything_is_tuned(world: World, tmp_path: Path) -> None:
+    from tilewright.runtime.store.exporting import config_file_of
 
     world.tuned()(STREAM, *arrays(), 2.0)
-    table = table_of(Winners().all())
-    (tmp_path / "scale.json").write_text(json.dumps(table))
+    written = config_file_of(Winners().all())
+    (tmp_path / "scale.json").write_text(json.dumps(written))
     Winners().remove([one.key for one in Winners().all()])
-    for given in (table, tmp_path / "scale.json"):
+    for given in (written, tmp_path / "scale.json"):
         other = World()
-        op = other.tuned(table=given)
+        op = other.tuned(config_file=given)
         for rows in (8, 12):  # exact, and the nearest
             op(STREAM, *arrays(rows), 2.0)
         assert not other.searches and other.tiles == [4, 4]
         x, y = arrays()
-        assert op.tuned.chosen(x, y, 2.0).origin == "table"
+        assert op.tuned.chosen(x, y, 2.0).origin == "config file"

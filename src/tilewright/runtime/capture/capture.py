@@ -98,9 +98,9 @@ class _Installed:
     """The stand-in in place of `ct.launch`, and what sees to it that its record is written."""
 
     def __init__(self, recorder: Recorder, original: Callable[..., Any]) -> None:
-        self.recorder, self.original, self.stand_in = recorder, original, recorder.launch
+        self.recorder, self.original, self.launch_hook = recorder, original, recorder.launch
         self.stop = threading.Event()
-        swap(original, self.stand_in, INSIDE)
+        swap(original, self.launch_hook, INSIDE)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
         self._finish_worker()  # one that imports cuda.tile when it runs
@@ -108,7 +108,7 @@ class _Installed:
         self._start_writing()
 
     def remove(self) -> None:
-        swap(self.stand_in, self.original, INSIDE)
+        swap(self.launch_hook, self.original, INSIDE)
         atexit.unregister(self.finish)
         self.finish()
 

@@ -26,7 +26,7 @@ never of more than BLOCK: a look then adds less to the average launch than the c
 are looked at, and a kind that is a tenth of them is found to be one within 2 points (95 %)."""
 
 
-class Turns:
+class LaunchCounter:
     """Counts the launches of one kernel and says which are looked at.
 
     Each launch takes an item of `skip`, a step that no thread can divide, and passes. One that finds none left `come`s,

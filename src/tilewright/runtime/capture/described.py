@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.ledger import codec
 from tilewright.records import Value
-from tilewright.runtime.arrays import Facts, facts_of
+from tilewright.runtime.arrays import ArrayFacts, facts_of
 from tilewright.task.strides import row_major, span
 from tilewright.task.task import ITEM_BYTES, ArraySpec
 
@@ -29,7 +29,7 @@ ALIGNED_TO = 256
 """What the allocators of GPU memory align to; an `ArraySpec` counts from there."""
 WHOLE = ("int", "uint", "bool")
 
-Kind = Literal["array", "list", "tuple", "scalar", "constant", "dtype", "other"]
+ArgumentKind = Literal["array", "list", "tuple", "scalar", "constant", "dtype", "other"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Argument:
     """One argument by the name of the kernel's parameter."""
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     value: Value = None
     """Of a scalar or a constant; of a dtype its name; of what is none of these how Python shows it."""
     array: ArraySpec | None = None
@@ -147,11 +147,11 @@ def extent_bytes(array: ArraySpec) -> int:
     return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _of_numpy(value: Any) -> Facts | None:
+def _of_numpy(value: Any) -> ArrayFacts | None:
     if not isinstance(value, np.ndarray):
         return None
     strides = tuple(stride // value.itemsize for stride in value.strides)
-    return Facts(value.dtype.name, value.shape, strides, value.ctypes.data)
+    return ArrayFacts(value.dtype.name, value.shape, strides, value.ctypes.data)
 
 
 class _Places:

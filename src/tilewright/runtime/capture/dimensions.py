@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.runtime.capture.facts import Form, Stored
+from tilewright.runtime.capture.facts import DeclaredArray, Form
+from tilewright.runtime.capture.index_arrays import IndexArray, last_number
 from tilewright.runtime.capture.naming import RESERVED
-from tilewright.runtime.capture.tables import Table, last_number
 
 Made = tuple[str, tuple[int, ...]]
 """An expression with a place for each of these extents."""
@@ -19,15 +19,15 @@ Made = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Scaling:
-    """What may be another number than it was. linked: rows that are twice as long as others stay so. tables: the
+    """What may be another number than it was. linked: rows that are twice as long as others stay so. index_arrays: the
     lengths of arrays of whole numbers, and the axes that these reach into, too. any: anything at all."""
 
     linked: bool = False
-    tables: bool = True
+    index_arrays: bool = True
     any: bool = True
 
 
-SCALINGS = (Scaling(), Scaling(linked=True), Scaling(tables=False), Scaling(linked=True, tables=False))
+SCALINGS = (Scaling(), Scaling(linked=True), Scaling(index_arrays=False), Scaling(linked=True, index_arrays=False))
 """The most general first."""
 NOTHING = Scaling(any=False)
 
@@ -35,10 +35,10 @@ NOTHING = Scaling(any=False)
 @dataclass(frozen=True)
 class Dimensions:
     """``arrays``: as they are declared. ``largest``: the largest number in each array of whole numbers whose contents
-    are known; ``tables``: those of them that rise. ``form``: of the grid."""
+    are known; ``index_arrays``: those of them that rise. ``form``: of the grid."""
 
-    arrays: Mapping[str, Stored]
-    tables: Mapping[str, Table]
+    arrays: Mapping[str, DeclaredArray]
+    index_arrays: Mapping[str, IndexArray]
     largest: Mapping[str, int]
     form: tuple[Form, ...] | None
     scaling: Scaling
@@ -69,9 +69,9 @@ class Dimensions:
         """Whether it is a dimension, or made of some."""
         return extent in self.names or bool(self.names and extent in self._made)
 
-    def last(self, table: Table) -> str | int:
-        """The last number of a table."""
-        return last_number(table, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)})
+    def last(self, array: IndexArray) -> str | int:
+        """The last number of an index array."""
+        return last_number(array, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)})
 
     def beyond(self, name: str) -> str | int:
         """What the numbers of an array are less than: an extent that the largest of them lies in, as an index or as a
@@ -83,14 +83,14 @@ class Dimensions:
 
     @cached_property
     def counted(self) -> frozenset[str]:
-        """Dimensions that count the steps of tables, such as sequences."""
+        """Dimensions that count the steps of index arrays, such as sequences."""
         return frozenset(self.names[steps] for _, (steps,) in self._after.values() if steps in self.names)
 
     @cached_property
     def steered(self) -> frozenset[str]:
-        """Dimensions that tables count, or count along: no slice of them is a launch of its own."""
-        ends = {str(self.last(table)) for table in self.tables.values()}
-        ends |= {str(self.entry(len(table.numbers))) for table in self.tables.values()}
+        """Dimensions that index arrays count, or count along: no slice of them is a launch of its own."""
+        ends = {str(self.last(array)) for array in self.index_arrays.values()}
+        ends |= {str(self.entry(len(array.numbers))) for array in self.index_arrays.values()}
         return frozenset(name for name in self.names.values() if any(name in _words(end) for end in ends))
 
     @cached_property
@@ -122,8 +122,8 @@ class Dimensions:
 
     @cached_property
     def _after(self) -> dict[int, Made]:
-        """Lengths of tables alone that begin with 0: one more than what they count."""
-        lengths = {len(table.numbers) for table in self.tables.values() if table.starts} - self._reached()
+        """Lengths of index arrays alone that begin with 0: one more than what they count."""
+        lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._reached()
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._stay if length > 2}
 
     def _counted(self, extent: int) -> int:
@@ -132,9 +132,9 @@ class Dimensions:
     @cached_property
     def _stay(self) -> frozenset[int]:
         """Extents that are numbers."""
-        found = {len(table.numbers) for table in self.tables.values()} - self._reached()
+        found = {len(array.numbers) for array in self.index_arrays.values()} - self._reached()
         found = {length for length in found if length <= 2}
-        if not self.scaling.tables:
+        if not self.scaling.index_arrays:
             for name, largest in self.largest.items():
                 found |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}
                 found |= {largest, *sorted(extent for extent in self._reached() if extent > largest)[:1]}
@@ -144,8 +144,8 @@ class Dimensions:
         return [extent for one in self.arrays.values() for extent in one.shape]
 
     def _reached(self) -> set[int]:
-        """Extents of the arrays that are no tables."""
-        return {extent for name, one in self.arrays.items() if name not in self.tables for extent in one.shape}
+        """Extents of the arrays that are no index arrays."""
+        return {extent for name, one in self.arrays.items() if name not in self.index_arrays for extent in one.shape}
 
 
 def _words(text: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""The text of a task file for a captured launch. What is decided stands in a `Draft`; here it becomes Python."""
+"""The text of a task file for a captured launch. What is decided stands in a `TaskDraft`; here it becomes Python."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.records import Value
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
-from tilewright.runtime.capture.facts import Factor, Facts, Form, Stored, stored, tiles
+from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, declared_array, tiles
+from tilewright.runtime.capture.index_arrays import among, contents
 from tilewright.runtime.capture.naming import RESERVED, free_name
 from tilewright.runtime.capture.rebuilding import PROGRAM
-from tilewright.runtime.capture.tables import among, contents
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
 from tilewright.task.task import ArraySpec
@@ -26,10 +26,10 @@ HINTS: Mapping[str, tuple[int | None, ...]] = {
 
 
 @dataclass(frozen=True)
-class Draft:
+class TaskDraft:
     """Everything that a task file says about a captured launch."""
 
-    facts: Facts
+    captured: CapturedLaunch
     heading: str
     """What the docstring says of where the launch is from; one line."""
     form: tuple[Form, ...] | None
@@ -47,14 +47,14 @@ class Draft:
 
     @property
     def launch(self) -> DescribedLaunch:
-        return self.facts.launch
+        return self.captured.launch
 
     @cached_property
-    def arrays(self) -> dict[str, tuple[Argument, ArraySpec, Stored]]:
+    def arrays(self) -> dict[str, tuple[Argument, ArraySpec, DeclaredArray]]:
         found = {}
         for one in self.launch.arrays():
             assert one.array is not None
-            found[one.name] = (one, one.array, stored(one.array))
+            found[one.name] = (one, one.array, declared_array(one.array))
         return found
 
     @cached_property
@@ -62,11 +62,11 @@ class Draft:
         """None where the grid has no rule, or an array is no dense block: other extents than the captured ones would
         then be another launch."""
         flat = any(one.flat for _, _, one in self.arrays.values())
-        free = not flat and (self.form is not None or self.facts.persistent)
-        known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.facts.filled}
+        free = not flat and (self.form is not None or self.captured.persistent)
+        known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.captured.filled}
         return Dimensions(
             {name: how for name, (_, _, how) in self.arrays.items()},
-            self.facts.tables,
+            self.captured.index_arrays,
             {name: max(numbers) for name, numbers in known.items() if numbers},
             self.form,
             self.scaling if free else NOTHING,
@@ -83,7 +83,7 @@ class Draft:
 
     @cached_property
     def free(self) -> tuple[str, ...]:
-        """Dimensions such as a batch: no tile divides them, nothing is contiguous along them, no table counts them."""
+        """Dimensions such as a batch: no tile divides them, none is contiguous, and no index array counts them."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
         last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
         steered = self.dimensions.steered
@@ -150,7 +150,7 @@ class Draft:
         yield "    flops=flops,"
         if self.independent:
             yield f"    independent={self.independent!r},  # found by trying"
-        if not self.facts.orderly:
+        if not self.captured.orderly:
             yield "    deterministic=False,  # blocks add to one place, in any order"
         yield f"    serves={self._serves()},"
         yield "    space=tw.Space("
@@ -192,9 +192,9 @@ class Draft:
         """How an array is declared: what is read and written in one place as what was there before, too."""
         one, array, how = self.arrays[name]
         shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
-        if name not in self.facts.filled:
+        if name not in self.captured.filled:
             read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(one)})"
-            if name not in self.facts.updated:
+            if name not in self.captured.updated:
                 yield name, read
                 return
             before = free_name(f"{name}_before", {*self.arrays, *self.dims.values(), *RESERVED})
@@ -206,12 +206,12 @@ class Draft:
         yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
 
     def _distribution(self, one: Argument) -> str:
-        """Whole numbers are drawn among those that were there: an index stays an index, a table one."""
+        """Whole numbers are drawn among those that were there: an index stays an index, an index array one."""
         assert one.array is not None
         if not one.array.dtype.startswith(WHOLE):
             return ""
-        if (table := self.facts.tables.get(one.name)) is not None:
-            return f", {table.text(self.dimensions.last(table))}"
+        if (index_array := self.captured.index_arrays.get(one.name)) is not None:
+            return f", {index_array.text(self.dimensions.last(index_array))}"
         numbers = contents(one)
         return f", {among(numbers, self.dimensions.beyond(one.name))}" if numbers else ", tw.integers(0, 1)"
 

@@ -19,9 +19,9 @@ from tilewright.errors import RequestError
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
+from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.naming import named
 from tilewright.runtime.capture.rebuilding import loaded_kernel
-from tilewright.runtime.capture.tables import Table, tables
 from tilewright.space import knobs
 from tilewright.task.strides import row_major, span
 from tilewright.task.task import ArraySpec, Launch
@@ -38,7 +38,7 @@ PERSISTENT = "get_num_tile_blocks"
 
 
 @dataclass(frozen=True)
-class Facts:
+class CapturedLaunch:
     """What the Tile IR of a captured launch says."""
 
     launch: DescribedLaunch
@@ -47,7 +47,7 @@ class Facts:
     """Whether it works with any number of blocks."""
     orderly: bool
     """Whether the order of the blocks cannot show in the outputs: nothing is added up between them."""
-    tables: Mapping[str, Table]
+    index_arrays: Mapping[str, IndexArray]
     """Of the arrays that are read, those whose numbers rise."""
 
     @property
@@ -61,7 +61,7 @@ class Facts:
         return self.touched.written - self.touched.read
 
 
-def facts(launch: DescribedLaunch) -> Facts:
+def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     """Raises RequestError where the launch cannot become a task, with the reason."""
     kernel, launch = loaded_kernel(launch), named(launch)
     args = tuple(_given(launch, one) for one in launch.arguments)
@@ -78,8 +78,8 @@ def facts(launch: DescribedLaunch) -> Facts:
     persistent = any(op.name == PERSISTENT for op in module.entry().walk())
     orderly = not any(direction(op) == "atomic" for op in module.entry().walk())
     launch = _merged(launch, found)
-    rising = {name: table for name, table in tables(launch).items() if name in found.read - found.written}
-    return Facts(launch, found, persistent, orderly, rising)
+    rising = {name: array for name, array in index_arrays(launch).items() if name in found.read - found.written}
+    return CapturedLaunch(launch, found, persistent, orderly, rising)
 
 
 def _given(launch: DescribedLaunch, one: Argument) -> Any:
@@ -114,7 +114,7 @@ def _refuse(launch: DescribedLaunch, found: Touched) -> None:
 
 
 def _merged(launch: DescribedLaunch, found: Touched) -> DescribedLaunch:
-    """With one name for what is one array, or a table of equal numbers: two that are drawn would differ."""
+    """With one name for what is one array, or an index array of equal numbers: two that are drawn would differ."""
     inputs = [one for one in launch.arrays() if one.name not in found.written]
     names: dict[str, Argument] = {}
     for place, one in enumerate(inputs):
@@ -149,7 +149,7 @@ def _is_same_place(one: Argument, other: Argument) -> bool:
 
 
 @dataclass(frozen=True)
-class Stored:
+class DeclaredArray:
     """How a task declares an array: row-major in ``shape``, and the kernel gets it as a view.
 
     order: the axes of the declared tensor in the kernel's order; None where it is declared as it is.
@@ -161,14 +161,14 @@ class Stored:
     flat: bool = False
 
 
-def stored(array: ArraySpec) -> Stored:
+def declared_array(array: ArraySpec) -> DeclaredArray:
     if array.strides == row_major(array.shape):
-        return Stored(array.shape)
+        return DeclaredArray(array.shape)
     axes = sorted(range(array.ndim), key=lambda axis: (-array.strides[axis], -array.shape[axis], axis))
     dense = tuple(array.shape[axis] for axis in axes)
     if tuple(array.strides[axis] for axis in axes) == row_major(dense):
-        return Stored(dense, tuple(axes.index(axis) for axis in range(array.ndim)))
-    return Stored((span(array.shape, array.strides),), flat=True)
+        return DeclaredArray(dense, tuple(axes.index(axis) for axis in range(array.ndim)))
+    return DeclaredArray((span(array.shape, array.strides),), flat=True)
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:
@@ -192,14 +192,14 @@ Form = tuple[Factor, ...]
 """One grid axis: a product; empty for 1."""
 
 
-def grid_forms(found: Facts) -> list[tuple[Form, ...]]:
+def grid_forms(found: CapturedLaunch) -> list[tuple[Form, ...]]:
     """What the grid may be, the likeliest first. No tile is used twice."""
     launch = found.launch
     sizes = tiles(launch)
     known = {extent for one in launch.arrays() if one.array for extent in one.array.shape}
-    if found.tables:  # what they count, the longest of it, and what the launch says of that
-        known |= {len(table.numbers) - table.starts for table in found.tables.values()}
-        known |= {table.most for table in found.tables.values()}
+    if found.index_arrays:  # what they count, the longest of it, and what the launch says of that
+        known |= {len(array.numbers) - array.starts for array in found.index_arrays.values()}
+        known |= {array.most for array in found.index_arrays.values()}
         known |= {one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)}
     extents = sorted(extent for extent in known if extent > 1)
     single = [Factor(extent, tile) for tile in sizes for extent in extents] + [Factor(extent) for extent in extents]
@@ -228,7 +228,7 @@ def _value(factor: Factor, sizes: Mapping[str, int]) -> int:
     return -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent
 
 
-def _unlikeliness(found: Facts, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
+def _unlikeliness(found: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
     """Each worse than the next: tiles of an inner loop (K), contiguous axes without a tile, extents that no output has,
     extents used twice, extents without a tile, tiles that would hold a contiguous axis, the number of factors."""
     arrays = [(one.name, one.array.shape) for one in found.launch.arrays() if one.array and one.array.shape]

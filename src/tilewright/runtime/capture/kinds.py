@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.runtime.capture.counting import Cell, Turns, estimated
+from tilewright.runtime.capture.counting import Cell, LaunchCounter, estimated
 from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.timing import Sampled
@@ -23,7 +23,7 @@ PLAIN = frozenset({int, bool, str, type(None)})
 Key = tuple[Any, ...]
 
 
-class Kind:
+class LaunchKind:
     """One kind of launch."""
 
     __slots__ = ("data", "error", "failed", "in_graph", "launch", "next", "own", "sampled")
@@ -38,35 +38,35 @@ class Kind:
         self.error = ""
 
 
-class Kernel:
+class RecordedKernel:
     """One function with its hints, whatever objects of `ct.kernel` the program makes of it."""
 
-    def __init__(self, function: Any, constants: tuple[bool, ...], turns: Turns) -> None:
+    def __init__(self, function: Any, constants: tuple[bool, ...], counter: LaunchCounter) -> None:
         self.function = function
         """Kept, so that its id stays taken."""
         self.constants = constants
         """Of each parameter, whether it is a constant."""
         self.objects: list[Any] = []
-        self.forget(turns)
+        self.forget(counter)
 
-    def forget(self, turns: Turns) -> None:
+    def forget(self, counter: LaunchCounter) -> None:
         """As if nothing had been launched."""
-        self.turns = turns
-        self.kinds: dict[Key, Kind] = {}
+        self.counter = counter
+        self.kinds: dict[Key, LaunchKind] = {}
         self.others, self.lost = Cell(), Cell()
         """Launches of more kinds than are described, and launches that cannot be described."""
 
-    def last(self) -> Kind:
+    def last(self) -> LaunchKind:
         """The kind that further kinds are counted with."""
         return next(reversed(self.kinds.values()))
 
     def recorded(self) -> list[Recorded]:
         kinds = list(self.kinds.values())
         cells = [self.others, self.lost, *(cell for kind in kinds for cell in (kind.own, kind.in_graph))]
-        counts = estimated(self.turns.made, cells)
+        counts = estimated(self.counter.made, cells)
         return [self._recorded(kind, counts, last=kind is kinds[-1]) for kind in kinds]
 
-    def _recorded(self, kind: Kind, counts: dict[Cell, int], last: bool) -> Recorded:
+    def _recorded(self, kind: LaunchKind, counts: dict[Cell, int], last: bool) -> Recorded:
         cells = [kind.own, kind.in_graph, *([self.others] if last else [])]
         times = kind.sampled
         return Recorded(

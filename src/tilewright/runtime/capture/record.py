@@ -1,7 +1,7 @@
 """What a program launched, as a file: each process writes its own part, and the parts make one record.
 
 A part is replaced as a whole (written beside, then renamed), every few seconds and at the end, so a program
-that crashes leaves what it had done. Format: JSON, see `Part` and `Capture`.
+that crashes leaves what it had done. Format: JSON, see `ProcessRecord` and `Capture`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Part:
+class ProcessRecord:
     """What one process launched."""
 
     pid: int
@@ -105,7 +105,7 @@ class Capture:
     """A record: the launches of all processes, those that took longest first."""
 
     version: int
-    parts: tuple[Part, ...]
+    parts: tuple[ProcessRecord, ...]
 
     def launches(self) -> tuple[Recorded, ...]:
         """Equal launches of several processes together."""
@@ -182,7 +182,7 @@ def write(path: Path, value: Any) -> None:
 def merged(path: Path) -> Capture:
     """Makes the record at ``path`` of the parts beside it, which are removed. It takes the place of an earlier one
     with its data, but one without launches does not."""
-    capture = Capture(VERSION, tuple(_read(file, Part) for file in parts_of(path)))
+    capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)
         named = {file for part in capture.parts for one in part.launches for file in one.data.values()}
@@ -224,7 +224,7 @@ def chosen(capture: Capture, number: int) -> Recorded:
     return launches[number - 1]
 
 
-def programs(parts: Iterable[Part]) -> str:
+def programs(parts: Iterable[ProcessRecord]) -> str:
     """Each program once, in words, without the workers that `multiprocessing` started for it."""
     every = list(dict.fromkeys(" ".join(part.program) for part in parts))
     return ", ".join([one for one in every if " -c from multiprocessing." not in one] or every)

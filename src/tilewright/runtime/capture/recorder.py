@@ -1,6 +1,6 @@
 """Records the launches of one process: of which kinds they are, how often they come, how long they take.
 
-`stand_in` brings here only the launches that are to be looked at (`counting` says which), and those that fail.
+`launch_hook` brings here only the launches that are to be looked at (`counting` says which), and those that fail.
 Whatever goes wrong in here, the launch is made as if nobody looked.
 """
 
@@ -17,23 +17,23 @@ from typing import Any
 
 from tilewright.errors import in_one_line
 from tilewright.runtime.capture import record as capture_record
-from tilewright.runtime.capture.counting import EXACT, Cell, Turns
+from tilewright.runtime.capture.counting import EXACT, Cell, LaunchCounter
 from tilewright.runtime.capture.data import Data
 from tilewright.runtime.capture.described import described
-from tilewright.runtime.capture.kinds import Kernel, Kind, key_of
-from tilewright.runtime.capture.record import Part
-from tilewright.runtime.capture.stand_in import stand_in
+from tilewright.runtime.capture.kinds import LaunchKind, RecordedKernel, key_of
+from tilewright.runtime.capture.launch_hook import launch_hook
+from tilewright.runtime.capture.record import ProcessRecord
 from tilewright.runtime.capture.timing import next_sample
 
 KINDS = 256
 """Kinds of launch of one kernel that are described; further ones are counted with the last of them."""
 OBJECTS = 8
-"""Kernel objects of one function and its hints that are known themselves. A program that makes one for each
+"""RecordedKernel objects of one function and its hints that are known themselves. A program that makes one for each
 launch (`replace_hints` on the hot path) would otherwise fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
 """That the end of a program waits for a GPU with work to do; one that hangs must not keep it."""
 
-Seen = tuple[Kind, Cell, int]
+Seen = tuple[LaunchKind, Cell, int]
 """What a launch that was looked at is, where it counts, and for how many launches it stands."""
 
 
@@ -55,10 +55,10 @@ class Recorder:
         self._data_bytes = data_bytes
         self._name_process()
         self._lock, self._writing = threading.RLock(), threading.RLock()
-        self._kernels: dict[tuple[int, str], Kernel] = {}
-        self._objects: dict[Any, Kernel] = {}
+        self._kernels: dict[tuple[int, str], RecordedKernel] = {}
+        self._objects: dict[Any, RecordedKernel] = {}
         self._skips: dict[Any, Iterable[None]] = {}
-        """Of the same kernel objects: `Turns.skip`."""
+        """Of the same kernel objects: `LaunchCounter.skip`."""
         self._in_graph: Callable[[], bool] = _never
         """Whether launches go into a CUDA graph now."""
         self._warned = self._finished = False
@@ -66,7 +66,7 @@ class Recorder:
         """Set once there is something to write."""
         self._gpu = ""
         self._started = perf_counter()
-        self.launch = stand_in(original, self._skips, self._look, self._failed)
+        self.launch = launch_hook(original, self._skips, self._look, self._failed)
 
     # A launch
 
@@ -87,11 +87,11 @@ class Recorder:
         try:
             with self._lock:
                 known = self._known(kernel)
-                size = known.turns.come()
+                size = known.counter.come()
                 if not size:
                     return None
                 for one in known.objects:
-                    self._skips[one] = known.turns.skip
+                    self._skips[one] = known.counter.skip
                 try:
                     kind, cell = self._kind(known, kernel, grid, args)
                 except Exception:
@@ -129,7 +129,7 @@ class Recorder:
         except Exception as problem:
             self._say_once(f"a launch that failed is not recorded: {in_one_line(problem)}")
 
-    def _kind(self, known: Kernel, kernel: Any, grid: Any, args: Any) -> tuple[Kind, Cell]:
+    def _kind(self, known: RecordedKernel, kernel: Any, grid: Any, args: Any) -> tuple[LaunchKind, Cell]:
         """The kind of a launch, described now if need be, and where it counts."""
         key = key_of(grid, args, known.constants)
         kind = known.kinds.get(key)
@@ -139,15 +139,15 @@ class Recorder:
             kind = known.kinds[key] = self._new(kernel, grid, args)
         return kind, kind.in_graph if self._in_graph() else kind.own
 
-    def _new(self, kernel: Any, grid: Any, args: Any) -> Kind:
+    def _new(self, kernel: Any, grid: Any, args: Any) -> LaunchKind:
         torch = sys.modules.get("torch")
         if not self._gpu and torch is not None and torch.cuda.is_initialized():
             self._gpu = str(torch.cuda.get_device_name())
             self._in_graph = torch.cuda.is_current_stream_capturing
         launch = described(kernel, grid, args)
-        return Kind(launch, {} if self._in_graph() else self._data.kept(launch, args))
+        return LaunchKind(launch, {} if self._in_graph() else self._data.kept(launch, args))
 
-    def _known(self, kernel: Any) -> Kernel:
+    def _known(self, kernel: Any) -> RecordedKernel:
         """The function and hints of a kernel object."""
         known = self._objects.get(kernel)
         if known is not None:
@@ -158,25 +158,25 @@ class Recorder:
         known = self._kernels.get(name)
         if known is None:
             constants = tuple(one.constant for one in parameter_annotations(kernel))
-            known = self._kernels[name] = Kernel(kernel._pyfunc, constants, self._turns())
+            known = self._kernels[name] = RecordedKernel(kernel._pyfunc, constants, self._counter())
         if len(known.objects) < OBJECTS:
             known.objects.append(kernel)
             self._objects[kernel] = known
         return known
 
-    def _turns(self) -> Turns:
-        return Turns(self._exact, self._random)
+    def _counter(self) -> LaunchCounter:
+        return LaunchCounter(self._exact, self._random)
 
     # What was recorded
 
-    def recorded(self, finished: bool = False) -> Part:
+    def recorded(self, finished: bool = False) -> ProcessRecord:
         """``finished``: waits a little for samples that the GPU has not done. No launch waits for this."""
         kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES
             for kind in [kind for known in kernels for kind in known.kinds.values()]:
                 kind.sampled.read_all(until)
-        return Part(
+        return ProcessRecord(
             os.getpid(), tuple(getattr(sys, "orig_argv", sys.argv)), os.getcwd(), self._gpu,
             perf_counter() - self._started, finished, tuple(one for known in kernels for one in known.recorded()),
         )  # fmt: skip
@@ -202,7 +202,7 @@ class Recorder:
         self._random.seed()
         self._skips.clear()
         for known in self._kernels.values():
-            known.forget(self._turns())
+            known.forget(self._counter())
         self._started = perf_counter()
 
     def _name_process(self) -> None:

@@ -20,8 +20,8 @@ from tilewright.hardware.architectures import default_board
 from tilewright.records import Value
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE
 from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS
-from tilewright.runtime.capture.draft import Draft
-from tilewright.runtime.capture.facts import ARCH, Facts, Form, facts, grid_forms, is_told, tiles
+from tilewright.runtime.capture.draft import TaskDraft
+from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form, captured_launch, grid_forms, is_told, tiles
 from tilewright.runtime.capture.probing import independent_of, outputs_of, small_shape, work_of
 from tilewright.runtime.capture.record import Recorded
 from tilewright.task.loading import load_task
@@ -47,7 +47,7 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
-    found = facts(launch)
+    found = captured_launch(launch)
     heading = heading or f"{launch.kernel} as a program launched it."
     draft = _with_tiles(found, heading, folder)
     with _loaded(draft, folder) as task:
@@ -59,7 +59,7 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 # Tiles and the grid -----------------------------------------------------------------------------------
 
 
-def _with_tiles(found: Facts, heading: str, folder: Path) -> Draft:
+def _with_tiles(found: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
     """The draft that scales furthest, with that rule for the grid under which most of the other tile sizes give the
     captured outputs."""
     told = any(is_told(found.launch, one) for one in found.launch.arguments)
@@ -71,18 +71,18 @@ def _with_tiles(found: Facts, heading: str, folder: Path) -> Draft:
     seen: set[str] = set()
     reasons: list[str] = []
     for scaling in SCALINGS:
-        best = _best([Draft(found, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
+        best = _best([TaskDraft(found, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
         if best is not None:
             return best
     forms = list(dict.fromkeys((*forms, None)))
-    best = _best([Draft(found, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
+    best = _best([TaskDraft(found, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
     if best is None:
         raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(found)))
     return best
 
 
-def _unread(found: Facts) -> Iterator[str]:
-    """What the reason may be: tables whose numbers nobody knows are zeros in a task."""
+def _unread(found: CapturedLaunch) -> Iterator[str]:
+    """What the reason may be: index arrays whose numbers nobody knows are zeros in a task."""
     for one in found.launch.arrays():
         whole = one.array is not None and one.array.dtype.startswith(WHOLE)
         if whole and one.contents is None and one.name in found.touched.read:
@@ -92,9 +92,9 @@ def _unread(found: Facts) -> Iterator[str]:
             )
 
 
-def _best(drafts: list[Draft], folder: Path, seen: set[str], reasons: list[str]) -> Draft | None:
+def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
     """Of those that are not ``seen`` yet; why the others are none is added to ``reasons``."""
-    best: Draft | None = None
+    best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
             break
@@ -113,14 +113,14 @@ def _best(drafts: list[Draft], folder: Path, seen: set[str], reasons: list[str])
     return best
 
 
-def _walks(found: Facts, heading: str, folder: Path) -> bool:
+def _walks(found: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Whether a single block that is told to be the only one does the work of all."""
     arguments = tuple(replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments)
     alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
     outputs = []
     try:
         for launch in (found.launch, alone):
-            draft = Draft(replace(found, launch=launch, persistent=True), heading, None)
+            draft = TaskDraft(replace(found, launch=launch, persistent=True), heading, None)
             with _loaded(draft, folder) as task:
                 outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
     except (TilewrightError, Unsupported):
@@ -132,15 +132,15 @@ class NotAsCaptured(Exception):
     """Under a rule for the grid, even the captured configuration does not give what it should."""
 
 
-def _values(draft: Draft) -> int:
+def _values(draft: TaskDraft) -> int:
     return sum(len(values) for values in draft.knobs.values())
 
 
-def _try(fixed: Draft, folder: Path) -> tuple[Draft, int]:
+def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
     """The draft with those tile sizes that give the captured outputs, and how many sizes were tried."""
     sizes = tiles(fixed.launch)
     fixed = replace(fixed, notes=_notes(fixed))
-    free = sizes if fixed.form is not None or fixed.facts.persistent else {}
+    free = sizes if fixed.form is not None or fixed.captured.persistent else {}
     free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
     wide = replace(fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free)
     with _loaded(wide, folder) as task:
@@ -153,14 +153,14 @@ def _try(fixed: Draft, folder: Path) -> tuple[Draft, int]:
     return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
 
 
-def _covers(draft: Draft, name: str, value: int) -> bool:
+def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     """Whether a tile has to hold a whole axis, by its size; one that divides an axis of the grid does not."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
     return any(value // 2 < extent <= value for extent in _held(draft))
 
 
-def _held(draft: Draft) -> set[int]:
+def _held(draft: TaskDraft) -> set[int]:
     """Extents of dimensions that a tile may have to hold; of a list, what all its arrays have."""
     found: set[int] = set()
     for one in draft.launch.arguments:
@@ -193,8 +193,8 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
 
-def _notes(draft: Draft) -> tuple[str, ...]:
-    found, grid, notes = draft.facts, draft.launch.grid, []
+def _notes(draft: TaskDraft) -> tuple[str, ...]:
+    found, grid, notes = draft.captured, draft.launch.grid, []
     if draft.form is None and found.persistent:
         notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
     elif draft.form is None:
@@ -202,8 +202,8 @@ def _notes(draft: Draft) -> tuple[str, ...]:
         notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were")
     elif not draft.dims:
         notes.append("on other extents the launch did not work, so all stay as they were")
-    elif not draft.scaling.tables:
-        notes.append("the numbers in its tables fit no other extents, so those that they reach stay as they were")
+    elif not draft.scaling.index_arrays:
+        notes.append("the numbers in its index arrays fit no other extents, so those that they reach stay as they were")
     if any(one.kind == "list" for one in found.launch.arguments):
         notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
     if found.updated:
@@ -213,7 +213,7 @@ def _notes(draft: Draft) -> tuple[str, ...]:
 
 
 @contextmanager
-def _loaded(draft: Draft, folder: Path) -> Iterator[Task]:
+def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
     """The draft as a task, from a file beside the one to be."""
     file = folder / f".{draft.launch.kernel}_draft.py"
     file.write_text(draft.text(), encoding="utf-8")

@@ -13,16 +13,16 @@ from typing import Any
 
 from tilewright.records import Failed
 from tilewright.runtime.arrays import facts_of, is_array
+from tilewright.runtime.environment import device_of
 from tilewright.runtime.key import array_part, flag_part, source_of, toolkit
 from tilewright.runtime.search.trials import Trial
-from tilewright.runtime.surroundings import device_of
 
 FORMAT = 1
 """Counts up when the meaning of a part changes: a stored winner of another format is never met."""
 
 
 @dataclass
-class Described:
+class SharedDescriptions:
     """Descriptions that several candidates share, each kept once: the arrays and the kernels' sources."""
 
     arrays: list[dict[str, Any]] = field(default_factory=list)
@@ -87,7 +87,7 @@ def identity(candidate: Mapping[str, Any]) -> Hashable:
 def parts_of(
     labels: Sequence[str],
     candidates: Sequence[Mapping[str, Any]],
-    described: Described,
+    described: SharedDescriptions,
     flush_l2: bool,
     board: Callable[[int], str],
 ) -> dict[str, Any]:

@@ -14,21 +14,21 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import MachineError, in_one_line
+from tilewright.runtime.environment import Environment
 from tilewright.runtime.modes import ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch import exhaustive_result
-from tilewright.runtime.patch.exhaustive_problem import EmptySpace, NoSequence, Problem, Request, checked, problem_of
+from tilewright.runtime.patch.exhaustive_problem import EmptySpace, NoSequence, Problem, SearchCall, checked, problem_of
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.store.said_once import warn_once
+from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner, Winners
-from tilewright.runtime.surroundings import Surroundings
 from tilewright.source.launched_hints import launched_hints
 
 if TYPE_CHECKING:
-    from tilewright.runtime.search.searching import Found
+    from tilewright.runtime.search.searching import SearchResult
 
 
 def answered(
-    request: Request, caller: FrameType | None, original: Callable[..., Any], around: Surroundings | None = None
+    request: SearchCall, caller: FrameType | None, original: Callable[..., Any], around: Environment | None = None
 ) -> Any:
     """The `TuningResult` for one call; see the module's docstring.
 
@@ -37,11 +37,11 @@ def answered(
     now = mode(Mode.NOW)
     disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
     if now is Mode.OFF and not disabled:
-        return request.handed_to(original)
+        return request.passed_to(original)
     space = checked(request.search_space)
     if disabled:
         return exhaustive_result.first_of(space)
-    around = around or Surroundings()
+    around = around or Environment()
     try:
         hints = launched_hints(caller, request.kernel) if request.hints_fn is None else {}
         problem = problem_of(request, space, hints, around.board)
@@ -55,16 +55,16 @@ def answered(
             warn_once(f"cannot look up what is stored ({said}); the first configuration is used")
             return exhaustive_result.first_of(space)
         warn_once(f"cannot search here ({said}); cuda-tile's own search does")
-    return request.handed_to(original)  # outside the handler: what it raises is not "during" our error
+    return request.passed_to(original)  # outside the handler: what it raises is not "during" our error
 
 
-def _searched(request: Request, problem: Problem, now: Mode, around: Surroundings) -> Any:
+def _searched(request: SearchCall, problem: Problem, now: Mode, around: Environment) -> Any:
     """Searches and stores, where that is allowed here and nobody else does it."""
     capturing = around.capturing(request.stream)
     if now is Mode.STORED or capturing:
         why = "a CUDA graph is being captured" if capturing else f"{VARIABLE}=stored"
         return _first(problem, f"{why}, and no winner is stored for this search")
-    with around.claim(problem.key, wait=True) as mine:
+    with around.search_lock(problem.key, wait=True) as mine:
         if (stored := _stored(problem, around.winners)) is not None:
             return stored  # another process found it meanwhile
         if not mine:
@@ -80,7 +80,7 @@ def _searched(request: Request, problem: Problem, now: Mode, around: Surrounding
     return result
 
 
-def _notes(problem: Problem, found: Found) -> Iterator[str]:
+def _notes(problem: Problem, found: SearchResult) -> Iterator[str]:
     if hints := problem.parts.get("launched_hints"):
         said = ", ".join(f"{name}={value}" for name, value in hints.items())
         yield f"  timed with {said}, as the caller launches it"
@@ -88,11 +88,11 @@ def _notes(problem: Problem, found: Found) -> Iterator[str]:
         yield f"  {found.note}"
 
 
-def _found(request: Request, problem: Problem, around: Surroundings) -> Found:
+def _found(request: SearchCall, problem: Problem, around: Environment) -> SearchResult:
     from tilewright.runtime.search.searching import Nothing
 
     try:
-        found: Found = around.search(problem.trials, stream=request.stream, shipped=0, flush_l2=request.flush_l2)
+        found: SearchResult = around.search(problem.trials, stream=request.stream, shipped=0, flush_l2=request.flush_l2)
         return found
     except Nothing as nothing:
         raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing

@@ -16,7 +16,7 @@ from tilewright.runtime.modes import OFF, ON
 from tilewright.runtime.patch import candidate_key
 from tilewright.runtime.patch.widening import LIMIT, widened
 from tilewright.runtime.search.trials import Trial, checked_space, label, trials
-from tilewright.runtime.store.said_once import warn_once
+from tilewright.runtime.store.warn_once import warn_once
 
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
@@ -33,7 +33,7 @@ class NoSequence(RequestError, TypeError):
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchCall:
     """The arguments of one call, by the names that cuda-tile gives them."""
 
     search_space: Sequence[Any]
@@ -46,7 +46,7 @@ class Request:
     single_run_timeout_sec: float | None
     flush_l2: bool
 
-    def handed_to(self, search: Callable[..., Any]) -> Any:
+    def passed_to(self, search: Callable[..., Any]) -> Any:
         return search(
             self.search_space, self.stream, self.grid_fn, self.kernel, self.args_fn, self.hints_fn,
             quiet=self.quiet, single_run_timeout_sec=self.single_run_timeout_sec, flush_l2=self.flush_l2,
@@ -83,7 +83,7 @@ def checked(space: Any) -> tuple[Any, ...]:
 
 
 def problem_of(
-    request: Request, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
+    request: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
 ) -> Problem:
     """The trials and the key. ``hints``: those that the caller launches with, for every trial.
 
@@ -91,7 +91,7 @@ def problem_of(
     """
     if hints:
         request = replace(request, hints_fn=lambda _: hints)
-    described, limit = candidate_key.Described(), max(LIMIT, len(space))
+    described, limit = candidate_key.SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
     kept: list[tuple[Any, Trial | Failed, str, dict[str, Any]]] = []
     seen = set()
@@ -108,11 +108,11 @@ def problem_of(
     return Problem(configs, made, labels, parts, digest(parts))
 
 
-def _trials(request: Request, space: Sequence[Any]) -> Sequence[Trial | Failed]:
+def _trials(request: SearchCall, space: Sequence[Any]) -> Sequence[Trial | Failed]:
     return trials(space, request.grid_fn, request.kernel, request.args_fn, request.hints_fn)
 
 
-def _candidate(described: candidate_key.Described, trial: Trial | Failed) -> dict[str, Any]:
+def _candidate(described: candidate_key.SharedDescriptions, trial: Trial | Failed) -> dict[str, Any]:
     try:
         return described.candidate(trial)
     except Exception:  # args_fn of this configuration: the search meets it again, and says so

@@ -13,7 +13,7 @@ from tilewright.runtime.store.winners import Winner
 
 if TYPE_CHECKING:
     from tilewright.runtime.patch.exhaustive_problem import Problem
-    from tilewright.runtime.search.searching import Found
+    from tilewright.runtime.search.searching import SearchResult
 
 TIMED = ("timed", "duplicate")
 UNMEASURED_US = sys.float_info.max
@@ -69,7 +69,7 @@ def _error(outcome: Mapping[str, Any]) -> type[Exception]:
     return _OWN.get(str(outcome["status"]), RuntimeError)
 
 
-def winner_of(problem: Problem, found: Found) -> Winner:
+def winner_of(problem: Problem, found: SearchResult) -> Winner:
     """What is stored of a search: the pick, its evidence, and the launches that `tilewright tuned verify` repeats."""
     return Winner(
         key=problem.key,
@@ -94,7 +94,7 @@ def _record(problem: Problem, place: int | None) -> Mapping[str, Any] | None:
     return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
 
 
-def _launches(problem: Problem, found: Found) -> Mapping[str, Any] | None:
+def _launches(problem: Problem, found: SearchResult) -> Mapping[str, Any] | None:
     """None where one of them cannot be written down as data; then the winner holds, and cannot be raced again."""
     try:
         return launches_of(problem.trials, found)

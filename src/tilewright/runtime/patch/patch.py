@@ -97,9 +97,11 @@ def exhaustive_search(
     configuration that works.
     """
     from tilewright.runtime.patch.exhaustive import answered
-    from tilewright.runtime.patch.exhaustive_problem import Request
+    from tilewright.runtime.patch.exhaustive_problem import SearchCall
 
-    request = Request(search_space, stream, grid_fn, kernel, args_fn, hints_fn, quiet, single_run_timeout_sec, flush_l2)
+    request = SearchCall(
+        search_space, stream, grid_fn, kernel, args_fn, hints_fn, quiet, single_run_timeout_sec, flush_l2
+    )
     return answered(request, sys._getframe(1), _original())
 
 

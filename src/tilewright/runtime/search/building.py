@@ -43,14 +43,14 @@ _TILE = re.compile("tile|block", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Described:
+class SpecifiedTrial:
     """A trial with its arguments as specifications."""
 
     trial: Trial
     launch: Launch
     names: tuple[str, ...]
     """Of the kernel's parameters."""
-    live: tuple[Any, ...] | None
+    own_args: tuple[Any, ...] | None
     """The arguments themselves, where arrays share memory."""
 
     @property
@@ -74,7 +74,7 @@ class Ready:
     """A trial that can be launched."""
 
     index: int
-    described: Described
+    described: SpecifiedTrial
     language: Language
     lowered: Lowered
     header: Header
@@ -120,7 +120,7 @@ class Building:
         self.seconds = {"lower": 0.0, "compile": 0.0}
         self._arch = arch
         self._done: dict[int, Ready | FailedTrial] = {}
-        self._lowered: dict[int, tuple[Described, Language, Lowered]] = {}
+        self._lowered: dict[int, tuple[SpecifiedTrial, Language, Lowered]] = {}
         self._futures: dict[Future[Outcome], list[int]] = {}
         self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
         self._first = first
@@ -164,7 +164,7 @@ class Building:
     def _start(self) -> None:
         """Lowers all and hands them to the compilers: the one wanted first, then large tiles before small ones."""
         started = time.perf_counter()
-        described: dict[int, Described] = {}
+        described: dict[int, SpecifiedTrial] = {}
         for index, trial in enumerate(self._trials):
             one = trial if isinstance(trial, Failed) else specified(trial)
             if isinstance(one, Failed):
@@ -200,13 +200,13 @@ class Building:
         self._futures.setdefault(self._pool.submit(language, lowered), []).append(index)
 
     def _lower(
-        self, one: Described, shared: dict[Hashable, tuple[Language, Lowered] | Failed]
+        self, one: SpecifiedTrial, shared: dict[Hashable, tuple[Language, Lowered] | Failed]
     ) -> tuple[Language, Lowered] | Failed:
         """Equal kernel objects with equal arguments are lowered once: the grid is no part of the code."""
         key = (id(one.trial.kernel), repr(one.launch.args))
         if key not in shared:
             language = language_of(one.launch.kernel)
-            launch = one.launch if one.live is None else Launch(one.launch.kernel, one.launch.grid, one.live)
+            launch = one.launch if one.own_args is None else Launch(one.launch.kernel, one.launch.grid, one.own_args)
             try:
                 lowered = language.lower(launch, {}, Configuration(()), self._arch)
             except TilewrightError:
@@ -232,7 +232,7 @@ class Building:
 HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it cannot but spill"
 
 
-def _is_hopeless(one: Described, lowered: Lowered) -> bool:
+def _is_hopeless(one: SpecifiedTrial, lowered: Lowered) -> bool:
     if not one.may_be_too_large:
         return False
     entry, hints = _entry(lowered), decorated_hints(one.trial.kernel, lowered.arch)
@@ -255,7 +255,7 @@ def aligned(one: Any) -> Any:
     return replace(one, address_offset=one.address_offset % DIVISOR) if isinstance(one, ArraySpec) else one
 
 
-def specified(trial: Trial) -> Described | Failed:
+def specified(trial: Trial) -> SpecifiedTrial | Failed:
     """A trial's arguments as specifications; what the caller's function raised, as its failure."""
     try:
         args = trial.arguments()
@@ -270,7 +270,7 @@ def specified(trial: Trial) -> Described | Failed:
         return FailedTrial("launch", str(error), trial.label, trial.config, TypeError)
     except Exception as error:  # the caller's own code, for this configuration
         return FailedTrial("launch", in_one_line(error), trial.label, trial.config, type(error))
-    return Described(trial, Launch(trial.kernel, trial.grid, specs), names, args if shared else None)
+    return SpecifiedTrial(trial, Launch(trial.kernel, trial.grid, specs), names, args if shared else None)
 
 
 def _spec(value: Any, name: str) -> Any:

@@ -16,7 +16,7 @@ from tilewright.runtime.search.comparing_outputs import bits
 from tilewright.runtime.search.device import Shot
 from tilewright.runtime.search.scratch import Kept, extent, keeping, tensor_of
 from tilewright.runtime.search.trials import array_spec
-from tilewright.runtime.search.trying import Bound, Trying
+from tilewright.runtime.search.trying import BoundTrial, TrialRunner
 
 SECONDS = 1.5
 """Wall time of a race, warm-up included, where that is enough for `ROUNDS`."""
@@ -26,7 +26,7 @@ MAX_ROUNDS = 400
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrialTiming:
     """What the race says of one configuration; ``us`` None where it failed."""
 
     reason: str
@@ -36,17 +36,21 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Raced:
+class RacedTrials:
     winner: int | None
-    standings: tuple[Standing, ...]
+    timings: tuple[TrialTiming, ...]
     notes: tuple[str, ...]
 
 
 def raced(
-    field: Sequence[Ready], trying: Trying, policy: Policy, shipped: int | None, on_progress: Callable[[int, int], None]
-) -> Raced:
+    field: Sequence[Ready],
+    runner: TrialRunner,
+    policy: Policy,
+    shipped: int | None,
+    on_progress: Callable[[int, int], None],
+) -> RacedTrials:
     """Times ``field`` in interleaved rounds. ``shipped``: its place there, which wins ties. Raises NoRoom."""
-    with _bound(field, trying) as shots, trying.device.clock(shots, policy) as (clock, kept):
+    with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
         notes = []
         if kept.launch != policy.launch:
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
@@ -56,7 +60,7 @@ def raced(
             cost=[_cost(one) for one in field], shipped=shipped,
             on_progress=lambda seen: _said(seen, on_progress),
         )  # fmt: skip
-    return Raced(outcome.winner, tuple(_standing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
+    return RacedTrials(outcome.winner, tuple(_timing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
 
 
 def _said(seen: Progress, on_progress: Callable[[int, int], None]) -> None:
@@ -77,26 +81,26 @@ def _cost(one: Ready) -> tuple[int, ...]:
     return (header.cluster, header.registers * header.threads, header.shared_bytes, header.code_bytes)
 
 
-def _standing(outcome: RaceOutcome, index: int) -> Standing:
+def _timing(outcome: RaceOutcome, index: int) -> TrialTiming:
     one, measured = outcome.candidates[index], outcome.measured(index)
     if one.state == "failed" or measured is None:
-        return Standing(one.reason)
+        return TrialTiming(one.reason)
     low, high = measured.interval_us
     margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
-    return Standing(one.reason, measured.us, margin, len(measured.samples_us))
+    return TrialTiming(one.reason, measured.us, margin, len(measured.samples_us))
 
 
 # Arguments ----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _bound(field: Sequence[Ready], trying: Trying) -> Iterator[list[Shot]]:
+def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
     """A shot for each, on arguments that are held for the whole race. Written arrays hold afterwards what they
     hold now; clones that the caller's function makes for each call are replaced by those of the first."""
-    base = Bound.of(field[0] if trying.yardstick is None else trying.yardstick)
+    base = BoundTrial.of(field[0] if runner.yardstick is None else runner.yardstick)
     mine = [base.arrays[name] for name in base.written]
     with keeping(mine):
-        bound = [_shared(Bound.of(ready), base) for ready in field]
+        bound = [_shared(BoundTrial.of(ready), base) for ready in field]
         known = {extent(tensor_of(one)) for one in mine}
         others = {extent(tensor_of(one.arrays[name])): one.arrays[name] for one in bound for name in one.written}
         with keeping([array for where, array in others.items() if where not in known]):
@@ -104,7 +108,7 @@ def _bound(field: Sequence[Ready], trying: Trying) -> Iterator[list[Shot]]:
             yield [_shot(one, inputs) for one in bound]
 
 
-def _shot(one: Bound, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
+def _shot(one: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
     arrays = [one.arrays[name] for name in one.in_place]
     if not arrays:
         return Shot(one.ready.trial, one.args, lambda: None)
@@ -114,7 +118,7 @@ def _shot(one: Bound, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
     return Shot(one.ready.trial, one.args, inputs[where].restore)
 
 
-def _shared(one: Bound, base: Bound) -> Bound:
+def _shared(one: BoundTrial, base: BoundTrial) -> BoundTrial:
     """With the written arrays of ``base`` in place of its own where those are copies of them."""
     copies = {
         name: base.arrays[name]
@@ -133,7 +137,7 @@ def _shared(one: Bound, base: Bound) -> Bound:
         return value
 
     args = tuple(swapped(value) for value in one.args)
-    return Bound(one.ready, args, {**one.arrays, **copies})
+    return BoundTrial(one.ready, args, {**one.arrays, **copies})
 
 
 def _is_copy(array: Any, original: Any) -> bool:

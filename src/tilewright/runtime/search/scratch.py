@@ -72,7 +72,7 @@ def have_overlaps(arrays: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _KeptMemory:
     """Some of the memory that is kept, and what it held."""
 
     place: Any
@@ -87,7 +87,7 @@ class Kept:
         import torch
 
         try:
-            self._parts = [_Part(place, place.clone()) for place in _places([tensor_of(one) for one in arrays])]
+            self._parts = [_KeptMemory(place, place.clone()) for place in _places([tensor_of(one) for one in arrays])]
         except torch.OutOfMemoryError:
             needed = sum(one.numel() * one.element_size() for one in map(tensor_of, arrays))
             raise NoRoom(f"{needed / 2**30:.3g} GiB of written arrays cannot be kept beside them") from None

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from tilewright.runtime.search.building import Building, Ready
     from tilewright.runtime.search.device import Device
-    from tilewright.runtime.search.racing import Standing
-    from tilewright.runtime.search.trying import Trying
+    from tilewright.runtime.search.racing import TrialTiming
+    from tilewright.runtime.search.trying import TrialRunner
 
 SPILL_BYTES = 128
 """Stack of a thread from which a candidate counts as spilled. Of the 158 recorded ones that spill
@@ -45,7 +45,7 @@ Status = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """What became of one configuration (F-5).
 
     us: median of the samples; of the configuration that it is a duplicate of, where it is one; None where it was
@@ -65,12 +65,12 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """``best`` and ``runner_up`` are places in the space. ``seconds``: wall time waited for each stage."""
 
     best: int
     runner_up: int | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TrialOutcome, ...]
     seconds: Mapping[str, float]
     note: str = ""
 
@@ -78,7 +78,7 @@ class Found:
 class Nothing(TilewrightError):
     """No configuration works. ``first``: the outcome of the first that failed."""
 
-    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, outcomes: Sequence[TrialOutcome]) -> None:
         self.outcomes = tuple(outcomes)
         self.first = next((one for one in outcomes if one.status == "failed"), outcomes[0])
         super().__init__(
@@ -98,7 +98,7 @@ def search(
     seconds: float | None = None,
     machine: Device | None = None,
     on_progress: Progress = silent,
-) -> Found:
+) -> SearchResult:
     """Finds the configuration to launch. Raises Nothing where none works.
 
     stream: the caller's CUDA stream; all is queued after its work, and has ended on return.
@@ -121,26 +121,26 @@ def search(
         l2="cold" if flush_l2 else "warm", launch="graph" if launch_mode == "graph" else "eager", warmup_rounds=1
     )
     with device.active():
-        return _Search(list(trials), device, policy, shipped, on_progress).run(jobs, seconds)
+        return _SearchRun(list(trials), device, policy, shipped, on_progress).run(jobs, seconds)
 
 
-class _Search:
-    trying: Trying
+class _SearchRun:
+    runner: TrialRunner
 
     def __init__(
         self, trials: list[Trial | Failed], device: Device, policy: Any, shipped: int, progress: Progress
     ) -> None:
         self.trials, self.device, self.policy, self.shipped = trials, device, policy, shipped
         self.progress = progress
-        self.outcomes: dict[int, Outcome] = {}
+        self.outcomes: dict[int, TrialOutcome] = {}
         self.ready: dict[int, Ready] = {}
-        self.standing: dict[Hashable, int] = {}
+        self.representative: dict[Hashable, int] = {}
         """Equal work → the one that was met first and stands for it."""
         self.right: list[int] = []
         self.seconds = {"lower": 0.0, "compile": 0.0, "verify": 0.0, "race": 0.0}
         self.notes: list[str] = []
 
-    def run(self, jobs: int | None, seconds: float | None) -> Found:
+    def run(self, jobs: int | None, seconds: float | None) -> SearchResult:
         from tilewright.runtime.search.building import Building
         from tilewright.runtime.search.scratch import NoRoom
 
@@ -153,7 +153,7 @@ class _Search:
                     building.build_hopeless()
                     self._meet_all(building)
                 for index, reason in building.hopeless.items():
-                    self.outcomes[index] = Outcome(self._label(index), "pruned", reason)
+                    self.outcomes[index] = TrialOutcome(self._label(index), "pruned", reason)
             except NoRoom as reason:
                 return self._unsearched(str(reason))
             finally:
@@ -169,9 +169,9 @@ class _Search:
     def _while_compilers_run(self) -> None:
         """What takes 0.1 s to import in the first search of a process, and is wanted only after them."""
         from tilewright.runtime.search import racing  # noqa: F401
-        from tilewright.runtime.search.trying import Trying
+        from tilewright.runtime.search.trying import TrialRunner
 
-        self.trying = Trying(self.device)
+        self.runner = TrialRunner(self.device)
 
     # Right? ---------------------------------------------------------------------------------------
 
@@ -190,15 +190,15 @@ class _Search:
             self._stand(index, one)
             try:
                 with self._timed("verify"):
-                    self.trying.set_yardstick(one)
+                    self.runner.set_yardstick(one)
             except (MachineError, NoRoom):
                 raise
             except Exception as error:  # of its launch, or of the caller's functions
                 self._failed(index, _raised(one.trial, error))
                 continue
             self.right.append(index)
-            if self.trying.note:
-                self.notes.append(self.trying.note)
+            if self.runner.note:
+                self.notes.append(self.runner.note)
             if index != self.shipped:
                 self.notes.append(
                     f"the shipped configuration {self._label(self.shipped)} does not work "
@@ -223,7 +223,7 @@ class _Search:
 
     def _stand(self, index: int, one: Ready) -> int:
         self.ready[index] = one
-        return self.standing.setdefault(one.identity, index)
+        return self.representative.setdefault(one.identity, index)
 
     def _verify(self, index: int) -> None:
         from tilewright.runtime.search.scratch import NoRoom
@@ -232,7 +232,7 @@ class _Search:
         self.progress("verify", len(self.ready), len(self.trials), one.trial.label)
         try:
             with self._timed("verify"):
-                wrong = self.trying.wrong(one)
+                wrong = self.runner.wrong(one)
         except (MachineError, NoRoom):
             raise
         except Exception as error:  # of its launch, or of the caller's functions
@@ -241,11 +241,11 @@ class _Search:
         if wrong is None:
             self.right.append(index)
         else:
-            self.outcomes[index] = Outcome(one.trial.label, "wrong", wrong, stage="verify")
+            self.outcomes[index] = TrialOutcome(one.trial.label, "wrong", wrong, stage="verify")
 
     def _spilled(self) -> None:
         """Those that spill are not launched, unless everything that is right does."""
-        stack = {index: self.ready[index].header.stack_bytes for index in set(self.standing.values())}
+        stack = {index: self.ready[index].header.stack_bytes for index in set(self.representative.values())}
         waiting = sorted(
             (index for index in stack if index not in self.outcomes and index not in self.right),
             key=lambda index: (stack[index], index),
@@ -256,22 +256,22 @@ class _Search:
                 self._verify(index)
             else:
                 reason = f"spills: {stack[index]:,} B of stack a thread, where the least is {least:,} B"
-                self.outcomes[index] = Outcome(self._label(index), "pruned", reason)
+                self.outcomes[index] = TrialOutcome(self._label(index), "pruned", reason)
 
     # The race -------------------------------------------------------------------------------------
 
-    def _raced(self) -> Found:
+    def _raced(self) -> SearchResult:
         from tilewright.runtime.search.racing import raced
 
         field = sorted(self.right, key=lambda index: (index != self.shipped, index))
         shipped = 0 if field[0] == self.shipped else None
         with self._timed("race"):
             race = raced(
-                [self.ready[index] for index in field], self.trying, self.policy, shipped,
+                [self.ready[index] for index in field], self.runner, self.policy, shipped,
                 lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
             )  # fmt: skip
-        for index, standing in zip(field, race.standings, strict=True):
-            self.outcomes[index] = self._timed_outcome(index, standing)
+        for index, timing in zip(field, race.timings, strict=True):
+            self.outcomes[index] = self._timed_outcome(index, timing)
         if race.winner is None:
             raise Nothing(self._in_order())
         self.notes += race.notes
@@ -279,13 +279,13 @@ class _Search:
         best = self._shown(field[race.winner])
         others = [i for i, one in enumerate(outcomes) if one.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
-        return Found(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
+        return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
 
-    def _timed_outcome(self, index: int, standing: Standing) -> Outcome:
+    def _timed_outcome(self, index: int, timing: TrialTiming) -> TrialOutcome:
         label = self._label(index)
-        if standing.us is None:
-            return Outcome(label, "failed", standing.reason, stage="race", error=RuntimeError)
-        return Outcome(label, "timed", standing.reason, standing.us, standing.error_margin_us, standing.samples)
+        if timing.us is None:
+            return TrialOutcome(label, "failed", timing.reason, stage="race", error=RuntimeError)
+        return TrialOutcome(label, "timed", timing.reason, timing.us, timing.error_margin_us, timing.samples)
 
     # What became of each --------------------------------------------------------------------------
 
@@ -298,10 +298,10 @@ class _Search:
     def _shown(self, index: int) -> int:
         return self._members(index)[0]
 
-    def _in_order(self) -> tuple[Outcome, ...]:
+    def _in_order(self) -> tuple[TrialOutcome, ...]:
         """One outcome for each configuration: what holds of the one that stands for it holds of all alike."""
         found = dict(self.outcomes)
-        for index in self.standing.values():
+        for index in self.representative.values():
             if index not in self.outcomes:
                 continue
             first, *others = self._members(index)
@@ -312,21 +312,21 @@ class _Search:
                 reason = f"same machine code, grid and arguments as {self._label(first)}"
                 reason += "" if status == "duplicate" else f": {one.reason}"
                 found[other] = replace(one, label=self._label(other), status=status, reason=reason)
-        missing = Outcome("", "pruned", "not looked at")
+        missing = TrialOutcome("", "pruned", "not looked at")
         return tuple(found.get(i, replace(missing, label=self._label(i))) for i in range(len(self.trials)))
 
-    def _unsearched(self, reason: str) -> Found:
+    def _unsearched(self, reason: str) -> SearchResult:
         """Nothing was compared, so nothing may take the place of what is shipped today."""
         best = self._shown(self.right[0] if self.right else list(self.ready)[-1])
         told = f"not searched: {reason}"
         known = {index: one for index, one in self.outcomes.items() if one.status in ("failed", "wrong")}
         outcomes = tuple(
-            known.get(index, Outcome(self._label(index), "pruned", told)) for index in range(len(self.trials))
+            known.get(index, TrialOutcome(self._label(index), "pruned", told)) for index in range(len(self.trials))
         )
-        return Found(best, None, outcomes, self.seconds, "; ".join([*self.notes, told]))
+        return SearchResult(best, None, outcomes, self.seconds, "; ".join([*self.notes, told]))
 
     def _failed(self, index: int, one: FailedTrial) -> None:
-        self.outcomes[index] = Outcome(self._label(index), "failed", one.reason, stage=one.stage, error=one.error)
+        self.outcomes[index] = TrialOutcome(self._label(index), "failed", one.reason, stage=one.stage, error=one.error)
 
     def _label(self, index: int) -> str:
         one = self.trials[index]

@@ -18,7 +18,7 @@ from tilewright.runtime.search.scratch import NoRoom, arrays_of, keeping, overla
 
 
 @dataclass(frozen=True)
-class Bound:
+class BoundTrial:
     """A trial with the arguments of one call of the caller's function."""
 
     ready: Ready
@@ -26,7 +26,7 @@ class Bound:
     arrays: Mapping[str, Any]
 
     @classmethod
-    def of(cls, ready: Ready) -> Bound:
+    def of(cls, ready: Ready) -> BoundTrial:
         args = ready.trial.arguments()
         return cls(ready, args, arrays_of(args, ready.names))
 
@@ -46,7 +46,7 @@ class Bound:
         return [name for name in self.written if name in read]
 
 
-class Trying:
+class TrialRunner:
     """``note``: what is to be said of the yardstick."""
 
     def __init__(self, device: Device) -> None:
@@ -89,7 +89,7 @@ class Trying:
 
         ``also``: names of arrays that are handed out whether or not it writes them.
         """
-        bound = Bound.of(ready)
+        bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):
             read = bound.read

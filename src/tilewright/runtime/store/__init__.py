@@ -1,1 +1,1 @@
-"""What was found, kept: the store of winners, tables to ship, and their verification."""
+"""What was found, kept: the store of winners, config files to ship, and their verification."""

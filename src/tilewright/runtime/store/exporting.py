@@ -1,4 +1,4 @@
-"""From the store to a table that a library ships (`artefact`), and from such a table into the store.
+"""From the store to a file that a library ships (`config_file`), and from such a file into the store.
 
 What `tilewright run` stored is keyed by the work of every candidate. Its rows get what all candidates have in
 common instead, which is what the caller decides: arrays, and the arguments that no configuration changes. They
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import evidence
-from tilewright.runtime.store.artefact import FORMAT, NAME_IN_PYTHON, SOURCES, VERSION, Rule, Table
+from tilewright.runtime.store.config_file import FORMAT, NAME_IN_PYTHON, SOURCES, VERSION, ConfigFile, MatchRule
 from tilewright.runtime.store.winners import Winner, Winners
 
 WIDTH = 110
@@ -24,8 +24,8 @@ SEARCH, SEARCHED = "search", "candidates"
 VARIES = "of the configuration"
 
 
-def table_of(winners: Sequence[Winner]) -> dict[str, Any]:
-    """The table of winners of one kernel, oldest first. Raises `RequestError` where none has named fields, and for
+def config_file_of(winners: Sequence[Winner]) -> dict[str, Any]:
+    """The file of winners of one kernel, oldest first. Raises `RequestError` where none has named fields, and for
     kernels of one name in several modules."""
     modules = sorted({evidence.module(one) for one in winners} - {""})
     if len(modules) > 1:
@@ -47,7 +47,7 @@ def table_of(winners: Sequence[Winner]) -> dict[str, Any]:
         "version": VERSION,
         "kernel": named[0].kernel,
         "module": "".join(modules),
-        "rule": Rule().to_json(),
+        "rule": MatchRule().to_json(),
         "common": common,
         "rows": rows,
     }
@@ -57,14 +57,14 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
     """Of the winners of one call, the one for the latest source and toolkit; ``winners`` are oldest first."""
     latest: dict[str, Winner] = {}
     for one in winners:
-        call = {name: value for name, value in one.parts.items() if name not in (*SOURCES, *Rule().may_differ)}
+        call = {name: value for name, value in one.parts.items() if name not in (*SOURCES, *MatchRule().may_differ)}
         latest[json.dumps(call, sort_keys=True)] = one
     return list(latest.values())
 
 
-def sources_in(table: Mapping[str, Any]) -> int:
+def sources_in(file: Mapping[str, Any]) -> int:
     """For how many sources its rows were tuned; a look-up uses those of its own source alone."""
-    return len({json.dumps([row["parts"].get(name) for name in SOURCES]) for row in table["rows"]})
+    return len({json.dumps([row["parts"].get(name) for name in SOURCES]) for row in file["rows"]})
 
 
 def _row(winner: Winner, parts: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,18 +115,18 @@ def _agreed(values: Sequence[Any]) -> Any:
 # As text
 
 
-def as_json(table: Mapping[str, Any]) -> str:
+def as_json(file: Mapping[str, Any]) -> str:
     """Readable: what fits into a line stands in one line. In ASCII, as the stdout that it goes to may need."""
-    return _shown(table, 0, _in_json) + "\n"
+    return _shown(file, 0, _in_json) + "\n"
 
 
-def as_python(table: Mapping[str, Any]) -> str:
-    """A module that holds the table as ``TABLE`` and imports nothing."""
-    rule = "\n".join(f"    {line}" for line in table["rule"]["text"])
+def as_python(file: Mapping[str, Any]) -> str:
+    """A module that holds the file as ``TABLE`` and imports nothing."""
+    rule = "\n".join(f"    {line}" for line in file["rule"]["text"])
     return (
-        f'"""Tuned configurations of {table["kernel"]}, written by `tilewright tuned export --python`.\n\n'
-        f"A look-up is ``tilewright.runtime.store.artefact.load({NAME_IN_PYTHON}).find(parts)``:\n\n{rule}\n"
-        f'"""\n\n{NAME_IN_PYTHON} = {_shown(table, 0, ascii)}\n'
+        f'"""Tuned configurations of {file["kernel"]}, written by `tilewright tuned export --python`.\n\n'
+        f"A look-up is ``tilewright.runtime.store.config_file.load({NAME_IN_PYTHON}).find(parts)``:\n\n{rule}\n"
+        f'"""\n\n{NAME_IN_PYTHON} = {_shown(file, 0, ascii)}\n'
     )
 
 
@@ -151,27 +151,27 @@ def _shown(value: Any, indent: int, written: Callable[[Any], str]) -> str:
 # Into the store
 
 
-Outcome = Literal["added", "same", "replaced", "kept"]
+ImportOutcome = Literal["added", "same", "replaced", "kept"]
 """``kept``: another configuration stands, and the row was left out."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one row of a table."""
+    """What became of one row of a file."""
 
-    table: str
+    file: str
     row: Winner
     standing: Winner
     """What is in the store now."""
-    outcome: Outcome
+    outcome: ImportOutcome
 
 
-def import_tables(tables: Iterable[Table], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
+def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
     """Puts all rows into the store or none, with origin ``import``; what stands is kept unless ``replace``.
 
     Rows of `tilewright run` are left out (`for_reading_only`).
     """
-    rows = [(table.name, row) for table in tables for row in _winners(table)]
+    rows = [(file.name, row) for file in files for row in _winners(file)]
     done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
     return tuple(
         Imported(name, row, standing, _outcome(row, earlier, standing))
@@ -179,12 +179,12 @@ def import_tables(tables: Iterable[Table], store: Winners, *, replace: bool = Fa
     )
 
 
-def for_reading_only(table: Table) -> int:
+def for_reading_only(file: ConfigFile) -> int:
     """How many rows `tilewright run` found."""
-    return sum(SEARCH in parts for parts in table.parts)
+    return sum(SEARCH in parts for parts in file.parts)
 
 
-def _outcome(row: Winner, earlier: Winner | None, standing: Winner) -> Outcome:
+def _outcome(row: Winner, earlier: Winner | None, standing: Winner) -> ImportOutcome:
     if earlier is None:
         return "added"
     if earlier.config == row.config:
@@ -192,13 +192,13 @@ def _outcome(row: Winner, earlier: Winner | None, standing: Winner) -> Outcome:
     return "replaced" if standing.config == row.config else "kept"
 
 
-def _winners(table: Table) -> Iterable[Winner]:
-    for row, parts in zip(table.rows, table.parts, strict=True):
+def _winners(file: ConfigFile) -> Iterable[Winner]:
+    for row, parts in zip(file.rows, file.parts, strict=True):
         if SEARCH in parts:
             continue
         yield Winner(
             key=digest(parts),
-            kernel=table.kernel,
+            kernel=file.kernel,
             parts=parts,
             config=row["config"],
             index=row.get("index"),
@@ -209,7 +209,7 @@ def _winners(table: Table) -> Iterable[Winner]:
             launches=None,
             origin="import",
             machine={
-                "board": parts.get("board"), "module": table.module, "us": row.get("us"),
+                "board": parts.get("board"), "module": file.module, "us": row.get("us"),
                 "shipped_us": row.get("shipped_us"),
             },
             created="",

@@ -14,7 +14,7 @@ from tilewright.runtime.store import evidence
 from tilewright.runtime.store.winners import Winner
 
 UNKNOWN = "unknown"
-"""The module of imported winners whose table names none, where several modules have a kernel of that name."""
+"""The module of imported winners whose config file names none, where several modules have a kernel of that name."""
 
 
 class Kernels:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from tilewright.records import Failed
 
 if TYPE_CHECKING:
-    from tilewright.runtime.search.searching import Found, Outcome
+    from tilewright.runtime.search.searching import SearchResult, TrialOutcome
     from tilewright.runtime.search.trials import Trial
 
 
-def outcomes_as_json(labels: Sequence[str], outcomes: Sequence[Outcome]) -> tuple[dict[str, Any], ...]:
+def outcomes_as_json(labels: Sequence[str], outcomes: Sequence[TrialOutcome]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {
             "label": label, "status": one.status, "reason": one.reason, "us": one.us,
@@ -24,7 +24,7 @@ def outcomes_as_json(labels: Sequence[str], outcomes: Sequence[Outcome]) -> tupl
     )  # fmt: skip
 
 
-def launches_of(trials: Sequence[Trial | Failed], found: Found) -> dict[str, Any]:
+def launches_of(trials: Sequence[Trial | Failed], found: SearchResult) -> dict[str, Any]:
     """The launches that `tilewright tuned verify` races again, as data. Raises where one has no description."""
     from tilewright.runtime.capture.described import described
 
@@ -37,5 +37,5 @@ def launches_of(trials: Sequence[Trial | Failed], found: Found) -> dict[str, Any
     }
 
 
-def machine_of(board: str, toolkit: str, found: Found) -> Mapping[str, Any]:
+def machine_of(board: str, toolkit: str, found: SearchResult) -> Mapping[str, Any]:
     return {"board": board, "toolkit": toolkit, "host": platform.node(), "seconds": dict(found.seconds)}

@@ -108,7 +108,7 @@ class _Cannot(Exception):
     """Why an entry cannot be raced here."""
 
 
-class _Wrong(Exception):
+class _WrongWinner(Exception):
     """What is wrong with an entry's winner."""
 
 
@@ -137,10 +137,10 @@ def verify(
             if device is None:
                 raise _Cannot("there is no GPU here to race it on; its source is unchanged")
             with device.active():
-                found = _Race(winner, launches, device, seconds, seed, memory).verdict()
+                found = _WinnerRace(winner, launches, device, seconds, seed, memory).verdict()
         except _Cannot as cannot:
             found = Verified(winner, "cannot", str(cannot))
-        except _Wrong as wrong:
+        except _WrongWinner as wrong:
             found = Verified(winner, "wrong", str(wrong))
         except DeviceLost as error:
             lost = str(error)
@@ -183,7 +183,7 @@ class _Prepared:
     outputs: Mapping[str, Any]
 
 
-class _Race:
+class _WinnerRace:
     """One entry: prepared, compared, timed."""
 
     def __init__(
@@ -201,7 +201,7 @@ class _Race:
         except _Cannot as failed:
             if shipped is None or isinstance(failed, _NoRoom):
                 raise
-            raise _Wrong(f"the winner no longer runs: {failed}") from failed
+            raise _WrongWinner(f"the winner no longer runs: {failed}") from failed
         if shipped is not None:
             self._compare(ours, shipped)
             others.append(("shipped", shipped))
@@ -259,7 +259,7 @@ class _Race:
         return {name: tensor_of(array).clone() for name, array in arrays.items()}
 
     def _compare(self, ours: _Prepared, shipped: _Prepared) -> None:
-        """Raises `_Wrong`. The shipped one runs once more: what it differs by from itself is allowed."""
+        """Raises `_WrongWinner`. The shipped one runs once more: what it differs by from itself is allowed."""
         described = self._launches[SHIPPED]
         _, _, args = rebuilt(described, device=self._memory, seed=self._seed)
         arrays = arrays_of(args, [one.name for one in described.arguments])
@@ -268,7 +268,7 @@ class _Race:
             if name in ours.outputs:
                 expected = Expected(name, output, difference(itself[name], output))
                 if said := expected.wrong(ours.outputs[name]):
-                    raise _Wrong(said)
+                    raise _WrongWinner(said)
 
     def _timed(self, shots: Sequence[Shot]) -> list[tuple[float, ...]]:
         parts = self._winner.parts
@@ -281,7 +281,7 @@ class _Race:
             with self._device.clock(shots, policy) as (clock, _):
                 timed = interleaved(clock, len(shots), budget, np.random.default_rng(self._seed))
         except CandidateCrashed as crashed:
-            raise _Wrong(f"{shots[crashed.index].trial.label} no longer runs: {crashed.reason}") from crashed
+            raise _WrongWinner(f"{shots[crashed.index].trial.label} no longer runs: {crashed.reason}") from crashed
         return [samples[policy.warmup_rounds :] for samples in timed.samples_us]
 
 

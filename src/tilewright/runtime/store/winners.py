@@ -40,7 +40,7 @@ from tilewright.ledger.file import (
     utc_now,
 )
 from tilewright.records import Value
-from tilewright.runtime.store.said_once import TunedStoreWarning, warn_once
+from tilewright.runtime.store.warn_once import TunedStoreWarning, warn_once
 
 __all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Unreadable", "Winner", "Winners", "folder"]
 
@@ -105,7 +105,7 @@ class Unreadable:
 
 
 def folder() -> Path:
-    """Where the store and its claims lie. A `StorageError` where no home directory is to be found."""
+    """Where the store and its search_locks lie. A `StorageError` where no home directory is to be found."""
     named = folder_in(VARIABLE)
     if named is not None:
         return named.absolute()

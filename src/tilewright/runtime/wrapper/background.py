@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from tilewright.errors import in_one_line
-from tilewright.runtime.surroundings import LEAVING, Left, on_stream, warn
+from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 LEAVE_SECONDS = 10.0
 """How long the program's end waits for that."""

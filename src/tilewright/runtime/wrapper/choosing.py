@@ -1,4 +1,4 @@
-"""Which configuration a call gets: from the store, from the shipped table, or from a search that is then stored.
+"""Which configuration a call gets: from the store, from the shipped config file, or from a search that is then stored.
 
 The key of a call (`key`) has every part by name; each part changes it. With buckets there are two keys: that of
 the exact call, and that of its bucket, under which the first winner of the bucket stands.
@@ -14,19 +14,19 @@ from typing import Any, Literal
 from tilewright.errors import in_one_line
 from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime.arrays import facts_of, is_array
+from tilewright.runtime.environment import Environment, device_of, warn
 from tilewright.runtime.key import array_part, digest, flag_part, source_of, toolkit
-from tilewright.runtime.store.artefact import Table
+from tilewright.runtime.store.config_file import ConfigFile
 from tilewright.runtime.store.winners import Winner
-from tilewright.runtime.surroundings import Surroundings, device_of, warn
 from tilewright.runtime.wrapper.background import copies
 from tilewright.runtime.wrapper.buckets import bucketed
 from tilewright.runtime.wrapper.declared import Call, Declared
-from tilewright.runtime.wrapper.signature import Kind, kind_of
+from tilewright.runtime.wrapper.signature import KeyKind, kind_of
 
 FORMAT = 1
 """Counts up when the meaning of a part changes."""
 
-Origin = Literal["shipped", "stored", "bucket", "table", "tuned"]
+Origin = Literal["shipped", "stored", "bucket", "config file", "tuned"]
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,21 @@ class Choice:
     @property
     def tuned(self) -> bool:
         """Whether it holds until the process ends, in each mode that tunes; others stand in for a winner."""
-        return self.origin in ("stored", "table", "tuned")
+        return self.origin in ("stored", "config file", "tuned")
 
 
-class Request:
+class MissedCall:
     """One call whose key was not known, and what follows from it when it is asked for."""
 
-    def __init__(self, declared: Declared, surroundings: Surroundings, stream: Any, values: Sequence[Any]):
-        self.declared, self.surroundings, self.stream, self.values = (declared, surroundings, stream, tuple(values))
+    def __init__(self, declared: Declared, environment: Environment, stream: Any, values: Sequence[Any]):
+        self.declared, self.environment, self.stream, self.values = (declared, environment, stream, tuple(values))
         devices = (device_of(value) for value in values)
         self.device = next((one for one in devices if one is not None), 0)
-        self.call: Call = declared.call(values, lambda: surroundings.hardware(self.device))
+        self.call: Call = declared.call(values, lambda: environment.hardware(self.device))
 
     @cached_property
     def board(self) -> str:
-        return self.surroundings.board(self.device)
+        return self.environment.board(self.device)
 
     @property
     def arch(self) -> int:
@@ -79,9 +79,11 @@ class Request:
         declared = self.declared
         named = dict(zip(declared.parameters, self.values, strict=True))
         kinds = {name: kind_of(value, name not in declared.unkeyed) for name, value in named.items()}
-        arrays = {name: _array_part(value) for name, value in named.items() if kinds[name] in (Kind.ARRAY, Kind.ARRAYS)}
+        arrays = {
+            name: _array_part(value) for name, value in named.items() if kinds[name] in (KeyKind.ARRAY, KeyKind.ARRAYS)
+        }
         flags = {
-            name: flag_part(value, kinds[name] is Kind.VALUE) for name, value in named.items() if name not in arrays
+            name: flag_part(value, kinds[name] is KeyKind.VALUE) for name, value in named.items() if name not in arrays
         }
         shown = "\n".join(map(str, self.configurations))
         return {
@@ -116,28 +118,28 @@ class Request:
 class Chooser:
     """The choices for one tuned kernel."""
 
-    def __init__(self, declared: Declared, surroundings: Surroundings, table: Table | None):
-        self._declared, self._world, self._table = declared, surroundings, table
+    def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
+        self._declared, self._world, self._config_file = declared, environment, config_file
         self._kernels: dict[tuple[tuple[str, Any], ...], Any] = {}
         self._said_missing = self._checked_outputs = False
 
-    def request(self, stream: Any, values: Sequence[Any]) -> Request:
-        return Request(self._declared, self._world, stream, values)
+    def request(self, stream: Any, values: Sequence[Any]) -> MissedCall:
+        return MissedCall(self._declared, self._world, stream, values)
 
-    def copied(self, request: Request) -> Request:
+    def copied(self, request: MissedCall) -> MissedCall:
         """The same call on copies of its arrays and a stream of its own, for a search beside the program."""
         stream, values = copies(request.stream, request.values)
-        return Request(self._declared, self._world, stream, values)
+        return MissedCall(self._declared, self._world, stream, values)
 
     def shipped(self, why: str) -> Choice:
         return Choice(self._declared.space.shipped, "shipped", why)
 
-    def entry(self, request: Request, choice: Choice) -> tuple[Any, ...]:
+    def entry(self, request: MissedCall, choice: Choice) -> tuple[Any, ...]:
         """What the hot dictionary holds for calls like this one."""
         kernel = self._kernel(choice.config)
         return self._declared.entry(request.call, choice.config, kernel, self._world.launching())
 
-    def launch(self, request: Request, choice: Choice) -> None:
+    def launch(self, request: MissedCall, choice: Choice) -> None:
         """This one call, on its own arrays."""
         declared, call, config = self._declared, request.call, choice.config
         arguments = declared.kernel_arguments(call, config)
@@ -154,8 +156,8 @@ class Chooser:
 
     # What is known ----------------------------------------------------------------------------------
 
-    def stored(self, request: Request, searching: bool) -> Choice | None:
-        """From the store, else from the shipped table. ``searching``: a bucket's winner that has not been checked
+    def stored(self, request: MissedCall, searching: bool) -> Choice | None:
+        """From the store, else from the shipped config file. ``searching``: a bucket's winner that has not been checked
         on this shape will be; otherwise it is taken as the author's bucket says."""
         winner = self._winner(request, request.key)
         if winner is not None:
@@ -165,26 +167,26 @@ class Chooser:
             return Choice(neighbour, "stored", "the bucket's winner, which is the shipped one")
         if neighbour is not None:
             return None if searching else Choice(neighbour, "bucket", "not checked on this shape")
-        if self._table is not None:
-            found = self._table.find(request.parts, allowed=request.allows)
+        if self._config_file is not None:
+            found = self._config_file.find(request.parts, allowed=request.allows)
             if found is not None:
-                return Choice(self._configuration(found.config), "table", found.match)
+                return Choice(self._configuration(found.config), "config file", found.match)
         return None
 
-    def _winner(self, request: Request, key: str) -> Configuration | None:
+    def _winner(self, request: MissedCall, key: str) -> Configuration | None:
         winner = self._world.winners.get(key)
         if winner is None or winner.config is None or not request.allows(winner.config):
             return None
         return self._configuration(winner.config)
 
-    def _neighbour(self, request: Request) -> Configuration | None:
+    def _neighbour(self, request: MissedCall) -> Configuration | None:
         parts = request.bucket_parts
         return None if parts is None else self._winner(request, digest(parts))
 
     def _configuration(self, config: Mapping[str, Value]) -> Configuration:
         return Configuration.of({name: config[name] for name in self._declared.space.knobs})
 
-    def say_missing(self, request: Request) -> None:
+    def say_missing(self, request: MissedCall) -> None:
         """Once for a kernel: what is not stored, and how to get it."""
         if self._said_missing:
             return
@@ -198,13 +200,13 @@ class Chooser:
 
     # What has to be found ----------------------------------------------------------------------------
 
-    def tuned(self, request: Request) -> Choice:
+    def tuned(self, request: MissedCall) -> Choice:
         """One process searches, the others wait for it and launch what it stored.
 
         Raises whatever a search raises.
         """
         parts = request.bucket_parts
-        with self._world.claim(digest(parts) if parts else request.key, wait=True) as mine:
+        with self._world.search_lock(digest(parts) if parts else request.key, wait=True) as mine:
             found = self.stored(request, searching=True)
             if found is not None:
                 return found
@@ -218,7 +220,7 @@ class Chooser:
                     return replace(choice, why="the bucket's winner, checked on this shape")
             return self._searched(request, request.configurations)
 
-    def _searched(self, request: Request, configs: Sequence[Configuration]) -> Choice:
+    def _searched(self, request: MissedCall, configs: Sequence[Configuration]) -> Choice:
         whole = len(configs) == len(request.configurations)
         made = self._trials(request, configs)
         self._check_outputs(request, made[0])
@@ -235,7 +237,7 @@ class Chooser:
         config = stood.config if stood.config is not None and request.allows(stood.config) else best
         return Choice(self._configuration(config), "tuned", found.note)
 
-    def _check_outputs(self, request: Request, shipped: Any) -> None:
+    def _check_outputs(self, request: MissedCall, shipped: Any) -> None:
         """Says once which arrays the kernel writes and the author did not declare: calls in place on them share
         a key with calls that are not."""
         if self._checked_outputs or isinstance(shipped, Failed):
@@ -252,7 +254,7 @@ class Chooser:
                 declared = (*self._declared.outputs, name)
                 warn(f"{self._declared.name} writes '{name}', which is not declared; fix: outputs={declared!r}")
 
-    def _trials(self, request: Request, configs: Sequence[Configuration]) -> list[Any]:
+    def _trials(self, request: MissedCall, configs: Sequence[Configuration]) -> list[Any]:
         from tilewright.runtime.search.trials import trials
 
         declared, call = self._declared, request.call
@@ -264,7 +266,7 @@ class Chooser:
             declared.hints,
         )
 
-    def _record(self, request: Request, configs: Sequence[Configuration], made: Sequence[Any], found: Any) -> Winner:
+    def _record(self, request: MissedCall, configs: Sequence[Configuration], made: Sequence[Any], found: Any) -> Winner:
         from tilewright.runtime.store.recording import launches_of, machine_of, outcomes_as_json
 
         try:

@@ -15,7 +15,7 @@ from tilewright.errors import RequestError, SpaceError, UnknownChoice
 from tilewright.records import Configuration, Value
 from tilewright.runtime.modes import Mode, from_name
 from tilewright.runtime.wrapper.buckets import Bucket
-from tilewright.runtime.wrapper.signature import Kind, Layout, kind_of
+from tilewright.runtime.wrapper.signature import KeyKind, Layout, kind_of
 from tilewright.source.digest import function_of
 from tilewright.space.knobs import HINTS
 from tilewright.space.space import Space
@@ -199,7 +199,7 @@ def _settled(value: Any, keyed: bool) -> bool:
     an object of a Python class is equal to itself alone, whatever its attributes become."""
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & OF_PYTHON)
-    return kind in (Kind.ARRAY, Kind.ARRAYS) or (kind is Kind.VALUE and not changing)
+    return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)
 
 
 def _function(what: str, given: Any, form: str) -> None:

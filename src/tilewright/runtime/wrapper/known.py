@@ -1,4 +1,4 @@
-"""What a tuned function launches for the calls that it knows: one `Place` for each pattern of arguments and mode.
+"""What a tuned function launches for the calls that it knows: one `KnownCalls` for each pattern of arguments and mode.
 
 A place has one dictionary from the key of a call to what is `Known` of such calls. The calls of a program repeat,
 so each known one also remembers which came after it: the hot path first compares a call with that one, in one step
@@ -38,37 +38,37 @@ class Known:
         """What the call after one of this key was, when last looked up."""
 
 
-class Place:
+class KnownCalls:
     """The known calls of one pattern of arguments in one mode.
 
     items: how many facts of a call are compared beside its tensors. constants: how many an entry has.
     """
 
-    __slots__ = ("_lock", "_unknown", "last", "table")
+    __slots__ = ("_lock", "_unknown", "calls", "last")
 
     def __init__(self, items: int, constants: int) -> None:
         self._lock = threading.Lock()
         self._unknown = (_never, *[None] * (items + 2 + constants))
-        self.table: dict[Any, Known] = {}
+        self.calls: dict[Any, Known] = {}
         self.last = Known(None, (), self._unknown)
         """What the last call was."""
 
     def keep(self, key: Any, choice: Any, entry: Entry) -> None:
         """From now on calls of this key launch ``entry``, also where a call is being compared at this moment."""
         with self._lock:
-            known = self.table.get(key)
+            known = self.calls.get(key)
             if known is not None:
                 known.choice, known.entry, known.facts = choice, entry, self._unknown
                 return
-            if len(self.table) >= MOST_KEYS:
-                oldest = self.table.pop(next(iter(self.table)))
+            if len(self.calls) >= MOST_KEYS:
+                oldest = self.calls.pop(next(iter(self.calls)))
                 oldest.facts, oldest.checks = self._unknown, MOST_CHECKS
-            self.table[key] = Known(choice, entry, self._unknown)
+            self.calls[key] = Known(choice, entry, self._unknown)
 
     def looked_up(self, key: Any, tensors: Sequence[Any], items: Sequence[Any], usual: bool) -> Entry:
         """The entry of a key that was not guessed. KeyError where it is not known. Learns to guess it, if ``usual``:
         the hot path compares no call that is not."""
-        known, last = self.table[key], self.last
+        known, last = self.calls[key], self.last
         # An expected call that comes here was taken for another: its tensors are like these no more.
         unlearnt = known.facts is self._unknown or known is last.next
         last.next = self.last = known

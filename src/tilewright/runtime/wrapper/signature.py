@@ -29,10 +29,10 @@ from typing import Any
 from tilewright.runtime import modes
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.wrapper import tensor_guards
-from tilewright.runtime.wrapper.known import Place
+from tilewright.runtime.wrapper.known import KnownCalls
 
 
-class Kind(Enum):
+class KeyKind(Enum):
     """What an argument is to the key."""
 
     ARRAY = "array"
@@ -42,29 +42,29 @@ class Kind(Enum):
     TYPE = "type"
 
 
-Kinds = tuple[Kind, ...]
+KeyKinds = tuple[KeyKind, ...]
 _numbers = count()
 
 
-def kind_of(value: Any, keyed: bool = True) -> Kind:
+def kind_of(value: Any, keyed: bool = True) -> KeyKind:
     """``keyed=False``: the author says that the value does not decide."""
     if not keyed:
-        return Kind.TYPE
+        return KeyKind.TYPE
     if hasattr(value, "data_ptr"):
-        return Kind.ARRAY
+        return KeyKind.ARRAY
     if is_array(value) or (isinstance(value, (list, tuple)) and any(is_array(one) for one in value)):
-        return Kind.ARRAYS
+        return KeyKind.ARRAYS
     if isinstance(value, float):
-        return Kind.TYPE
+        return KeyKind.TYPE
     try:
         hash(value)
     except TypeError:
-        return Kind.TYPE
-    return Kind.VALUE
+        return KeyKind.TYPE
+    return KeyKind.VALUE
 
 
 def arrays_key(value: Any) -> tuple[Any, ...]:
-    """What `Kind.ARRAYS` puts into the key."""
+    """What `KeyKind.ARRAYS` puts into the key."""
     from tilewright.runtime.key import array_part
 
     if isinstance(value, (list, tuple)):
@@ -82,13 +82,13 @@ class Pattern:
     """
 
     names: tuple[str, ...]
-    kinds: Kinds
+    kinds: KeyKinds
     outputs: tuple[str, ...]
     devices: int
 
     @cached_property
     def arrays(self) -> list[str]:
-        return [name for name, kind in zip(self.names, self.kinds, strict=True) if kind is Kind.ARRAY]
+        return [name for name, kind in zip(self.names, self.kinds, strict=True) if kind is KeyKind.ARRAY]
 
     @property
     def addresses(self) -> str:
@@ -103,9 +103,9 @@ class Pattern:
     @cached_property
     def items(self) -> dict[str, str]:
         """What counts of a call beside its tensors, by a name of its own."""
-        form = {Kind.ARRAYS: "_arrays_key({0})", Kind.VALUE: "{0}", Kind.TYPE: "{0}.__class__"}
+        form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
         named = zip(self.names, self.kinds, strict=True)
-        found = {name: form[kind].format(name) for name, kind in named if kind is not Kind.ARRAY}
+        found = {name: form[kind].format(name) for name, kind in named if kind is not KeyKind.ARRAY}
         for name in self.arrays:
             others = [f"_p_{other}" for other in self.arrays if other != name]
             if name in self.outputs and others:
@@ -118,7 +118,7 @@ class Pattern:
         kinds = dict(zip(self.names, self.kinds, strict=True))
         items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
         for name, item in self.items.items():  # 1 and True are equal
-            items.append(f"{item}, {item}.__class__" if kinds.get(name) is Kind.VALUE else item)
+            items.append(f"{item}, {item}.__class__" if kinds.get(name) is KeyKind.VALUE else item)
         if self.arrays:
             row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
             strides = ", ".join(f"{name}.stride()" for name in self.arrays)
@@ -137,12 +137,12 @@ class Pattern:
         kinds = dict(zip(self.names, self.kinds, strict=True))
         for name, item in self.items.items():
             kind, expected = kinds.get(name), f"_i_{name}"
-            if kind is Kind.VALUE:  # nearly always the same object
+            if kind is KeyKind.VALUE:  # nearly always the same object
                 tests.append(
                     f"({item} is {expected} or {item}.__class__ is {expected}.__class__ and {item} == {expected})"
                 )
             else:
-                tests.append(f"{item} == {expected}" if kind is Kind.ARRAYS else f"({item}) is {expected}")
+                tests.append(f"{item} == {expected}" if kind is KeyKind.ARRAYS else f"({item}) is {expected}")
         return " and ".join(tests)
 
 
@@ -163,7 +163,7 @@ def {title}({parameters}):
 _LOOK_UP = """\
 try:
         {addresses}
-        _grid, _kernel{constants} = _at.table[{key}].entry
+        _grid, _kernel{constants} = _at.calls[{key}].entry
     except (KeyError, AttributeError, TypeError):
         _grid, _kernel = _missed, None"""
 _GUESS = """\
@@ -197,14 +197,14 @@ class Layout:
         return "".join(f"{name if name in self.names else f'_c_{name}'}, " for name in self.arguments)
 
 
-class _Given(dict[tuple[Any, ...], Place]):
+class _Given(dict[tuple[Any, ...], KnownCalls]):
     """The place for the values of the variables that are read at each call; each combination is worked out once."""
 
-    def __init__(self, places: Mapping[str, Place], default: modes.Mode) -> None:
+    def __init__(self, places: Mapping[str, KnownCalls], default: modes.Mode) -> None:
         super().__init__()
         self._places, self._default = places, default
 
-    def __missing__(self, values: tuple[Any, ...]) -> Place:
+    def __missing__(self, values: tuple[Any, ...]) -> KnownCalls:
         place = self[values] = self._places[modes.from_values(values, self._default).value]
         return place
 
@@ -214,9 +214,9 @@ def hot_function(
     layout: Layout,
     pattern: Pattern,
     launch: Callable[..., None],
-    places: Mapping[str, Place],
+    places: Mapping[str, KnownCalls],
     default: modes.Mode,
-    otherwise: Callable[[Kinds, tuple[Any, ...]], None],
+    otherwise: Callable[[KeyKinds, tuple[Any, ...]], None],
 ) -> Callable[..., None]:
     """The function for one pattern of arguments. Its first parameter is the stream.
 

@@ -4,7 +4,7 @@
     rms_norm(stream, x, weight, y, eps)
 
 A call whose key is known is one look-up and `ct.launch` (`signature`). Otherwise, in this order: off → shipped;
-stored; in a CUDA graph capture → shipped; the shipped table; then, by the mode, tuned now, tuned beside, or
+stored; in a CUDA graph capture → shipped; the shipped config file; then, by the mode, tuned now, tuned beside, or
 shipped with a warning that says what is missing. Whatever goes wrong with a search is one warning and the shipped
 configuration. The launch that counts always follows, on the caller's own arrays.
 """
@@ -20,15 +20,15 @@ from typing import Any
 from tilewright.errors import in_one_line
 from tilewright.records import Value
 from tilewright.runtime import modes
+from tilewright.runtime.environment import Environment, warn
 from tilewright.runtime.modes import Mode
-from tilewright.runtime.store import artefact
-from tilewright.runtime.surroundings import Surroundings, warn
+from tilewright.runtime.store.config_file import ConfigFile, load
 from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.buckets import Bucket
-from tilewright.runtime.wrapper.choosing import Choice, Chooser, Request
+from tilewright.runtime.wrapper.choosing import Choice, Chooser, MissedCall
 from tilewright.runtime.wrapper.declared import Declared
-from tilewright.runtime.wrapper.known import Place
-from tilewright.runtime.wrapper.signature import Kinds, Pattern, generated, hot_function, key_function, kind_of
+from tilewright.runtime.wrapper.known import KnownCalls
+from tilewright.runtime.wrapper.signature import KeyKinds, Pattern, generated, hot_function, key_function, kind_of
 from tilewright.space.space import Space
 
 
@@ -45,9 +45,9 @@ def tuned(
     unkeyed: Sequence[str] = (),
     launch: str = "eager",
     mode: str | None = None,
-    table: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    config_file: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     name: str | None = None,
-    _surroundings: Surroundings | None = None,
+    _environment: Environment | None = None,
 ) -> Callable[..., None]:
     """A function ``(stream, *arguments)`` that launches ``kernel`` in its fastest configuration.
 
@@ -64,13 +64,14 @@ def tuned(
         are always made like another.
     launch: ``"graph"`` where the kernel is deployed inside CUDA graphs; tuned and keyed apart.
     mode: ``now`` (default), ``background``, ``stored`` or ``off``; `TILEWRIGHT_TUNING` overrides it.
-    table: a file or mapping that `tilewright tuned export` wrote.
+    config_file: a file or mapping that `tilewright tuned export` wrote.
 
     Raises `RequestError` for what cannot be: a name that the kernel lacks, a parameter that nothing gives.
     """
     declared = Declared(kernel, space, grid, outputs, arguments, parameters, dims, buckets, unkeyed, launch, mode, name)
-    shipped = None if table is None else artefact.load(table if isinstance(table, Mapping) else os.fspath(table))
-    return Tuned(declared, _surroundings or Surroundings(), shipped).function
+    given = config_file if config_file is None or isinstance(config_file, Mapping) else os.fspath(config_file)
+    shipped = None if given is None else load(given)
+    return Tuned(declared, _environment or Environment(), shipped).function
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,11 @@ class _Variant:
 
     hot: Callable[..., None]
     key: Callable[..., tuple[Any, ...]]
-    places: Mapping[str, Place]
+    places: Mapping[str, KnownCalls]
     """By the name of the mode."""
 
     def choice(self, mode: Mode, key: Any) -> Choice | None:
-        known = self.places[mode.value].table.get(key)
+        known = self.places[mode.value].calls.get(key)
         return None if known is None else known.choice
 
 
@@ -93,18 +94,18 @@ class _Miss:
 
     variant: _Variant
     key: Any
-    request: Request
+    request: MissedCall
 
 
 class Tuned:
     """Behind the function that `tuned` returns, as its attribute ``tuned``."""
 
-    def __init__(self, declared: Declared, surroundings: Surroundings, table: artefact.Table | None):
+    def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
         self.declared = declared
-        self.chooser = Chooser(declared, surroundings, table)
-        self._variants: dict[Kinds, _Variant] = {}
+        self.chooser = Chooser(declared, environment, config_file)
+        self._variants: dict[KeyKinds, _Variant] = {}
         self._lock = threading.Lock()
-        self._surroundings = surroundings
+        self._environment = environment
         self._title = declared.name if declared.name.isidentifier() else "tuned_kernel"
         self.function = self._first_function()
 
@@ -126,19 +127,19 @@ class Tuned:
         function.tuned = self  # type: ignore[attr-defined]
         return function
 
-    def _kinds(self, values: Sequence[Any]) -> Kinds:
+    def _kinds(self, values: Sequence[Any]) -> KeyKinds:
         unkeyed = self.declared.unkeyed
         named = zip(self.declared.parameters, values, strict=True)
         return tuple(kind_of(value, name not in unkeyed) for name, value in named)
 
-    def _variant(self, kinds: Kinds) -> _Variant:
+    def _variant(self, kinds: KeyKinds) -> _Variant:
         with self._lock:
             found = self._variants.get(kinds)
             if found is None:
-                declared, world = self.declared, self._surroundings
+                declared, world = self.declared, self._environment
                 layout = declared.layout
                 pattern = Pattern(declared.parameters, kinds, declared.outputs, world.devices())
-                places = {mode.value: Place(len(pattern.items), len(layout.constants)) for mode in Mode}
+                places = {mode.value: KnownCalls(len(pattern.items), len(layout.constants)) for mode in Mode}
                 hot = hot_function(
                     self._title, layout, pattern, world.launching(), places, declared.mode, self._otherwise
                 )
@@ -149,7 +150,7 @@ class Tuned:
                 self._variants[kinds] = found
         return found
 
-    def _otherwise(self, kinds: Kinds | None, arguments: tuple[Any, ...]) -> None:
+    def _otherwise(self, kinds: KeyKinds | None, arguments: tuple[Any, ...]) -> None:
         """The arguments are of another pattern than the function's, or their key is not known."""
         stream, *values = arguments
         actual = self._kinds(values)
@@ -178,7 +179,7 @@ class Tuned:
 
     def _chosen(self, mode: Mode, miss: _Miss) -> Choice:
         chooser, request = self.chooser, miss.request
-        capturing = self._surroundings.capturing(request.stream)
+        capturing = self._environment.capturing(request.stream)
         found = chooser.stored(request, searching=mode is not Mode.STORED and not capturing)
         if found is not None and found.tuned:
             return self._kept(TUNING, miss, found)

@@ -18,9 +18,16 @@ from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
-from tilewright.runtime.store import artefact, evidence, said_once
-from tilewright.runtime.store.artefact import Table, distance_of, load, order_of
-from tilewright.runtime.store.exporting import Imported, as_json, as_python, import_tables, sources_in, table_of
+from tilewright.runtime.store import config_file, evidence, warn_once
+from tilewright.runtime.store.config_file import ConfigFile, distance_of, load, order_of
+from tilewright.runtime.store.exporting import (
+    Imported,
+    as_json,
+    as_python,
+    config_file_of,
+    import_config_files,
+    sources_in,
+)
 from tilewright.runtime.store.winners import TunedStoreWarning, Winner, Winners
 
 H200 = "NVIDIA H200 sm_90"
@@ -28,7 +35,7 @@ H200 = "NVIDIA H200 sm_90"
 
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(said_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_said", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
 
 
@@ -59,9 +66,9 @@ def stored(key_parts: Mapping[str, Any], tile: int, **changes: Any) -> Winner:
     return winner(**(made | changes))
 
 
-def table(*rows: Mapping[str, Any]) -> Table:
+def table(*rows: Mapping[str, Any]) -> ConfigFile:
     """Row n has the configuration TILE=n."""
-    return load(json.loads(as_json(table_of([stored(one, place) for place, one in enumerate(rows)]))))
+    return load(json.loads(as_json(config_file_of([stored(one, place) for place, one in enumerate(rows)]))))
 
 
 # The rule, as laws
@@ -95,7 +102,7 @@ def test_a_row_always_finds_itself(drawn: list[dict[str, Any]]) -> None:
         assert rows[found.config["TILE"]] == call  # of equal rows the first
 
 
-@pytest.mark.filterwarnings("ignore::tilewright.runtime.store.said_once.TunedStoreWarning")
+@pytest.mark.filterwarnings("ignore::tilewright.runtime.store.warn_once.TunedStoreWarning")
 @given(st.lists(typed_calls, min_size=1, max_size=8), typed_calls)
 def test_nearest_never_crosses_what_has_to_be_equal_and_nothing_is_nearer(
     rows: list[dict[str, Any]], call: dict[str, Any]
@@ -226,7 +233,7 @@ def test_a_configuration_of_another_space_is_taken_only_where_the_caller_has_it(
 
 
 def test_the_file_reads_well_and_says_its_rule() -> None:
-    text = as_json(table_of([stored(parts(), 1), stored(parts(8192), 2)]))
+    text = as_json(config_file_of([stored(parts(), 1), stored(parts(8192), 2)]))
     data = json.loads(text)
     assert max(map(len, text.splitlines())) <= 120
     assert data["common"]["board"] == H200 and data["common"]["source"] == "5" * 64
@@ -237,7 +244,7 @@ def test_the_file_reads_well_and_says_its_rule() -> None:
 
 
 def test_the_rule_in_the_file_is_the_one_that_is_used() -> None:
-    data = table_of([stored(parts(4096), 1)])
+    data = config_file_of([stored(parts(4096), 1)])
     data["rule"]["factor"] = 4.0
     assert load(data).find(parts(16384)) is not None
     data["rule"]["may_differ"] = []
@@ -251,7 +258,7 @@ def test_boards_share_a_file() -> None:
 
 
 def test_json_and_python_hold_the_same(tmp_path: Path) -> None:
-    data = table_of([stored(parts(), 1), stored(parts(8192), 2)])
+    data = config_file_of([stored(parts(), 1), stored(parts(8192), 2)])
     (tmp_path / "softmax.json").write_text(as_json(data))
     (tmp_path / "softmax.py").write_text(as_python(data))
     read = load(tmp_path / "softmax.json"), load(str(tmp_path / "softmax.py"))
@@ -262,11 +269,11 @@ def test_json_and_python_hold_the_same(tmp_path: Path) -> None:
 
 
 def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
-    (tmp_path / "softmax.json").write_text(as_json(table_of([stored(parts(), 1)])))
+    (tmp_path / "softmax.json").write_text(as_json(config_file_of([stored(parts(), 1)])))
     (tmp_path / "call.json").write_text(json.dumps(parts(5000)))
     run = (
         "import sys, json; sys.modules |= dict.fromkeys(('sqlite3', 'torch', 'cuda', 'numpy'))\n"
-        "from tilewright.runtime.store.artefact import load\n"
+        "from tilewright.runtime.store.config_file import load\n"
         "print(load('softmax.json').find(json.load(open('call.json'))).match)"
     )
     done = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -276,7 +283,7 @@ def test_it_loads_without_sqlite_torch_and_cuda_tile(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("no json", "is no table of tuned configurations: Expecting value"),
+        ("no json", "is no file of tuned configurations: Expecting value"),
         ("[1]", "its format is not 'tilewright tuned kernel'"),
         ('{"format": "tilewright tuned kernel", "version": 9}', "has version 9 of the format, this Tilewright reads 1"),
         ('{"format": "tilewright tuned kernel", "version": 1}', "'rule' is missing"),
@@ -323,8 +330,8 @@ TABLE = {
         ({"shipped_us": -1.0}, "shipped_us of row 0 is not a time"),
         ({"shipped": 5}, "shipped of row 0 is not an object of plain values"),
         ({"config": {"A": [1]}}, "config of row 0 is not an object of plain values"),
-        ({"config": {"A": math.nan}}, "no table of tuned configurations: Out of range float"),
-        ({"config": {"A": {1, 2}}}, "no table of tuned configurations: Object of type set"),
+        ({"config": {"A": math.nan}}, "no file of tuned configurations: Out of range float"),
+        ({"config": {"A": {1, 2}}}, "no file of tuned configurations: Object of type set"),
         ({"index": 2**70}, "index of row 0 is not a place"),
         ({"parts": [1]}, "parts of row 0 is not an object"),
     ],
@@ -332,7 +339,7 @@ TABLE = {
 )
 def test_a_row_that_another_hand_changed_is_one_line(row: dict[str, Any], said: str) -> None:
     """And is no error of the store later on, where it would be in the way of all other entries."""
-    with pytest.raises(RequestError, match=f"^the table of k.*{said}"):
+    with pytest.raises(RequestError, match=f"^the config file of k.*{said}"):
         load(TABLE | {"rows": [TABLE["rows"][0] | row]})
     assert load(TABLE).find({"kernel": "k"}) is not None
 
@@ -361,7 +368,7 @@ def test_a_table_that_another_hand_changed_is_one_line(changed: dict[str, Any], 
 def test_a_table_that_is_nested_too_deeply_is_one_line(name: str, tmp_path: Path) -> None:
     text = "[" * 100_000
     (tmp_path / name).write_text(f"TABLE = {text}" if name == "t.py" else text)
-    with pytest.raises(RequestError, match="is no table of tuned configurations"):
+    with pytest.raises(RequestError, match="is no file of tuned configurations"):
         load(tmp_path / name)
 
 
@@ -374,7 +381,7 @@ def test_what_is_imported_can_always_be_shown() -> None:
 
 def test_configurations_without_named_fields_are_not_exported() -> None:
     with pytest.raises(RequestError, match="no named fields"):
-        table_of([stored(parts(), 1, config=None)])
+        config_file_of([stored(parts(), 1, config=None)])
 
 
 # What `tilewright run` stored
@@ -393,7 +400,7 @@ def searched(tile_of_second: int, causal: bool, rows: int = 4096) -> dict[str, A
 
 
 def test_rows_of_a_patched_search_have_what_its_candidates_share() -> None:
-    data = table_of([stored(searched(128, False), 1), stored(searched(128, True), 2)])
+    data = config_file_of([stored(searched(128, False), 1), stored(searched(128, True), 2)])
     assert [row["parts"]["arguments"] for row in data["rows"]] == [
         ["array 0, storage 0", "of the configuration", False],
         ["array 0, storage 0", "of the configuration", True],
@@ -408,8 +415,8 @@ def test_rows_of_a_patched_search_have_what_its_candidates_share() -> None:
 # Into the store
 
 
-def imported(given: Table, **options: Any) -> tuple[Imported, ...]:
-    return import_tables([given], Winners(strict=True), **options)
+def imported(given: ConfigFile, **options: Any) -> tuple[Imported, ...]:
+    return import_config_files([given], Winners(strict=True), **options)
 
 
 def test_what_is_imported_is_found_by_the_key_of_the_call() -> None:
@@ -430,9 +437,9 @@ def test_what_stands_is_shown_and_kept_unless_replaced() -> None:
 
 
 def test_an_imported_winner_is_exported_again_with_its_times() -> None:
-    before = table_of([stored(parts(), 0)])
+    before = config_file_of([stored(parts(), 0)])
     imported(load(before))
-    after = table_of(Winners(strict=True).all())
+    after = config_file_of(Winners(strict=True).all())
     row = after["rows"][0] | {"created": before["rows"][0]["created"]}
     assert row == before["rows"][0] and after["common"] == before["common"]
 
@@ -444,21 +451,21 @@ def launched_from(module: str, qualname: str = "softmax") -> dict[str, Any]:
 def test_kernels_of_one_name_in_two_modules_do_not_share_a_table() -> None:
     one, other = (stored(parts(), tile, launches=launched_from(f"lib_{tile}")) for tile in (1, 2))
     with pytest.raises(RequestError, match="softmax is the name of 2 kernels, in lib_1, lib_2; export one"):
-        table_of([one, other])
-    assert table_of([other])["module"] == "lib_2"
-    imported(load(table_of([other])))
+        config_file_of([one, other])
+    assert config_file_of([other])["module"] == "lib_2"
+    imported(load(config_file_of([other])))
     [found] = Winners().all()
     assert evidence.module(found) == "lib_2"
 
 
 def test_how_many_sources_are_in_a_table() -> None:
-    assert sources_in(table_of([stored(parts(), 1), stored(parts(8192), 2)])) == 1
-    assert sources_in(table_of([stored(parts(), 1), stored(parts(8192, source="6" * 64), 2)])) == 2
+    assert sources_in(config_file_of([stored(parts(), 1), stored(parts(8192), 2)])) == 1
+    assert sources_in(config_file_of([stored(parts(), 1), stored(parts(8192, source="6" * 64), 2)])) == 2
 
 
 def test_the_format_is_not_forgotten() -> None:
     """Tables lie in other people's repositories: this file must stay readable."""
-    assert (artefact.FORMAT, artefact.VERSION) == ("tilewright tuned kernel", 1)
+    assert (config_file.FORMAT, config_file.VERSION) == ("tilewright tuned kernel", 1)
 
 
 # With the wrapper
@@ -476,12 +483,12 @@ def test_a_wrapper_serves_what_was_exported_without_the_store(tmp_path: Path, mo
     tuning = World(fastest=lambda trials: [one.label for one in trials].index("TILE=4 occupancy=2"))
     tuning.tuned()(0, *arrays(4096))
     assert len(tuning.searches) == 1
-    (tmp_path / "scale.json").write_text(as_json(table_of(Winners(strict=True).all())))
+    (tmp_path / "scale.json").write_text(as_json(config_file_of(Winners(strict=True).all())))
 
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "another machine"))
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
     serving = World()
-    shipping = serving.tuned(table=tmp_path / "scale.json")
+    shipping = serving.tuned(config_file=tmp_path / "scale.json")
     for rows in (4096, 5000, 8192):
         shipping(0, *arrays(rows))
     assert serving.tiles == [4, 4, 4] and not serving.searches

@@ -1,4 +1,4 @@
-"""Warnings of the store and of shipped tables: once a process for each thing, and never an exception."""
+"""Warnings of the store and of shipped config files: once a process for each thing, and never an exception."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 
 
 class TunedStoreWarning(UserWarning):
-    """A store or a table of tuned kernels cannot be used, and the program goes on without it."""
+    """A store or a config file of tuned kernels cannot be used, and the program goes on without it."""
 
 
 _said: set[str] = set()

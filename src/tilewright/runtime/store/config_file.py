@@ -1,4 +1,4 @@
-"""A table of tuned configurations that a library ships: one readable file a kernel, and the look-up in it.
+"""A config file: the tuned configurations of one kernel that a library ships, and the look-up in them.
 
     {"format": …, "kernel": …, "module": …, "rule": …, "common": parts equal in all rows,
      "rows": [its parts, config, times]}
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tilewright.errors import RequestError
-from tilewright.runtime.store.said_once import warn_once
+from tilewright.runtime.store.warn_once import warn_once
 
 FORMAT = "tilewright tuned kernel"
 VERSION = 1
@@ -49,8 +49,8 @@ Layout = tuple[tuple[int, ...], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Rule:
-    """How a row is chosen for a call that is not in the table."""
+class MatchRule:
+    """How a row is chosen for a call that is not in the file."""
 
     factor: float = 2.0
     """The most that two extents may be apart."""
@@ -72,7 +72,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Found:
+class MatchingRow:
     config: Config
     match: Literal["exact", "nearest"]
     row: Mapping[str, Any]
@@ -87,19 +87,19 @@ class Found:
         return self.match == "exact"
 
 
-class Table:
+class ConfigFile:
     """The rows of one kernel, to be asked many times."""
 
     def __init__(self, kernel: str, module: str, rows: Sequence[Mapping[str, Any]],
-                 parts: Sequence[Mapping[str, Any]], rule: Rule, name: str) -> None:  # fmt: skip
-        """``parts``: of each row, those that are common to all included. ``name``: how warnings call the table."""
+                 parts: Sequence[Mapping[str, Any]], rule: MatchRule, name: str) -> None:  # fmt: skip
+        """``parts``: of each row, those that are common to all included. ``name``: how warnings call the file."""
         self.kernel, self.module, self.name = kernel, module, name
         self.rows, self.parts, self.rule = rows, parts, rule
         self._exact: dict[str, int] = {}
         for place, one in enumerate(parts):
             self._exact.setdefault(_text(one), place)
 
-    def find(self, parts: Mapping[str, Any], *, allowed: Callable[[Config], bool] | None = None) -> Found | None:
+    def find(self, parts: Mapping[str, Any], *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
         """The configuration for a call with these parts, or None: launch the shipped one.
 
         ``allowed``: whether the space of this call has a configuration. Without it only rows of the very same
@@ -107,10 +107,10 @@ class Table:
         """
         place = self._exact.get(_text(parts))
         if place is not None and (allowed is None or allowed(self.rows[place]["config"])):
-            return Found(self.rows[place]["config"], "exact", self.rows[place])
+            return MatchingRow(self.rows[place]["config"], "exact", self.rows[place])
         return self._nearest(parts, allowed)
 
-    def _nearest(self, parts: Mapping[str, Any], allowed: Callable[[Config], bool] | None) -> Found | None:
+    def _nearest(self, parts: Mapping[str, Any], allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
         near, refused, call = [], False, _layout(parts)
         names = (*self.rule.may_differ, *SOURCES)
         texts = {name: _text(parts.get(name)) for name in names}
@@ -126,7 +126,7 @@ class Table:
         for distance, _, place, differs in sorted(near):
             config = self.rows[place]["config"]
             if allowed is None or allowed(config):
-                return Found(config, "nearest", self.rows[place], distance, differs)
+                return MatchingRow(config, "nearest", self.rows[place], distance, differs)
         if refused:
             warn_once(
                 f"{self.name} was tuned for another source of {self.kernel} and is not used for it; fix: tune "
@@ -229,20 +229,20 @@ def _text(value: Any) -> str:
 # The file
 
 
-def load(table: Path | str | Mapping[str, Any]) -> Table:
-    """The table in a ``.json`` or ``.py`` file (which is read, not run), or in a mapping such as the ``TABLE`` of
-    an exported module. Raises `RequestError` for what is no such table."""
-    if isinstance(table, Mapping):
-        return _table(table, f"the table of {table.get('kernel', 'a kernel')}")
-    path = Path(table)
+def load(given: Path | str | Mapping[str, Any]) -> ConfigFile:
+    """The config file in a ``.json`` or ``.py`` file (which is read, not run), or in a mapping such as the ``TABLE`` of
+    an exported module. Raises `RequestError` for what is no such file."""
+    if isinstance(given, Mapping):
+        return _config_file(given, f"the config file of {given.get('kernel', 'a kernel')}")
+    path = Path(given)
     try:
         text = path.read_text(encoding="utf-8")
         data = _of_python(text) if path.suffix == ".py" else json.loads(text)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
-        raise _no_table(str(path), error) from error
-    return _table(data, str(path))
+        raise _no_config_file(str(path), error) from error
+    return _config_file(data, str(path))
 
 
 def _of_python(text: str) -> Any:
@@ -252,9 +252,9 @@ def _of_python(text: str) -> Any:
     raise ValueError(f"it has no {NAME_IN_PYTHON} = {{…}}")
 
 
-def _table(data: Any, name: str) -> Table:
+def _config_file(data: Any, name: str) -> ConfigFile:
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
-        raise _no_table(name, f"its format is not '{FORMAT}'")
+        raise _no_config_file(name, f"its format is not '{FORMAT}'")
     if data.get("version") != VERSION:
         raise RequestError(
             f"{name} has version {data.get('version')} of the format, this Tilewright reads {VERSION}; "
@@ -263,7 +263,7 @@ def _table(data: Any, name: str) -> Table:
     try:
         data = json.loads(json.dumps(dict(data), allow_nan=False))  # of Python's types, those that JSON has
     except (ValueError, TypeError, RecursionError) as error:
-        raise _no_table(name, error) from error
+        raise _no_config_file(name, error) from error
     try:
         rule, rows, common = _rule(data["rule"]), data["rows"], data["common"]
         _need(isinstance(rows, list), "rows", "a list")
@@ -276,30 +276,30 @@ def _table(data: Any, name: str) -> Table:
         _need(isinstance(kernel, str) and isinstance(module, str), "kernel or module", "a name")
     except KeyError as error:
         raise RequestError(f"{name}: {error} is missing; export it again") from None
-    except _Wrong as wrong:
+    except _DamagedFile as wrong:
         raise RequestError(f"{name}: {wrong}; export it again") from None
-    return Table(kernel, module, rows, parts, rule, name)
+    return ConfigFile(kernel, module, rows, parts, rule, name)
 
 
-def _no_table(name: str, why: object) -> RequestError:
-    return RequestError(f"{name} is no table of tuned configurations: {why}")
+def _no_config_file(name: str, why: object) -> RequestError:
+    return RequestError(f"{name} is no file of tuned configurations: {why}")
 
 
-class _Wrong(Exception):
-    """What is wrong in a table that another hand changed. It is refused as a whole, before anything is stored."""
+class _DamagedFile(Exception):
+    """What is wrong in a file that another hand changed. It is refused as a whole, before anything is stored."""
 
 
 def _need(right: bool, what: str, expected: str) -> None:
     if not right:
-        raise _Wrong(f"{what} is not {expected}")
+        raise _DamagedFile(f"{what} is not {expected}")
 
 
-def _rule(data: Any) -> Rule:
+def _rule(data: Any) -> MatchRule:
     _need(isinstance(data, dict), "rule", "an object")
     factor, may_differ = data["factor"], data["may_differ"]
     _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
     _need(isinstance(may_differ, list), "may_differ of the rule", "a list of names")
-    return Rule(float(factor), tuple(map(str, may_differ)))
+    return MatchRule(float(factor), tuple(map(str, may_differ)))
 
 
 def _check_row(row: Any, which: str) -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 from tilewright.errors import NoGpu
 from tilewright.runtime.key import board_of
-from tilewright.runtime.store import said_once
-from tilewright.runtime.store.claims import claim
+from tilewright.runtime.store import warn_once
+from tilewright.runtime.store.search_locks import search_lock
 from tilewright.runtime.store.winners import Winners
 
-Claim = Callable[..., AbstractContextManager[bool]]
+SearchLock = Callable[..., AbstractContextManager[bool]]
 
 
 class TuningWarning(UserWarning):
@@ -94,13 +94,13 @@ def devices() -> int:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Environment:
     """The real ones by default; the functions of this module say what each does."""
 
     launch: Callable[..., None] | None = None
     search: Callable[..., Any] = search
     winners: Winners = field(default_factory=Winners)
-    claim: Claim = claim
+    search_lock: SearchLock = search_lock
     board: Callable[[int], str] = board_of
     hardware: Callable[[int], Any] = hardware_of
     capturing: Callable[[Any], bool] = capturing
@@ -117,4 +117,4 @@ class Surroundings:
 
 def warn(text: str) -> None:
     """A warning that is never an exception, not even under ``-W error``: the user's call goes on."""
-    said_once.warn(text, TuningWarning)
+    warn_once.warn(text, TuningWarning)

@@ -1,6 +1,6 @@
 """One tunes, the others wait or go on: who holds the right to search for a key.
 
-Two locks a key. A lock of this process, between its threads; and `flock` on ``claims/<digest>.lock`` beside
+Two locks a key. A lock of this process, between its threads; and `flock` on ``search_locks/<digest>.lock`` beside
 the store, between processes. The kernel of the operating system frees the second when its process ends,
 however it ends, so there is nothing to clean up after a ``kill -9``. A file is removed when its claim ends,
 by whoever holds it.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tilewright.errors import StorageError
 from tilewright.runtime.store import winners
-from tilewright.runtime.store.said_once import warn_once
+from tilewright.runtime.store.warn_once import warn_once
 
 WAIT_SECONDS = 600.0
 """The longest that one waits for another's search: longer than searches take that anybody waits for."""
@@ -37,11 +37,11 @@ _forks = threading.Event()
 
 
 @contextmanager
-def claim(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
+def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
     """True: this thread alone may tune ``key`` until the block ends. False: another does.
 
     ``wait``: ask again for up to ``seconds``. Whoever got it after a wait looks into the store first:
-    the one before has probably found the winner. ``folder``: of the claims; by default beside the store.
+    the one before has probably found the winner. ``folder``: of the search_locks; by default beside the store.
     """
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
@@ -59,7 +59,7 @@ def claim(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path |
 def _path(key: str, folder: Path | None) -> str:
     name = hashlib.sha256(key.encode()).hexdigest()
     try:
-        return str((folder or winners.folder() / "claims") / f"{name}.lock")
+        return str((folder or winners.folder() / "locks") / f"{name}.lock")
     except StorageError as error:  # no home directory: the threads of this process still exclude each other
         warn_once(str(error))
         return name

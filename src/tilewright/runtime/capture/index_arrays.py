@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
 
 WRITTEN_OUT = 256
-"""Numbers of a table that a task file holds, to be drawn just as they were."""
+"""Numbers of an index array that a task file holds, to be drawn just as they were."""
 LARGEST_STEP = 128
 """Steps that are multiples of more, or of another number than a power of two, are taken to be so by chance."""
 
 
 @dataclass(frozen=True)
-class Table:
+class IndexArray:
     """Numbers that rise. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
 
     name: str
@@ -41,10 +41,10 @@ class Table:
         return f"tw.rising({last!r}{starts}, {steps}{_like(self.numbers)})"
 
 
-def tables(launch: DescribedLaunch) -> dict[str, Table]:
+def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
     """The arrays whose numbers rise, by name."""
-    found = (_table(one) for one in launch.arrays())
-    return {table.name: table for table in found if table is not None}
+    found = (_index_array(one) for one in launch.arrays())
+    return {array.name: array for array in found if array is not None}
 
 
 def contents(one: Argument) -> tuple[int, ...]:
@@ -66,16 +66,16 @@ def _like(numbers: tuple[int, ...]) -> str:
     return f", like={numbers!r}" if len(numbers) <= WRITTEN_OUT else ""
 
 
-def last_number(table: Table, extents: Mapping[int, str]) -> str | int:
+def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
     """The last number as an expression of dimensions (``extents``: their names), where it is the extent of an axis that
-    the table counts along, or an index into one; else the number."""
-    is_index = table.most <= 1 or table.last not in extents
-    if is_index and table.last + 1 in extents:
-        return f"{extents[table.last + 1]} - 1"
-    return extents.get(table.last, table.last)
+    the index array counts along, or an index into one; else the number."""
+    is_index = array.most <= 1 or array.last not in extents
+    if is_index and array.last + 1 in extents:
+        return f"{extents[array.last + 1]} - 1"
+    return extents.get(array.last, array.last)
 
 
-def _table(one: Argument) -> Table | None:
+def _index_array(one: Argument) -> IndexArray | None:
     numbers = contents(one)
     if not numbers or one.array is None or one.array.ndim != 1 or min(numbers) < 0:
         return None
@@ -87,4 +87,4 @@ def _table(one: Argument) -> Table | None:
     common = math.gcd(*steps)
     step = min(common & -common, LARGEST_STEP)
     least = step if min(steps) else 0
-    return Table(one.name, numbers, starts, step, least, max(steps))
+    return IndexArray(one.name, numbers, starts, step, least, max(steps))

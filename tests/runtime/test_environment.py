@@ -1,4 +1,4 @@
-"""What of the surroundings can be asked without a GPU."""
+"""What of the environment can be asked without a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tilewright.runtime.surroundings import device_of
+from tilewright.runtime.environment import device_of
 
 torch = pytest.importorskip("torch")
 

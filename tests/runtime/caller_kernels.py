@@ -15,7 +15,7 @@ import pytest
 
 from tilewright.race.rules import Policy
 from tilewright.runtime.search.device import Shot
-from tilewright.runtime.search.searching import Found, search
+from tilewright.runtime.search.searching import SearchResult, search
 from tilewright.runtime.search.trials import Trial, trials
 
 torch = pytest.importorskip("torch")
@@ -117,7 +117,7 @@ def space(*tiles: int, **more: Any) -> list[dict[str, Any]]:
 def found(
     configs: Sequence[Any], machine: CpuMachine, args_fn: Callable[[Any], Any], kernel: Any = scale,
     hints_fn: Any = None, grid_fn: Any = lambda config: 1024 // config["TILE"], **more: Any,
-) -> Found:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     """A search of `scale` or another kernel on the CPU."""
     made = trials(configs, grid_fn, kernel, args_fn, hints_fn)
     return search(made, stream=None, machine=machine, jobs=2, **more)

@@ -13,22 +13,22 @@ from pathlib import Path
 import pytest
 from tests.runtime.made_winners import as_another_user, lose_rights
 
-from tilewright.runtime.store import claims, said_once
-from tilewright.runtime.store.claims import claim
+from tilewright.runtime.store import search_locks, warn_once
+from tilewright.runtime.store.search_locks import search_lock
 from tilewright.runtime.store.winners import TunedStoreWarning
 
 
 @pytest.fixture(autouse=True)
 def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(said_once, "_said", set())
+    monkeypatch.setattr(warn_once, "_said", set())
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned"))
-    return tmp_path / "tuned" / "claims"
+    return tmp_path / "tuned" / "locks"
 
 
 HOLDING = """
 import sys
-from tilewright.runtime.store.claims import claim
-with claim("k", wait=False) as mine:
+from tilewright.runtime.store.search_locks import search_lock
+with search_lock("k", wait=False) as mine:
     print(mine, flush=True)
     sys.stdin.readline()
 """
@@ -42,19 +42,19 @@ def holder() -> subprocess.Popen[str]:
 
 
 def test_one_thread_holds_it_and_others_do_not() -> None:
-    with claim("k", wait=False) as first, claim("k", wait=True, seconds=0.05) as second:
+    with search_lock("k", wait=False) as first, search_lock("k", wait=True, seconds=0.05) as second:
         assert first and not second
-        with claim("another", wait=False) as third:
+        with search_lock("another", wait=False) as third:
             assert third
-    with claim("k", wait=False) as again:
+    with search_lock("k", wait=False) as again:
         assert again
 
 
 def test_it_is_freed_when_the_block_fails(own_folder: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), claim("k", wait=False):
+    with pytest.raises(KeyboardInterrupt), search_lock("k", wait=False):
         raise KeyboardInterrupt
     assert list(own_folder.iterdir()) == []
-    with claim("k", wait=False) as mine:
+    with search_lock("k", wait=False) as mine:
         assert mine
 
 
@@ -63,7 +63,7 @@ def test_of_many_threads_one_at_a_time() -> None:
 
     def work() -> None:
         nonlocal inside, most, done
-        with claim("k", wait=True, seconds=60) as mine:
+        with search_lock("k", wait=True, seconds=60) as mine:
             assert mine
             inside += 1
             most = max(most, inside)
@@ -81,19 +81,19 @@ def test_of_many_threads_one_at_a_time() -> None:
 
 def test_another_process_holds_it_until_it_ends() -> None:
     child = holder()
-    with claim("k", wait=False) as mine:
+    with search_lock("k", wait=False) as mine:
         assert not mine
-    with claim("another", wait=False) as mine:
+    with search_lock("another", wait=False) as mine:
         assert mine
     child.communicate("done\n")
-    with claim("k", wait=False) as mine:
+    with search_lock("k", wait=False) as mine:
         assert mine
 
 
 def test_a_killed_process_frees_it(own_folder: Path) -> None:
     child = holder()
     child.send_signal(signal.SIGKILL)
-    with claim("k", wait=True, seconds=60) as mine:
+    with search_lock("k", wait=True, seconds=60) as mine:
         assert mine
     child.communicate()
     assert list(own_folder.iterdir()) == []
@@ -102,17 +102,17 @@ def test_a_killed_process_frees_it(own_folder: Path) -> None:
 WAITING = """
 import sys
 from pathlib import Path
-from tilewright.runtime.store.claims import claim
+from tilewright.runtime.store.search_locks import search_lock
 counter = Path(sys.argv[1])
 for _ in range(20):
-    with claim("k", wait=True, seconds=60) as mine:
+    with search_lock("k", wait=True, seconds=60) as mine:
         assert mine
         counter.write_text(str(int(counter.read_text()) + 1))
 """
 
 
 def test_processes_that_wait_lose_no_turn(tmp_path: Path) -> None:
-    """Files of claims come and go meanwhile: two holders at once would lose a count."""
+    """Files of search_locks come and go meanwhile: two holders at once would lose a count."""
     counter = tmp_path / "counter"
     counter.write_text("0")
     children = [subprocess.Popen([sys.executable, "-c", WAITING, str(counter)]) for _ in range(3)]
@@ -124,15 +124,15 @@ def test_processes_that_wait_lose_no_turn(tmp_path: Path) -> None:
 def test_a_forked_child_holds_nothing_and_keeps_nothing(own_folder: Path) -> None:
     """A worker that outlives the process that tuned does not block the next one."""
     gate, told = os.pipe(), os.pipe()
-    with claim("k", wait=False):
+    with search_lock("k", wait=False):
         child = os.fork()
         if child == 0:
-            with claim("k", wait=False) as mine:
+            with search_lock("k", wait=False) as mine:
                 os.write(told[1], b"1" if mine else b"0")
             os.read(gate[0], 1)
             os._exit(0)
         assert os.read(told[0], 1) == b"0"
-    with claim("k", wait=False) as mine:
+    with search_lock("k", wait=False) as mine:
         assert mine
     os.write(gate[1], b"x")
     assert os.waitpid(child, 0)[1] == 0
@@ -144,9 +144,9 @@ def test_a_folder_that_cannot_be_written_is_said_once_and_protects_the_threads_o
     with as_another_user() as folder:
         lose_rights(folder, 0o555)
         for key in "ab":
-            with claim(key, wait=False, folder=folder / "claims") as mine:
+            with search_lock(key, wait=False, folder=folder / "locks") as mine:
                 assert mine
-                with claim(key, wait=False, folder=folder / "claims") as second:
+                with search_lock(key, wait=False, folder=folder / "locks") as second:
                     assert not second
     [said] = recwarn.list
     assert said.category is TunedStoreWarning
@@ -159,9 +159,9 @@ def test_without_a_home_directory_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     with (
         pytest.warns(TunedStoreWarning, match="no home directory") as said,
-        claim("k", wait=False) as mine,
-        claim("k", wait=False) as second,
+        search_lock("k", wait=False) as mine,
+        search_lock("k", wait=False) as second,
     ):
         assert mine and not second
     assert len(said) == 1
-    assert not claims._ours
+    assert not search_locks._ours

@@ -18,7 +18,7 @@ Launch = Callable[..., Any]
 Skips = Mapping[Any, Iterable[None]]
 
 
-def stand_in(original: Launch, skips: Skips, look: Launch, failed: Launch) -> Launch:
+def launch_hook(original: Launch, skips: Skips, look: Launch, failed: Launch) -> Launch:
     """Passes on to ``original`` whatever it is given.
 
     look(stream, grid, kernel, args, keywords): makes the launch. failed(error, kernel, grid, args): hears of a launch

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, packed
-from tilewright.runtime.capture.tables import Table, last_number, tables
+from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays, last_number
 from tilewright.task.offsets import Rise
 from tilewright.task.task import ArraySpec
 
 
-def table(numbers: list[int], dtype: str = "int32") -> Table | None:
+def table(numbers: list[int], dtype: str = "int32") -> IndexArray | None:
     array = ArraySpec("at", (len(numbers),), dtype)
     one = Argument("at", "array", array=array, contents=packed(np.array(numbers, dtype)))
-    return tables(DescribedLaunch("k", "m", "k", "f", "", (1,), (one,))).get("at")
+    return index_arrays(DescribedLaunch("k", "m", "k", "f", "", (1,), (one,))).get("at")
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=9), st.booleans())
