@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.hardware.architectures import architecture, attainable_ctas
 from tilewright.playbook.analyses.configuration_sites import current, places, written
-from tilewright.playbook.base import EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
 from tilewright.records import MachineCode, Value
 from tilewright.source.syntax import Source
 from tilewright.space.knobs import hint_problem
@@ -23,10 +23,9 @@ class Offer:
     why: str
 
 
-class OneHint:
+class OneHint(Entry):
     """An entry that sets one compiler hint. ``hint`` is its name."""
 
-    about: EntryDescription
     hint: str
 
     @abstractmethod
