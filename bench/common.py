@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
-from tilewright.race.protocol import Policy
+from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.tune.tune import machine_of, target_of

@@ -22,7 +22,7 @@ from common import made_here, need_gpu, write
 from tilewright.optimize.gates.arena import Arena, Confirmation
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import ratio_interval
 from tilewright.task.loading import load_task, where_is

@@ -24,7 +24,7 @@ from common import EXAMPLES, answer, need_gpu
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.monitor import driver_version
-from tilewright.race.protocol import Policy
+from tilewright.race.rules import Policy
 from tilewright.records import Failed
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.workload import remember

@@ -15,7 +15,7 @@ from collections import Counter
 from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, write
 
 from tilewright.progress import silent
-from tilewright.race.protocol import Policy
+from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import RACED, tune
 from tilewright.worker.client import Measuring

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.hardware.gpu import detect
 from tilewright.ledger.results import Store
-from tilewright.race.protocol import Policy
+from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import to_json, tune
 from tilewright.worker.session import Lost, Session

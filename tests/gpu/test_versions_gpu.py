@@ -9,7 +9,7 @@ import pytest
 from tilewright.optimize.gates.arena import Arena, Confirmation, VersionFailed
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.loading import load_task

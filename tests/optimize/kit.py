@@ -31,8 +31,7 @@ from tilewright.optimize.proposed import Proposer
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Risk, Site
-from tilewright.race.protocol import noise_of
-from tilewright.race.stats import Interval
+from tilewright.race.stats import Interval, noise_of
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task, where_is

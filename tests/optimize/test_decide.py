@@ -40,7 +40,7 @@ from tilewright.optimize.decide import (
 )
 from tilewright.optimize.gates.arena import CONFIRM_SECONDS
 from tilewright.race import stats
-from tilewright.race.protocol import Noise, noise_of
+from tilewright.race.stats import Noise, noise_of
 from tilewright.records import PredictedTime
 
 RECORDED = Path(__file__).parents[2] / "bench" / "recorded" / "h200-2026-11-21.json.gz"

@@ -15,7 +15,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates.arena import Confirmation, Race, RacedVersion, VersionFailed
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.records import Checked
 from tilewright.worker.client import measured_of
 

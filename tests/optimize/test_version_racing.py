@@ -20,7 +20,7 @@ from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates.arena import Arena, Confirmation, Race, VersionFailed
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.worker.session import Session
@@ -32,7 +32,8 @@ sys.path.insert(0, {SRC!r})
 import numpy as np
 from dataclasses import asdict
 from tilewright.race import protocol
-from tilewright.race.rounds import Budget, interleaved
+from tilewright.race.protocol import Budget, interleaved
+from tilewright.race.rules import Policy
 from tilewright.testing.simulated import NoiseModel, SimulatedClock
 
 def say(**message):
@@ -81,7 +82,7 @@ for line in sys.stdin:
     else:
         field = request["versions"]
         base = request.get("shipped", request.get("copied"))
-        policy = protocol.Policy(**request["policy"])
+        policy = Policy(**request["policy"])
         for at, version in enumerate(field):
             say(at=at)
             ends(version, "capture")
@@ -102,9 +103,10 @@ for line in sys.stdin:
         else:
             if "throttled" in of(field[0]):
                 clock.noise = NoiseModel(disturbed=1.0)
-            timed = interleaved(clock, len(true_us), Budget(**request["budget"]), rng)
+            timed = interleaved(clock, protocol.Rounds(len(true_us)), Budget(**request["budget"]), rng)
             after = "after timing: y" if of(field[0]).get("wrong") == "later" else None
-            say(done={{**asdict(timed), "monitor": {{"nvml": "none"}}, "after_timing": after}})
+            say(done={{"samples_us": timed.samples_us, "disturbances": timed.disturbances,
+                      "monitor": {{"nvml": "none"}}, "after_timing": after}})
 """
 
 BASE = KernelVersion("baseline", {"/ops.py": "/name=baseline/us=100"})

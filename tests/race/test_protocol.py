@@ -27,7 +27,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import RequestError
 from tilewright.race import protocol, rules, stats
-from tilewright.race.protocol import Policy, RaceOutcome, aa_check, race
+from tilewright.race.protocol import RaceOutcome, aa_check, race
+from tilewright.race.rules import Policy
 from tilewright.testing.simulated import NoiseModel, ReplayedClock, SimulatedClock
 
 QUIET = NoiseModel(sigma=0.005, outliers=0.02)
@@ -354,7 +355,7 @@ def test_replay_of_ragged_samples_draws_alone_where_nothing_is_paired() -> None:
 # A/A
 
 
-def check(true: list[float], noise: NoiseModel = USUAL, rounds: int = 200) -> protocol.Noise:
+def check(true: list[float], noise: NoiseModel = USUAL, rounds: int = 200) -> stats.Noise:
     return aa_check(SimulatedClock(true, noise), 0, 1, rounds, np.random.default_rng(0))
 
 

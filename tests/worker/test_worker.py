@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
-from tilewright.race.protocol import Policy  # noqa: E402
+from tilewright.race.rules import Policy  # noqa: E402
 from tilewright.worker.process import worker as worker_module  # noqa: E402
 from tilewright.worker.process.images import BoundLaunch  # noqa: E402
 from tilewright.worker.process.prepared import Prepared  # noqa: E402

@@ -30,8 +30,7 @@ import numpy as np
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.race import stats
-from tilewright.race.protocol import Noise
-from tilewright.race.stats import Array, Interval
+from tilewright.race.stats import Array, Interval, Noise
 from tilewright.records import PredictedTime
 
 ERROR = 0.01

@@ -27,6 +27,7 @@ tie band of it. A race that runs out of its budget says so, and what it could no
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,14 +36,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from tilewright.race import stats
-from tilewright.race.rules import Look, Policy, look, plan, preference, settled
-from tilewright.race.stats import Array, Interval
+from tilewright.race.rules import Look, Plan, Policy, look, plan, preference, settled
+from tilewright.race.stats import Array, Interval, Noise, noise_of
 from tilewright.records import MeasuredTime
 
-__all__ = [
-    "CandidateCrashed", "Clock", "Disturbed", "Noise", "Policy", "Progress", "RaceOutcome", "Raced",
-    "aa_check", "noise_of", "race",
-]  # fmt: skip
+SIGN_OF_LIFE = 1.0
+"""Seconds between two words of progress."""
 
 State: TypeAlias = Literal["leader", "tied", "dropped", "undecided", "failed"]
 Stop: TypeAlias = Literal["settled", "rounds", "seconds", "disturbed", "failed"]
@@ -73,23 +72,6 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True)
-class Noise:
-    """What this machine's clock says of two copies of one kernel: the A/A check (trust.md 24)."""
-
-    ratio: Interval
-    """Median of the paired ratios; the truth is 1."""
-    spread: float
-    """Relative spread of one sample within a round (one sigma, robust)."""
-    rounds: int
-    biased: bool
-    """The interval is further from 1 than half the tie band: the clock prefers a position or a buffer."""
-    why: str
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio.to_json()}
-
-
-@dataclass(frozen=True)
 class Raced:
     """What the race says of one candidate."""
 
@@ -104,7 +86,7 @@ class Raced:
 
 
 @dataclass(frozen=True)
-class Progress:
+class RaceProgress:
     rounds: int
     live: tuple[int, ...]
     leader: int
@@ -158,7 +140,104 @@ class RaceOutcome:
 
 
 @dataclass(frozen=True)
-class _Fallen:
+class Budget:
+    """At most ``rounds``; at most ``seconds`` of wall time, but at least ``fewest`` rounds however long they take."""
+
+    rounds: int
+    seconds: float
+    fewest: int
+
+
+class Rounds:
+    """The samples of 0..n-1, round by round; only those in ``live`` are timed."""
+
+    def __init__(self, n: int, live: Sequence[int] | None = None) -> None:
+        self.n = n
+        self.live = list(range(n) if live is None else live)
+        self.rows: list[Array] = []
+        """One row a round: µs by candidate, nan where it did not run."""
+        self.disturbances: list[str] = []
+        """The reasons of the rounds that were thrown away."""
+        self.stop: Stop = "rounds"
+
+    @property
+    def samples_us(self) -> tuple[tuple[float, ...], ...]:
+        """By candidate. The r-th samples of two that ran in all rounds are of the same round."""
+        columns = np.array(self.rows).reshape(len(self.rows), self.n).T
+        return tuple(tuple(column[np.isfinite(column)].tolist()) for column in columns)
+
+    def add(self, order: Sequence[int], times_us: Sequence[float]) -> None:
+        """Keeps the times of one round. Raises ValueError for times that no clock can have measured."""
+        times = np.asarray(times_us, dtype=np.float64)
+        if times.shape != (len(order),) or not np.all(np.isfinite(times) & (times > 0.0)):
+            raise ValueError(f"the clock must return {len(order)} positive times, got {times.tolist()}")
+        row = np.full(self.n, np.nan)
+        row[list(order)] = times
+        self.rows.append(row)
+
+    def ended(self, budget: Budget, seconds: float) -> Stop | None:
+        """Why no further round is timed; None if one is. ``seconds``: since the first round began."""
+        if len(self.rows) >= budget.rounds:
+            return "rounds"
+        if len(self.disturbances) > budget.rounds:
+            return "disturbed"
+        if len(self.rows) >= budget.fewest and seconds >= budget.seconds:
+            return "seconds"
+        return None
+
+
+def interleaved(
+    clock: Clock,
+    rounds: Rounds,
+    budget: Budget,
+    rng: np.random.Generator,
+    *,
+    warmup: int = 0,
+    on_round: Callable[[], bool] = lambda: False,
+    on_crash: Callable[[CandidateCrashed], None] | None = None,
+    on_progress: Callable[[int], None] = lambda rounds: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Rounds:
+    """Times ``rounds.live`` of ``clock`` round by round, each round in a fresh random order.
+
+    Everything that is timed goes through this loop: races, confirmations and A/A checks. A disturbed round is
+    thrown away.
+
+    warmup: rounds that are timed first and thrown away.
+    on_round: called after each round that counts; True ends the loop as settled. It may shorten ``rounds.live``.
+    on_crash: takes the crashed candidate out of ``rounds.live``; without it the crash is raised.
+    on_progress: called about once a second with the number of rounds.
+    """
+    started = said = now()
+    attempts = 0
+    while rounds.live:
+        done, attempts = len(rounds.rows), attempts + 1
+        if attempts > warmup and (stop := rounds.ended(budget, now() - started)):
+            rounds.stop = stop
+            return rounds
+        order = [int(index) for index in rng.permutation(rounds.live)]
+        try:
+            times = clock.round(order)
+            if attempts > warmup:
+                rounds.add(order, times)
+                if on_round():
+                    rounds.stop = "settled"
+                    return rounds
+        except Disturbed as disturbance:
+            rounds.disturbances.append(str(disturbance))
+        except CandidateCrashed as crash:
+            if on_crash is None:
+                raise
+            on_crash(crash)
+        if now() - said >= SIGN_OF_LIFE:
+            said = now()
+            on_progress(done)
+    rounds.stop = "failed"
+    return rounds
+
+
+@dataclass(frozen=True)
+class _Standing:
     state: State
     reason: str
     ratio: Interval | None = None
@@ -166,55 +245,42 @@ class _Fallen:
     """The leader that it was dropped against."""
 
 
-class _Track:
-    """The samples, the fallen and the last look: the only thing in a race that changes."""
+class _Race:
+    """What the looks of one race decided so far, on the rounds that are still being timed."""
 
-    def __init__(self, n: int):
-        self.n = n
-        self.rows: list[Array] = []
-        """One row a round: µs by candidate, nan where it did not run."""
-        self.live = list(range(n))
-        self.fallen: dict[int, _Fallen] = {}
-        self.disturbed: list[str] = []
+    def __init__(self, rounds: Rounds, policy: Policy, preferred: Sequence[int], planned: Plan) -> None:
+        self.rounds, self.policy, self.preferred, self.planned = rounds, policy, preferred, planned
+        self.out: dict[int, _Standing] = {}
+        """Those that are timed no more: dropped or crashed."""
         self.seen: Look | None = None
-
-    def run(self, clock: Clock, rng: np.random.Generator, keep: bool = True) -> None:
-        """One round of the live candidates in random order; a thrown-away round leaves its reason."""
-        order = [int(i) for i in rng.permutation(self.live)]
-        try:
-            times = np.asarray(clock.round(order), dtype=np.float64)
-        except Disturbed as disturbance:
-            self.disturbed.append(str(disturbance))
-            return
-        except CandidateCrashed as crash:
-            self.crashed(crash)
-            return
-        if times.shape != (len(order),) or not np.all(np.isfinite(times) & (times > 0.0)):
-            raise ValueError(f"the clock must return {len(order)} positive times, got {times.tolist()}")
-        if keep:
-            row = np.full(self.n, np.nan)
-            row[order] = times
-            self.rows.append(row)
+        self.on_progress: Callable[[RaceProgress], None] = lambda progress: None
 
     def crashed(self, crash: CandidateCrashed) -> None:
-        """Remove it, and let those run again that were dropped only because it seemed faster."""
-        self.live.remove(crash.index)
-        self.fallen[crash.index] = _Fallen("failed", f"failed after {len(self.rows)} rounds: {crash.reason}")
-        for index in [i for i, fallen in self.fallen.items() if fallen.against == crash.index]:
-            del self.fallen[index]
-            self.live.append(index)
+        """Remove it, and time those again that were dropped only because it seemed faster."""
+        self.rounds.live.remove(crash.index)
+        self.out[crash.index] = _Standing("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
+        for index in [index for index, standing in self.out.items() if standing.against == crash.index]:
+            del self.out[index]
+            self.rounds.live.append(index)
 
-    def judge(self, policy: Policy, tail: float) -> Look | None:
-        """Look at the rounds in which all live candidates ran, and let the dropped fall."""
-        times = np.array(self.rows)
-        times = times[np.isfinite(times[:, self.live]).all(axis=1)]
-        self.seen = seen = look(times, self.live, policy, tail) if len(times) else None
-        if seen:
-            for i in seen.dropped:
-                reason = f"dropped after {seen.rounds} rounds: {seen.ratios[i]} × the leader's time"
-                self.fallen[i] = _Fallen("dropped", reason, seen.ratios[i], seen.leader)
-            self.live = [i for i in self.live if i not in seen.dropped]
-        return seen
+    def after_round(self) -> bool:
+        """Looks if a look is planned now; whether the race is settled."""
+        return len(self.rounds.rows) in self.planned.looks and self.look()
+
+    def look(self) -> bool:
+        """Judge the rounds in which all live candidates ran, and drop the slow; whether the race is settled."""
+        rounds = self.rounds
+        times = np.array(rounds.rows)
+        times = times[np.isfinite(times[:, rounds.live]).all(axis=1)]
+        self.seen = seen = look(times, rounds.live, self.policy, self.planned.tail) if len(times) else None
+        if seen is None:
+            return False
+        for index in seen.dropped:
+            reason = f"dropped after {seen.rounds} rounds: {seen.ratios[index]} × the leader's time"
+            self.out[index] = _Standing("dropped", reason, seen.ratios[index], seen.leader)
+        rounds.live = [index for index in rounds.live if index not in seen.dropped]
+        self.on_progress(RaceProgress(len(rounds.rows), tuple(rounds.live), seen.leader, len(rounds.disturbances)))
+        return seen.rounds >= self.policy.min_rounds and settled(seen, rounds.live, self.preferred)
 
 
 def race(
@@ -226,7 +292,7 @@ def race(
     shipped: int | None = None,
     rng: np.random.Generator | None = None,
     noise: Noise | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[RaceProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> RaceOutcome:
     """Race candidates 0..n-1 of ``clock`` and pick the winner; the rules stand at the top of this module.
@@ -234,74 +300,51 @@ def race(
     ``cost``: one tuple a candidate, compared lexicographically, the smaller is preferred among the
     tied. ``noise``: the A/A check of this machine, carried in the result. ``now``: seconds.
     """
-    preferred, planned = preference(n, cost, shipped), plan(policy, n)
-    rng = rng if rng is not None else np.random.default_rng(policy.seed)
-    track, started = _Track(n), now()
-    for _ in range(policy.warmup_rounds if n else 0):
-        track.run(clock, rng, keep=False)
-    stop: Stop = "rounds"
-    for at in planned.looks:
-        ended = _rounds_until(at, track, clock, rng, policy, lambda: now() - started)
-        seen = track.judge(policy, planned.tail) if track.rows and track.live else None
-        if seen and on_progress:
-            on_progress(Progress(len(track.rows), tuple(track.live), seen.leader, len(track.disturbed)))
-        if seen and seen.rounds >= policy.min_rounds and settled(seen, track.live, preferred):
-            ended = "settled"
-        if ended:
-            stop = ended
-            break
-    return _outcome(track, policy, preferred, shipped, stop, now() - started, noise)
+    preferred, rounds, started = preference(n, cost, shipped), Rounds(n), now()
+    running = _Race(rounds, policy, preferred, plan(policy, n))
+    running.on_progress = on_progress or running.on_progress
+    interleaved(
+        clock, rounds, Budget(policy.max_rounds, policy.seconds, 0), rng or np.random.default_rng(policy.seed),
+        warmup=policy.warmup_rounds, on_round=running.after_round, on_crash=running.crashed, now=now,
+    )  # fmt: skip
+    if rounds.stop != "settled" and rounds.rows and rounds.live and running.look():
+        rounds.stop = "settled"
+    return _outcome(running, shipped, now() - started, noise)
 
 
-def _rounds_until(
-    target: int, track: _Track, clock: Clock, rng: np.random.Generator, policy: Policy,
-    elapsed: Callable[[], float],
-) -> Stop | None:  # fmt: skip
-    """Time rounds until ``target`` are kept; the reason if the budget ended first."""
-    while len(track.rows) < target:
-        if not track.live:
-            return "failed"
-        if len(track.disturbed) > policy.max_rounds:
-            return "disturbed"
-        if elapsed() >= policy.seconds:
-            return "seconds"
-        track.run(clock, rng)
-    return None
-
-
-def _outcome(
-    track: _Track, policy: Policy, preferred: Sequence[int], shipped: int | None,
-    stop: Stop, seconds: float, noise: Noise | None,
-) -> RaceOutcome:  # fmt: skip
-    standings = track.fallen | {i: _standing(i, track.seen, policy) for i in track.live}
-    rows = np.array(track.rows).reshape(len(track.rows), track.n)
+def _outcome(running: _Race, shipped: int | None, seconds: float, noise: Noise | None) -> RaceOutcome:
+    rounds, policy = running.rounds, running.policy
+    standings = running.out | {index: _standing(index, running.seen, policy) for index in rounds.live}
+    rows = np.array(rounds.rows).reshape(len(rounds.rows), rounds.n)
     candidates = []
-    for i in range(track.n):
-        ran, standing = np.flatnonzero(np.isfinite(rows[:, i])), standings[i]
-        rounds, samples = tuple(ran.tolist()), tuple(rows[ran, i].tolist())
-        candidates.append(Raced(i, standing.state, standing.reason, standing.ratio, rounds, samples))
-    eligible = [i for i in preferred if standings[i].state in ("leader", "tied")]
+    for index in range(rounds.n):
+        ran, standing = np.flatnonzero(np.isfinite(rows[:, index])), standings[index]
+        samples = tuple(rows[ran, index].tolist())
+        candidates.append(
+            Raced(index, standing.state, standing.reason, standing.ratio, tuple(ran.tolist()), samples)
+        )  # fmt: skip
+    eligible = [index for index in running.preferred if standings[index].state in ("leader", "tied")]
     winner = eligible[0] if eligible else None
-    leader = next((i for i in eligible if standings[i].state == "leader"), None)
-    why = _why(winner, leader, shipped, len(eligible), policy) + _ending(stop, len(rows), policy)
+    leader = next((index for index in eligible if standings[index].state == "leader"), None)
+    why = _why(winner, leader, shipped, len(eligible), policy) + _ending(rounds.stop, len(rows), policy)
     return RaceOutcome(
-        policy, tuple(candidates), winner, leader, stop, why, len(rows), len(track.disturbed),
-        tuple(dict.fromkeys(track.disturbed)), seconds, noise,
+        policy, tuple(candidates), winner, leader, rounds.stop, why, len(rows), len(rounds.disturbances),
+        tuple(dict.fromkeys(rounds.disturbances)), seconds, noise,
     )  # fmt: skip
 
 
-def _standing(i: int, seen: Look | None, policy: Policy) -> _Fallen:
+def _standing(i: int, seen: Look | None, policy: Policy) -> _Standing:
     """State, reason and ratio of a candidate that was still running when the race ended."""
     if seen is None:
-        return _Fallen("undecided", "undecided: no round was completed")
+        return _Standing("undecided", "undecided: no round was completed")
     if i == seen.leader:
-        return _Fallen("leader", f"smallest median of those left after {seen.rounds} rounds")
+        return _Standing("leader", f"smallest median of those left after {seen.rounds} rounds")
     band = f"{policy.tie_band:.1%}"
     text = f"after {seen.rounds} rounds: {seen.ratios[i]} × the leader's time"
     if i in seen.tied:
-        return _Fallen("tied", f"tied {text}, and within {band} of all that are left", seen.ratios[i])
+        return _Standing("tied", f"tied {text}, and within {band} of all that are left", seen.ratios[i])
     open_ = "the budget could not prove a tie" if i in seen.given_up else "neither proven tied nor slower"
-    return _Fallen("undecided", f"undecided {text}; {open_} (tie band {band})", seen.ratios[i])
+    return _Standing("undecided", f"undecided {text}; {open_} (tie band {band})", seen.ratios[i])
 
 
 def _why(winner: int | None, leader: int | None, shipped: int | None, eligible: int, policy: Policy) -> str:
@@ -327,40 +370,15 @@ def _ending(stop: Stop, rounds: int, policy: Policy) -> str:
 
 def aa_check(
     clock: Clock, index_a: int, index_b: int, rounds: int, rng: np.random.Generator,
-    *, tie_band: float = 0.01, confidence: float = 0.99,
+    *, warmup: int = 0, tie_band: float = 0.01, confidence: float = 0.99,
 ) -> Noise:  # fmt: skip
     """Time one kernel, held under two indices, against itself in ``rounds`` rounds of random order.
 
-    Raises Disturbed if as many rounds as asked for were disturbed.
+    Raises Disturbed if more rounds than asked for were disturbed.
     """
-    pairs: list[tuple[float, float]] = []
-    disturbed = 0
-    while len(pairs) < rounds:
-        order = [index_a, index_b] if rng.random() < 0.5 else [index_b, index_a]
-        try:
-            timed = dict(zip(order, clock.round(order), strict=True))
-        except Disturbed:
-            disturbed += 1
-            if disturbed >= rounds:
-                raise
-            continue
-        pairs.append((timed[index_a], timed[index_b]))
-    return noise_of([a for a, _ in pairs], [b for _, b in pairs], tie_band=tie_band, confidence=confidence)
-
-
-def noise_of(
-    a_us: Sequence[float], b_us: Sequence[float], *, tie_band: float = 0.01, confidence: float = 0.99
-) -> Noise:
-    """The verdict of an A/A check on its paired times in µs."""
-    ratio = stats.ratio_interval(a_us, b_us, confidence)
-    # The ratio carries the noise of two samples: sqrt 2 of one.
-    spread = stats.spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5
-    biased = ratio.decided and (ratio.low > 1.0 + tie_band / 2 or ratio.high < 1.0 - tie_band / 2)
-    why = f"two copies of one kernel differ by {ratio.centre - 1.0:+.2%} ({ratio}); one sample spreads {spread:.2%}"
-    if not ratio.decided:
-        why = f"{len(a_us)} rounds are too few for an interval"
-    elif biased:
-        why += f": biased by more than half the tie band of {tie_band:.1%}; do not trust small differences"
-    elif stats.distinct(a_us) * 8 < len(a_us):
-        why += f"; the timer's step shows: {stats.distinct(a_us)} different times in {len(a_us)} rounds"
-    return Noise(ratio, spread, len(a_us), biased, why)
+    pair = Rounds(max(index_a, index_b) + 1, (index_a, index_b))
+    interleaved(clock, pair, Budget(rounds, math.inf, rounds), rng, warmup=warmup)
+    if len(pair.rows) < rounds:
+        raise Disturbed(pair.disturbances[-1])
+    samples = pair.samples_us
+    return noise_of(samples[index_a], samples[index_b], tie_band=tie_band, confidence=confidence)

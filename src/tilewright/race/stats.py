@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
@@ -178,3 +178,39 @@ def fastest(times: Array) -> int:
 def distinct(samples: Sequence[float]) -> int:
     """How many different values: far fewer than samples means that the timer's step shows."""
     return len(set(samples))
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What this machine's clock says of two copies of one kernel: the A/A check (trust.md 24)."""
+
+    ratio: Interval
+    """Median of the paired ratios; the truth is 1."""
+    spread: float
+    """Relative spread of one sample within a round (one sigma, robust)."""
+    rounds: int
+    biased: bool
+    """The interval is further from 1 than half the tie band: the clock prefers a position or a buffer."""
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"ratio": self.ratio.to_json()}
+
+
+def noise_of(
+    a_us: Sequence[float], b_us: Sequence[float], *, tie_band: float = 0.01, confidence: float = 0.99
+) -> Noise:
+    """The verdict of an A/A check on its paired times in µs."""
+    ratio = ratio_interval(a_us, b_us, confidence)
+    # The ratio carries the noise of two samples: sqrt 2 of one.
+    sample_spread = spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5
+    biased = ratio.decided and (ratio.low > 1.0 + tie_band / 2 or ratio.high < 1.0 - tie_band / 2)
+    why = f"two copies of one kernel differ by {ratio.centre - 1.0:+.2%} ({ratio})"
+    why += f"; one sample spreads {sample_spread:.2%}"
+    if not ratio.decided:
+        why = f"{len(a_us)} rounds are too few for an interval"
+    elif biased:
+        why += f": biased by more than half the tie band of {tie_band:.1%}; do not trust small differences"
+    elif distinct(a_us) * 8 < len(a_us):
+        why += f"; the timer's step shows: {distinct(a_us)} different times in {len(a_us)} rounds"
+    return Noise(ratio, sample_spread, len(a_us), biased, why)

@@ -19,9 +19,9 @@ from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.progress import Progress, silent
-from tilewright.race.protocol import noise_of
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
+from tilewright.race.stats import noise_of
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.task import Task
 from tilewright.worker.client import PREPARE_SILENCE, measured_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.optimize.decide import PATIENCE, ROUNDS, Decision, decide
 from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, VersionFailed
 from tilewright.optimize.versions.version import KernelVersion
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Of the looks: the first is short, because most changes are clear."""

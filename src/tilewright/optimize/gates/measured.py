@@ -19,7 +19,7 @@ from tilewright.optimize.gates.base import CORRECTNESS, Judged
 from tilewright.optimize.gates.confirming import SECONDS, Confirmed, confirm
 from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.optimize.metrics import mean_interval_ms, mean_ms, metrics_of
-from tilewright.race.rounds import Budget
+from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
 from tilewright.worker.client import measured_of

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.race.protocol import CandidateCrashed, Clock, Progress, RaceOutcome, race
+from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, RaceProgress, race
 from tilewright.race.rules import Policy
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.search.building import Ready, aligned
@@ -63,7 +63,7 @@ def raced(
     return RacedTrials(outcome.winner, tuple(_timing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
 
 
-def _said(seen: Progress, on_progress: Callable[[int, int], None]) -> None:
+def _said(seen: RaceProgress, on_progress: Callable[[int, int], None]) -> None:
     on_progress(seen.rounds, len(seen.live))
 
 

@@ -21,8 +21,7 @@ import numpy as np
 from tilewright.errors import RequestError, in_one_line
 from tilewright.progress import Progress, silent
 from tilewright.race import stats
-from tilewright.race.protocol import CandidateCrashed
-from tilewright.race.rounds import Budget, interleaved
+from tilewright.race.protocol import Budget, CandidateCrashed, Rounds, interleaved
 from tilewright.race.rules import Policy
 from tilewright.race.stats import Interval
 from tilewright.runtime.capture.described import DescribedLaunch
@@ -279,7 +278,7 @@ class _WinnerRace:
         budget = Budget(ROUNDS, self._seconds, FEWEST + policy.warmup_rounds)
         try:
             with self._device.clock(shots, policy) as (clock, _):
-                timed = interleaved(clock, len(shots), budget, np.random.default_rng(self._seed))
+                timed = interleaved(clock, Rounds(len(shots)), budget, np.random.default_rng(self._seed))
         except CandidateCrashed as crashed:
             raise _WrongWinner(f"{shots[crashed.index].trial.label} no longer runs: {crashed.reason}") from crashed
         return [samples[policy.warmup_rounds :] for samples in timed.samples_us]

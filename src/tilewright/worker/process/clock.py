@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from tilewright.hardware.monitor import Monitor
-from tilewright.race.protocol import Disturbed, Policy
+from tilewright.race.protocol import Disturbed
+from tilewright.race.rules import Policy
 
 FLUSH_L2_TIMES = 2
 """The flush writes this many times the L2, so that nothing of it survives."""

@@ -21,6 +21,7 @@ parent starts another.
 from __future__ import annotations
 
 import faulthandler
+import math
 import signal
 import sys
 import threading
@@ -42,7 +43,8 @@ from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
 from tilewright.race import protocol
-from tilewright.race.rounds import Budget, interleaved
+from tilewright.race.protocol import Budget, Rounds, interleaved
+from tilewright.race.rules import Policy
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -98,7 +100,7 @@ class Worker:
 
     def race(self, request: Message) -> Message:
         assert self.examiner is not None
-        policy = protocol.Policy(**request["policy"])
+        policy = Policy(**request["policy"])
         field = self._field(request)
         tensors = self.examiner.timing_tensors()
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
@@ -111,9 +113,9 @@ class Worker:
         with GpuClock(runners, policy, monitor, announce) as gpu_clock:
             clock: protocol.Clock = Announcing(gpu_clock, announce) if request.get("careful") else gpu_clock
             send(self.out, {"at": None})  # from here on a round holds them all
-            for _ in range(policy.warmup_rounds):
-                clock.round(range(len(runners)))
-            noise = protocol.aa_check(clock, base, len(field), AA_ROUNDS, rng, tie_band=policy.tie_band)
+            noise = protocol.aa_check(
+                clock, base, len(field), AA_ROUNDS, rng, warmup=policy.warmup_rounds, tie_band=policy.tie_band
+            )
             outcome = protocol.race(
                 len(field), clock, policy, cost=[tuple(cost) for cost in request["cost"]],
                 shipped=request["shipped"], rng=rng, noise=noise, on_progress=self._progress,
@@ -124,22 +126,25 @@ class Worker:
     def measure(self, request: Message) -> Message:
         """Interleaved rounds of all, for `bench/`: the slow ones leave after the first few rounds."""
         assert self.examiner is not None
-        policy = protocol.Policy(**request["policy"])
+        policy = Policy(**request["policy"])
         tensors = self.examiner.timing_tensors()
         runners = [self._runner(one, tensors) for one in self._field(request)]
         if self.task.trusted is not None:
             runners.append(self.examiner.trusted_runner())
-        monitor, samples = Monitor(), [[] for _ in runners]  # type: tuple[Monitor, list[list[float]]]
-        rng, live = np.random.default_rng(policy.seed), list(range(len(runners)))
+        monitor, rounds = Monitor(), Rounds(len(runners))
+
+        def drop_the_slow() -> bool:
+            if len(rounds.rows) == FEW_ROUNDS:
+                medians = np.median(rounds.rows, axis=0)
+                rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
+            return False
+
         with GpuClock(runners, policy, monitor) as clock:
-            for done in range(request["rounds"]):
-                order = [int(index) for index in rng.permutation(live)]
-                for index, us in zip(order, clock.round(order), strict=True):
-                    samples[index].append(us)
-                if done == FEW_ROUNDS:
-                    fastest = min(float(np.median(times)) for times in samples)
-                    live = [index for index in live if float(np.median(samples[index])) < SLOW * fastest]
-                send(self.out, {"progress": {"rounds": done + 1}})
+            interleaved(
+                clock, rounds, Budget(request["rounds"], math.inf, 0), np.random.default_rng(policy.seed),
+                on_round=drop_the_slow, on_progress=self._rounds,
+            )  # fmt: skip
+        samples = list(rounds.samples_us)
         trusted = samples.pop() if self.task.trusted is not None else None
         return {"samples_us": samples, "trusted_us": trusted, "monitor": monitor.record()}
 
@@ -147,7 +152,7 @@ class Worker:
         """Interleaved rounds of ``versions`` and of a second copy of the one at ``copied``, the A/A check of the
         same rounds; and a check of the first one on the buffers that were timed."""
         assert self.examiner is not None
-        policy, copied = protocol.Policy(**request["policy"]), request["copied"]
+        policy, copied = Policy(**request["policy"]), request["copied"]
         field, tensors = self._field(request), self.examiner.timing_tensors()
         runners = [self._runner(one, tensors) for one in (*field, field[copied])]
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
@@ -157,21 +162,23 @@ class Worker:
 
         with GpuClock(runners, policy, monitor, announce) as clock:
             send(self.out, {"at": None})
-            warm_up_rounds = Budget(policy.warmup_rounds, 0.0, policy.warmup_rounds)
-            interleaved(clock, len(runners), warm_up_rounds, rng)
             timed = interleaved(
-                clock, len(runners), Budget(**request["budget"]), rng,
-                on_progress=lambda rounds: send(self.out, {"progress": {"rounds": rounds}}),
+                clock, Rounds(len(runners)), Budget(**request["budget"]), rng,
+                warmup=policy.warmup_rounds, on_progress=self._rounds,
             )  # fmt: skip
         return {
-            **asdict(timed), "monitor": monitor.record(), "after_timing": self.examiner.check_timed(runners[0]),
+            "samples_us": timed.samples_us, "disturbances": timed.disturbances,
+            "monitor": monitor.record(), "after_timing": self.examiner.check_timed(runners[0]),
         }  # fmt: skip
 
     def run_images(self, request: Message) -> Message:
         config, self.images = Configuration.of(request["config"]), self.images or Images()
         return self.images.run(request, lambda tensors: bound(self.task, config, request["dims"], self.board, tensors))
 
-    def _progress(self, progress: protocol.Progress) -> None:
+    def _rounds(self, rounds: int) -> None:
+        send(self.out, {"progress": {"rounds": rounds}})
+
+    def _progress(self, progress: protocol.RaceProgress) -> None:
         send(self.out, {"progress": asdict(progress)})
 
     def _field(self, request: Message) -> list[Contestant]:
