@@ -1,8 +1,10 @@
-"""What every test has: a store of its own, and no deadline."""
+"""What every test has: a store of its own, and no deadline. And bytecode, which hundreds of child processes share."""
 
 from __future__ import annotations
 
+import compileall
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,21 @@ from hypothesis import settings
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+SRC = Path(__file__).parents[1] / "src"
+WRITES_NO_BYTECODE = sys.dont_write_bytecode
+sys.dont_write_bytecode = False  # pytest compiles the tests themselves once, too
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where bytecode is switched off (as in many containers), each child process would compile the package anew."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(str(SRC), quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """The files that tests write and change within a second keep no bytecode: Python could not tell it is stale."""
+    sys.dont_write_bytecode = WRITES_NO_BYTECODE
 
 
 @pytest.fixture(autouse=True)
