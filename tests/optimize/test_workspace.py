@@ -698,7 +698,7 @@ def test_a_file_that_is_ignored_but_tracked_is_the_repositorys(checkout: Path, o
 
 def test_git_that_is_missing_is_one_line(checkout: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = task_in(checkout)
-    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.setenv("PATH", str(home / "no such folder"))
     with pytest.raises(MachineError, match="git is not installed; fix: ") as caught:
         Workspace.open(task, "run-1", home, DATE)
     assert "\n" not in str(caught.value)
@@ -741,8 +741,8 @@ def test_a_file_that_is_not_utf8_is_refused_at_once(checkout: Path, home: Path) 
         Workspace.open(task_in(checkout), "run-1", home, DATE)
 
 
-def test_the_words_of_git_in_one_line() -> None:
+def test_the_words_of_git_in_one_line(tmp_path: Path) -> None:
     assert str(GitError("add", "hint: x\nfatal: no such path\n")) == "git add: fatal: no such path"
     assert str(GitError("add", "")) == "git add: failed without a word"
     with pytest.raises(MachineError, match="no such folder"):
-        Git(Path("/nonexistent"))("status")
+        Git(tmp_path / "no such folder")("status")

@@ -388,7 +388,7 @@ def test_a_version_that_does_not_import_gives_the_line_of_the_users_file(write: 
 def test_a_version_that_is_missing_is_one_line(write: Write) -> None:
     path = write("task = task_named('one')\n")
     with pytest.raises(TaskError, match="does not import: FileNotFoundError: "):
-        load_task(str(path), {str(path): "/nonexistent/ops.py"})
+        load_task(str(path), {str(path): str(path.parent / "no such folder" / "ops.py")})
 
 
 def test_outside_of_loading_a_task_a_module_is_the_original(package: Path) -> None:
