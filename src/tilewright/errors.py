@@ -16,6 +16,7 @@ What goes wrong with one *candidate* is not an error but a value: `records.Faile
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 
@@ -39,8 +40,7 @@ class SpaceError(RequestError):
 
 class UnknownChoice(RequestError):
     def __init__(self, kind: str, given: object, known: Iterable[object]):
-        choices = ", ".join(str(choice) for choice in known) or "none"
-        super().__init__(f"unknown {kind} '{given}'; known: {choices}")
+        super().__init__(f"unknown {kind} '{given}'; {choices(given, known)}")
 
 
 class Incorrect(RequestError):
@@ -61,6 +61,15 @@ class NoGpu(MachineError):
 
 class StorageError(MachineError):
     pass
+
+
+def choices(given: object, known: Iterable[object]) -> str:
+    """``known: TILE_M, TILE_N; did you mean 'TILE_M'?``, for a message about a name that is not among them."""
+    names = [str(name) for name in known]
+    near = difflib.get_close_matches(str(given), names, 1) or [
+        name for name in names if name.lower() == str(given).lower()
+    ]
+    return f"known: {', '.join(names) or 'none'}" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
 def in_one_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ import pytest
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import PredictedTime
 from tilewright.space import Space, heuristics
-from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds
+from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds, seeds_for
 
 installed = pytest.mark.skipif(heuristics.missing() is not None, reason=str(heuristics.missing()))
 
@@ -101,6 +101,22 @@ def test_wrong_requests_name_the_choices() -> None:
         matmul_seeds(64, 64, 64, "bfloat16", "TITAN")
     with pytest.raises(RequestError, match="m=0, n=64, k=64, count=8; each must be at least 1"):
         matmul_seeds(0, 64, 64, "bfloat16", "H200")
+
+
+@installed
+def test_seeds_of_a_workload_are_configurations_of_its_space() -> None:
+    dims = {"M": 4096, "N": 4096, "K": 4096}
+    seeds = seeds_for("heuristics", SPACE, dims, dtype="bfloat16", gpu="NVIDIA H200", arch=90)
+    assert seeds and set(seeds) - set(SPACE.configurations(90, dims))
+    assert all(SPACE.allows(config, 90, dims) is None for config in seeds)
+
+
+def test_seeds_that_cannot_be_given_say_why() -> None:
+    of_h200 = {"dtype": "bfloat16", "gpu": "NVIDIA H200", "arch": 90}
+    with pytest.raises(UnknownChoice, match="unknown seeds 'heuristic'; known: heuristics; did you mean 'heuristics'"):
+        seeds_for("heuristic", SPACE, {}, **of_h200)
+    with pytest.raises(RequestError, match="they need the dimensions M, N and K, and the workload has M, rows"):
+        seeds_for("heuristics", SPACE, {"M": 1, "rows": 2}, **of_h200)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tilewright.errors import UnknownChoice
 from tilewright.records import Configuration, Value
 from tilewright.space import CLUSTER_ARCHITECTURES, HINTS, Space
 
@@ -214,3 +216,28 @@ def test_a_default_lets_a_predicate_bind_a_variable() -> None:
     limits = [lambda TILE_M, most=most: most >= TILE_M for most in (64, 256)]
     space = matmul(where=limits)
     assert {config.TILE_M for config in space.configurations(90, {})[1:]} == {64}
+
+
+def test_values_that_are_never_tried_are_said() -> None:
+    space = Space(
+        constants={"TILE": [64, 1000, 256], "FAST": [False, True]},
+        hints={"num_ctas": [None, 2]},
+        shipped={"TILE": 64, "FAST": False, "num_ctas": None},
+        where=[lambda TILE, N: TILE <= N],
+    )
+    assert space.dropped(90, {"N": 4096}) == (
+        "TILE=1000 is not a power of two of at least 1; cuTile accepts no other tile size",
+    )
+    assert space.dropped(120, {"N": 128}) == (
+        "TILE=1000 is not a power of two of at least 1; cuTile accepts no other tile size",
+        "TILE=256: 'TILE <= N' does not hold for TILE=256, N=128",
+        "num_ctas=2: sm_120 has no cluster multicast; use num_ctas=1",
+    )
+
+
+def test_a_name_that_is_nearly_right_is_suggested() -> None:
+    space = Space(constants={"TILE_M": [64]}, shipped={"TILE_M": 64})
+    with pytest.raises(UnknownChoice, match="unknown knob 'TILEM'; known: TILE_M; did you mean 'TILE_M'"):
+        space.parse("TILEM=64")
+    with pytest.raises(UnknownChoice, match="unknown knob 'tile_m'; known: TILE_M; did you mean 'TILE_M'"):
+        space.parse("tile_m=64")

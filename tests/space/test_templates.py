@@ -14,37 +14,38 @@ PRE_HOPPER, HOPPER, BLACKWELL, CONSUMER = 80, 90, 100, 120
 
 # K10 once more, in the words of the requirements: "M×N×K/num_ctas/occupancy", sizes as listed there.
 K10: dict[tuple[str, int], str] = {
-    ("T1", 90): "1024//1, 1024//2, 1024//4, 1024//8",
-    ("T2", 120): "1024//1, 1024//2, 1024//4, 1024//8",
-    ("T3", CONSUMER): "128×64×64/1/1, 128×64×32/1/2, 64×64×64/1/1, 64×64×32/1/2, 256×256×64/1/1",
-    ("T3", HOPPER): "32×32×64/1/2, 64×32×32/1/2, 64×128×32/1/2, 64×256×32/1/2, 128×64×32/1/2, "
+    ("elementwise", 90): "1024//1, 1024//2, 1024//4, 1024//8",
+    ("in place", 120): "1024//1, 1024//2, 1024//4, 1024//8",
+    ("matmul", CONSUMER): "128×64×64/1/1, 128×64×32/1/2, 64×64×64/1/1, 64×64×32/1/2, 256×256×64/1/1",
+    ("matmul", HOPPER): "32×32×64/1/2, 64×32×32/1/2, 64×128×32/1/2, 64×256×32/1/2, 128×64×32/1/2, "
     "128×64×64/1/2, 128×128×32/1/2",
-    ("T3", PRE_HOPPER): "64×64×32/1/1, 64×128×32/1/1, 128×64×32/1/1, 128×128×32/1/1",
-    ("T3", BLACKWELL): "128×128×32/1/1, 256×256×64/2/1, 256×256×64/4/1, 512×256×64/2/1",
-    ("T4", CONSUMER): "64×64×64/1/2, 64×64×64/1/4, 64×64×64/1/1, 128×64×64/1/2, 128×64×64/1/1, "
+    ("matmul", PRE_HOPPER): "64×64×32/1/1, 64×128×32/1/1, 128×64×32/1/1, 128×128×32/1/1",
+    ("matmul", BLACKWELL): "128×128×32/1/1, 256×256×64/2/1, 256×256×64/4/1, 512×256×64/2/1",
+    ("persistent matmul", CONSUMER): "64×64×64/1/2, 64×64×64/1/4, 64×64×64/1/1, 128×64×64/1/2, 128×64×64/1/1, "
     "128×64×64/1/4, 256×256×64/1/1",
-    ("T4", PRE_HOPPER): "64×128×64/1/1, 128×64×64/1/1, 128×128×32/1/1, 128×128×64/1/1",
-    ("T4", HOPPER): "64×128×64/1/2, 64×256×64/1/2, 128×64×64/1/2, 128×128×64/1/2, 128×256×64/2/1, 256×256×64/2/1",
-    ("T4", BLACKWELL): "128×512×64/4/1, 256×256×64/2/1, 256×256×64/1/1, 256×256×128/2/1",
-    ("T5", CONSUMER): "64×64/1/2, 128×64/1/2",
-    ("T5", PRE_HOPPER): "64×64/1/2, 128×64/1/2, 128×128/1/1",
-    ("T5", HOPPER): "128×128/1/2, 256×128/1/1, 256×128/1/2, 256×128/2/2",
-    ("T5", BLACKWELL): "128×128/1/2, 256×128/1/1, 256×128/1/2, 256×128/2/2",
-    ("T5-dkdv-64", 90): "32×64, 32×128, 64×64, 64×128, 128×64, 128×128",
-    ("T5-dkdv-128", 90): "16×32, 16×64, 32×32, 32×64, 64×32, 64×64",
-    ("T5-dkdv-256", 90): "32×32, 32×64",
-    ("T5-dq-64", 90): "64×32, 64×64, 64×128, 128×32, 128×64, 128×128",
-    ("T5-dq-128", 90): "32×16, 32×32, 32×64, 64×16, 64×32, 64×64",
-    ("T5-dq-256", 90): "64×32, 64×64",
-    ("T7", 90): "128×64//1, 128×64//2, 128×64//4, 128×64//8",
-    ("T8", BLACKWELL): "64×64/1/2, 64×128/1/2, 128×64/1/2, 128×128/1/1, 128×128/1/2, 256×128/1/1, "
+    ("persistent matmul", PRE_HOPPER): "64×128×64/1/1, 128×64×64/1/1, 128×128×32/1/1, 128×128×64/1/1",
+    ("persistent matmul", HOPPER): "64×128×64/1/2, 64×256×64/1/2, 128×64×64/1/2, 128×128×64/1/2, 128×256×64/2/1, "
+    "256×256×64/2/1",
+    ("persistent matmul", BLACKWELL): "128×512×64/4/1, 256×256×64/2/1, 256×256×64/1/1, 256×256×128/2/1",
+    ("fmha", CONSUMER): "64×64/1/2, 128×64/1/2",
+    ("fmha", PRE_HOPPER): "64×64/1/2, 128×64/1/2, 128×128/1/1",
+    ("fmha", HOPPER): "128×128/1/2, 256×128/1/1, 256×128/1/2, 256×128/2/2",
+    ("fmha", BLACKWELL): "128×128/1/2, 256×128/1/1, 256×128/1/2, 256×128/2/2",
+    ("fmha dkdv 64", 90): "32×64, 32×128, 64×64, 64×128, 128×64, 128×128",
+    ("fmha dkdv 128", 90): "16×32, 16×64, 32×32, 32×64, 64×32, 64×64",
+    ("fmha dkdv 256", 90): "32×32, 32×64",
+    ("fmha dq 64", 90): "64×32, 64×64, 64×128, 128×32, 128×64, 128×128",
+    ("fmha dq 128", 90): "32×16, 32×32, 32×64, 64×16, 64×32, 64×64",
+    ("fmha dq 256", 90): "64×32, 64×64",
+    ("grouped gemm", 90): "128×64//1, 128×64//2, 128×64//4, 128×64//8",
+    ("varlen attention", BLACKWELL): "64×64/1/2, 64×128/1/2, 128×64/1/2, 128×128/1/1, 128×128/1/2, 256×128/1/1, "
     "256×128/1/2, 256×128/2/2, 256×64/1/1",
-    ("T8", HOPPER): "64×64/1/2, 128×64/1/2, 128×128/1/1, 128×128/1/2, 64×128/1/2",
-    ("T8", PRE_HOPPER): "64×64/1/2, 128×64/1/1, 128×64/1/2, 128×128/1/1",
-    ("T9", BLACKWELL): "128×128×64/1/1, 128×128×64/1/2, 128×256×64/1/1, 256×128×64/1/1, 256×128×64/2/1, "
+    ("varlen attention", HOPPER): "64×64/1/2, 128×64/1/2, 128×128/1/1, 128×128/1/2, 64×128/1/2",
+    ("varlen attention", PRE_HOPPER): "64×64/1/2, 128×64/1/1, 128×64/1/2, 128×128/1/1",
+    ("dual gemm", BLACKWELL): "128×128×64/1/1, 128×128×64/1/2, 128×256×64/1/1, 256×128×64/1/1, 256×128×64/2/1, "
     "256×256×64/1/1, 256×256×64/2/1, 128×256×64/2/1, 256×128×64/2/2, 128×128×64/2/2, 256×256×64/2/2",
-    ("T9", HOPPER): "64×128×64/1/1, 128×64×64/1/1, 128×128×64/1/1, 128×128×64/1/2",
-    ("T9", PRE_HOPPER): "64×128×32/1/1, 128×64×32/1/1, 128×128×32/1/1",
+    ("dual gemm", HOPPER): "64×128×64/1/1, 128×64×64/1/1, 128×128×64/1/1, 128×128×64/1/2",
+    ("dual gemm", PRE_HOPPER): "64×128×32/1/1, 128×64×32/1/1, 128×128×32/1/1",
 }
 
 
@@ -63,7 +64,7 @@ def test_every_list_of_k10_is_reproduced_as_written(name: str, arch: int) -> Non
 
 def test_t6_is_block_m_times_occupancy_times_swap() -> None:
     """K10 T6 and K8: at most 24; for M below 16 the source finds no row at all (X-19)."""
-    rows = template("T6", 120, as_written=True)
+    rows = template("fp8 matmul", 120, as_written=True)
     found = {(row.knobs["M"], row.knobs["occupancy"], row.knobs["swap_ab"]) for row in rows}
     assert len(rows) == len(found) == 24
     assert found == {(m, occ, swap) for m in (16, 32, 64, 128) for occ in (1, 2, 4) for swap in (False, True)}
@@ -95,29 +96,30 @@ def test_every_template_obeys_the_laws_on_every_architecture(name: str, arch: in
 
 def test_what_machine_code_contradicts_is_corrected() -> None:
     """cutile-facts 7.3, by name of the row."""
-    hopper = {str(row.written): row for row in template("T3", 90)}
+    hopper = {str(row.written): row for row in template("matmul", 90)}
     assert hopper["32x32x64/1/2"].knobs["M"] == 64
     assert hopper["64x256x32/1/2"].knobs["occupancy"] == 1
     assert "wgmma" in hopper["32x32x64/1/2"].reason
-    persistent = {str(row.written): row for row in template("T4", 90)}
+    persistent = {str(row.written): row for row in template("persistent matmul", 90)}
     assert persistent["256x256x64/2/1"].knobs["num_ctas"] == 4
     assert "656 spill stores" in persistent["256x256x64/2/1"].reason
-    for name in ("T3", "T4"):
+    for name in ("matmul", "persistent matmul"):
         sizes = [(row.knobs["M"], row.knobs["N"]) for row in template(name, 120)]
         assert (256, 256) not in sizes
-    dropped = [row for row in template("T4", 120, as_written=True) if row.fate == "dropped"]
+    dropped = [row for row in template("persistent matmul", 120, as_written=True) if row.fate == "dropped"]
     assert [row.written for row in dropped] == ["128x64x64/1/4"]
-    assert not any(row.written == "128x64x64/1/4" for row in template("T4", 120))
-    assert "2 spill stores" in next(row for row in template("T4", 80) if row.written == "128x128x64/1/1").reason
+    assert not any(row.written == "128x64x64/1/4" for row in template("persistent matmul", 120))
+    ampere = {row.written: row for row in template("persistent matmul", 80)}
+    assert "2 spill stores" in ampere["128x128x64/1/1"].reason
 
 
 def test_good_candidates_that_the_source_lacks_are_added() -> None:
     """cutile-facts 7.3 and 8.3, measured.md 5."""
-    added = {str(row.knobs) for row in template("T3", 90) if row.fate == "added"}
+    added = {str(row.knobs) for row in template("matmul", 90) if row.fate == "added"}
     assert "M=128,N=256,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=1,occupancy=1,num_worker_warps=8" in added
-    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in {str(r.knobs) for r in template("T5", 90)}
+    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in {str(r.knobs) for r in template("fmha", 90)}
 
 
 def test_every_correction_and_addition_is_of_a_listed_row() -> None:
@@ -128,13 +130,13 @@ def test_every_correction_and_addition_is_of_a_listed_row() -> None:
 
 
 def test_unknown_names_tell_the_choices() -> None:
-    with pytest.raises(UnknownChoice, match="unknown template 'T10'; known: T1, T2, T3"):
-        template("T10", 90)
+    with pytest.raises(UnknownChoice, match="unknown template 'conv'; known: elementwise, in place, matmul"):
+        template("conv", 90)
     with pytest.raises(UnknownChoice, match="unknown architecture '75'; known: 80, 86"):
-        template("T3", 75)
+        template("matmul", 75)
     with pytest.raises(UnknownChoice, match="unknown template"):
         title("T")
-    assert title("T3") == "matmul"
+    assert title("matmul") == "matmul"
 
 
 def matmul(**hints: list[int | None]) -> Space:
@@ -158,21 +160,21 @@ def test_a_seed_is_allowed_by_its_space(name: str, arch: int) -> None:
 
 def test_a_seed_maps_sizes_to_the_names_of_the_space() -> None:
     space = matmul(occupancy=[None, 1], num_ctas=[None, 1])
-    found = [str(config) for config in seed(space, "T3", 100, {"N": 256})]
+    found = [str(config) for config in seed(space, "matmul", 100, {"N": 256})]
     assert found[1] == "TILE_SIZE_M=256,TILE_SIZE_N=256,TILE_SIZE_K=64,GROUP=8,occupancy=1,num_ctas=2"
-    assert len(found) == len(template("T3", 100))
+    assert len(found) == len(template("matmul", 100))
 
 
 def test_a_seed_leaves_out_what_the_space_cannot_say() -> None:
     """Without num_ctas, 256×256/2/1 would be another configuration; an occupancy is passed over."""
-    tiles = [(c["TILE_SIZE_M"], c["TILE_SIZE_N"]) for c in seed(matmul(), "T3", 100, {"N": 256})]
+    tiles = [(c["TILE_SIZE_M"], c["TILE_SIZE_N"]) for c in seed(matmul(), "matmul", 100, {"N": 256})]
     assert tiles == [(128, 128)]
 
 
 def test_one_is_the_choice_of_the_compiler_where_the_space_says_so() -> None:
     """cutile-facts 7.1 and X-09: occupancy 1 and num_ctas 1 give the code of the compiler's choice."""
     space = matmul(occupancy=[None, 2], num_ctas=[None, 2])
-    found = {(c.TILE_SIZE_N, c.occupancy, c.num_ctas) for c in seed(space, "T3", 90, {"N": 64})}
+    found = {(c.TILE_SIZE_N, c.occupancy, c.num_ctas) for c in seed(space, "matmul", 90, {"N": 64})}
     assert found == {(32, 2, None), (64, 2, None)}
 
 

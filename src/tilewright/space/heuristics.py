@@ -1,7 +1,7 @@
 """Optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
 
 The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it
-(cutile-facts 12, version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`.
+(version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`.
 Its tiles are CTA tiles of CUTLASS: a seed says where to look and is screened like any candidate.
 """
 
@@ -24,7 +24,10 @@ from tilewright.space.space import Space
 from tilewright.space.templates import place
 
 PACKAGE = "nvMatmulHeuristics"
-INSTALL = "pip install 'tilewright[heuristics]'"
+INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
+
+SEEDS = ("heuristics",)
+"""Where configurations beyond the space's own lists may come from: `tilewright tune --seeds`."""
 
 QUERY_SECONDS = 30.0
 """Time budget of the child; a query takes 0.03 to 0.2 s, nearly all of it to start Python."""
@@ -82,9 +85,9 @@ class Seed:
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """The readings of this seed in cuTile, where one grid element is a whole cluster (X-11).
+        """The readings of this seed in cuTile, where one element of the grid is a whole cluster.
 
-        Alone; with the cluster sharing this tile (256x128 spills alone and is clean so, facts 7.3);
+        Alone; with the cluster sharing this tile (256x128 spills alone and does not spill so);
         and with a tile as large as the cluster's, which gives each CTA the model's own tile.
         """
         m, n, k = self.tile
@@ -128,6 +131,22 @@ def place_seeds(
 ) -> tuple[Configuration, ...]:
     """Each reading of each seed as a configuration of ``space``, as far as it allows them."""
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
+
+
+def seeds_for(
+    name: str, space: Space, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
+) -> tuple[Configuration, ...]:
+    """What ``name`` of `SEEDS` proposes for a matrix product of M x N x K, as far as ``space`` allows it.
+
+    Raises UnknownChoice for other names, RequestError for a workload without these dimensions, and as `matmul_seeds`.
+    """
+    if name not in SEEDS:
+        raise UnknownChoice("seeds", name, SEEDS)
+    m, n, k = map(dims.get, "MNK")
+    if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
+        raise RequestError(f"seeds '{name}' are for matrix products: they need the dimensions M, N and K, and the "
+                           f"workload has {', '.join(dims)}")  # fmt: skip
+    return place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)
 
 
 def gpu_name(marketing: str) -> str:

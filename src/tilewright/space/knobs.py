@@ -1,7 +1,7 @@
 """Knobs: what a value may be, how it is read from text, and what is next to it.
 
 A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler); which of the
-two is declared, never inferred (F-6). By convention a constant whose name is TILE or BLOCK, alone
+two is declared, never inferred. By convention a constant whose name is TILE or BLOCK, alone
 or followed by ``_``, ``SIZE``, a digit or one letter (TILE_M, BLOCK_SIZE, TILEK; any case), is a
 tile size and must be a power of two: cuda-tile 1.7.0 raises TypeCheckingError otherwise.
 """
@@ -24,14 +24,14 @@ HINTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
         "opt_level": (None, 0, 1, 2, 3),
     }
 )
-"""Compiler hints of cuda-tile 1.7.0 with their values (cutile-facts 2.2); None: the compiler chooses.
+"""Compiler hints of cuda-tile 1.7.0 with their values; None: the compiler chooses.
 
 ``num_worker_warps`` takes 4 and 8 only before CUDA toolkit 13.5.
 """
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
-"""Where ``num_ctas`` above 1 is of use (K9). sm_80 to 89 ignore it silently; on sm_120 and 121
-there is no multicast and one kernel of six did not compile (X-10)."""
+"""Where ``num_ctas`` above 1 is of use. sm_80 to 89 ignore it silently; on sm_120 and 121
+there is no multicast and one kernel of six did not compile."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
 
@@ -47,21 +47,21 @@ def is_power_of_two(value: Value) -> bool:
 
 
 def tile_problem(name: str, value: Value) -> str | None:
-    """Why the value cannot be a tile size (K8 pruning 6, Part 7 check 4, X-19), or None."""
+    """Why the value cannot be a tile size; None if it can."""
     if not is_tile(name) or is_power_of_two(value):
         return None
     return f"{name}={value} is not a power of two of at least 1; cuTile accepts no other tile size"
 
 
 def hint_problem(name: str, value: Value) -> str | None:
-    """Why the value cannot be given to the compiler as this hint, or None."""
+    """Why the value cannot be given to the compiler as this hint; None if it can."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in HINTS[name]):
         return None
     return f"{name}={value!r} is not valid; use {_SPELLED[name]}, or None to let the compiler choose"
 
 
 def cluster_problem(num_ctas: Value, arch: int) -> str | None:
-    """Why this ``num_ctas`` makes no sense on ``arch``, or None (K9, X-10)."""
+    """Why this ``num_ctas`` makes no sense on ``arch``; None if it does."""
     if num_ctas in (None, 1) or arch in CLUSTER_ARCHITECTURES:
         return None
     if arch < 90:

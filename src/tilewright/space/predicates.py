@@ -14,7 +14,7 @@ import linecache
 from collections.abc import Callable, Mapping
 from types import CodeType
 
-from tilewright.errors import SpaceError
+from tilewright.errors import SpaceError, choices
 from tilewright.records import Value
 
 
@@ -43,8 +43,7 @@ class Predicate:
     def _asked(self, known: Mapping[str, Value]) -> dict[str, Value]:
         for name in self.required:
             if name not in known:
-                choices = ", ".join(known)
-                raise SpaceError(f"where: '{self.text}' asks for '{name}'; known: {choices}")
+                raise SpaceError(f"where: '{self.text}' asks for '{name}'; {choices(name, known)}")
         return {name: known[name] for name in (*self.required, *self.optional) if name in known}
 
 

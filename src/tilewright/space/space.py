@@ -1,15 +1,15 @@
 """The space of configurations of a kernel: what may be tried, in which order, and why not the rest.
 
 `Space.allows` is the one place where constraints stand: the search prunes with it, the command line
-and the launch wrapper validate with it. The laws that every space obeys (Part 7 check 4):
+and the launch wrapper validate with it. The rules that every space obeys:
 
-- the configuration shipped today is always there, and first (A-14), even where a law forbids it;
+- the configuration shipped today is always there, and first, even where a rule forbids it;
   `allows` still says what is wrong with it;
 - a tile size is a power of two (by convention a constant named TILE… or BLOCK…, see `knobs`);
-- ``num_ctas`` above 1 only where clusters pay: sm_90, 100, 103, 107, 110 (K9, X-10);
+- ``num_ctas`` above 1 only where clusters pay: sm_90, 100, 103, 107, 110;
 - what the author's predicates say.
 
-There is no limit of 30 configurations (A-06): compiling is parallel and has a budget (X-07, X-16).
+The number of configurations has no limit, because compiling is parallel and has a time budget.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tilewright.errors import SpaceError, UnknownChoice
+from tilewright.errors import SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.space import knobs
 from tilewright.space.predicates import Predicate
@@ -98,6 +98,19 @@ class Space:
             self._name_problems(config), self._value_problems(config, arch), self._where_problems(config, arch, dims)
         )
         return next(problems, None)
+
+    def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
+        """The declared values that no configuration for ``sm_<arch>`` has, each with its reason in one line, such as
+        ``TILE=1000 is not a power of two of at least 1; …``."""
+        tried = self.configurations(arch, dims)
+        reasons = []
+        for name, values in self._declared().items():
+            for value in values:
+                why = self.allows(self.shipped.replace(**{name: value}), arch, dims)
+                if why and all(config[name] != value for config in tried):
+                    text = f"{name}={knobs.spell(value)}"
+                    reasons.append(why if why.startswith(text) else f"{text}: {why}")
+        return tuple(reasons)
 
     def parse(self, text: str) -> Configuration:
         """Read ``"TILE_M=128,occupancy=auto"``; knobs not named are as shipped.
@@ -179,7 +192,7 @@ class Space:
                 yield f"knob '{name}' is missing; name all of: {', '.join(self.knobs)}"
 
     def _no_knob(self, name: str) -> str:
-        return f"'{name}' is no knob of this space; known: {', '.join(self.knobs) or 'none'}"
+        return f"'{name}' is no knob of this space; {choices(name, self.knobs)}"
 
     def _value_problems(self, config: Mapping[str, Value], arch: int) -> Iterator[str]:
         for name in self.constants:
@@ -206,7 +219,7 @@ class Space:
     def _check_names(self) -> None:
         for name in self.hints:
             if name not in knobs.HINTS:
-                raise SpaceError(f"unknown hint '{name}'; known: {', '.join(knobs.HINTS)}")
+                raise SpaceError(f"unknown hint '{name}'; {choices(name, knobs.HINTS)}")
             if name in self.constants:
                 raise SpaceError(f"'{name}' is both a constant and a hint; declare it once")
             for value in self.hints[name]:

@@ -1,4 +1,5 @@
-"""The templates T1 to T9 (K10): starting points for a space, corrected where machine code disagrees.
+"""Templates: lists of configurations that others tuned, as starting points for a space, corrected where machine
+code disagrees with them.
 
 `template` gives the rows for one architecture, `seed` the same rows as configurations of a space.
 The data, with the reason of every correction, stand in `template_data`.
@@ -20,7 +21,7 @@ HINT_FIELDS = ("num_ctas", "occupancy", "num_worker_warps", "swap_ab")
 
 LARGEST_BLOCK_M = 128
 SMALLEST_BLOCK_M = 16
-"""T6 and T7; 16 is the smallest MMA tile (K9)."""
+"""Of FP8 and grouped products; 16 is the smallest tile of an MMA instruction."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,13 @@ class Row:
 
     @property
     def source(self) -> str:
-        return f"K10 {self.template} {self.group}" if self.written else self.reason
+        return f"template {self.template}, {self.group}" if self.written else self.reason
 
 
 def template(name: str, arch: int, *, as_written: bool = False) -> tuple[Row, ...]:
     """The rows of ``name`` for ``sm_<arch>``: corrected, or each one exactly as the source has it.
 
-    Never empty, except as written where the source lists nothing (T8 and T9 on sm_120).
+    Never empty, except as written where the source lists nothing (varlen attention and dual gemm on sm_120).
     Raises `UnknownChoice` for a template or an architecture that is not listed.
     """
     if name not in WRITTEN:
@@ -71,16 +72,13 @@ def group_of(arch: int) -> str:
 
 
 def block_m(rows: int) -> int:
-    """BLOCK_M of T6 and T7: the next power of two of the row count, between 16 and 128."""
+    """BLOCK_M of FP8 and grouped products: the next power of two of the row count, between 16 and 128."""
     above = 1 << max(rows - 1, 0).bit_length()
     return min(LARGEST_BLOCK_M, max(SMALLEST_BLOCK_M, above))
 
 
 def at_most(rows: Iterable[Row], m: int) -> tuple[Row, ...]:
-    """The rows whose tile is no taller than ``m`` (T6: "skip > M"); for a tiny m the smallest ones.
-
-    The source's own code finds none and raises StopIteration for m below 16 (X-19).
-    """
+    """The rows whose tile is no taller than ``m``; for a tiny m the smallest ones."""
     listed = tuple(rows)
     limit = max(m, min((_height(row) for row in listed), default=0))
     return tuple(row for row in listed if _height(row) <= limit)
@@ -109,8 +107,8 @@ def place(
     an occupancy for which the space has no knob is passed over; a point that needs another knob
     that the space lacks (num_ctas above 1, num_worker_warps, swap_ab) is left out. Occupancy 1 and
     num_ctas 1 become the compiler's choice where the space lists that but not 1. They give the same
-    machine code: occupancy in all 24 cells of cutile-facts 7.1, both of them for a 128x128x64 matmul
-    on sm_80, 90, 100 and 120 (tileiras 13.4.92, 2026-11-21).
+    machine code: both of them for a 128x128x64 matmul on sm_80, 90, 100 and 120, occupancy for six kernels on
+    each (tileiras 13.4.92, 2026-11-21).
     """
     known = {**knob_names(space), **(names or {})}
     for knob in known.values():

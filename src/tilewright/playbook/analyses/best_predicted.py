@@ -161,7 +161,7 @@ def _around(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
 def _templates(facts: KernelFacts, task: Task) -> tuple[Configuration, ...]:
     """The rows for a product where the tiles are those of one, for attention where there are two."""
     names = set(templates.knob_names(task.space))
-    name = "T3" if {"M", "N", "K"} <= names else "T5" if {"M", "N"} <= names else None
+    name = "matmul" if {"M", "N", "K"} <= names else "fmha" if {"M", "N"} <= names else None
     return templates.seed(task.space, name, facts.sm, facts.workloads[0].dims) if name else ()
 
 
