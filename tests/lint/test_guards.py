@@ -9,7 +9,7 @@ from textwrap import dedent, indent
 import pytest
 
 from tilewright.lint.guards import on_every_call
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 HEAD = "import functools\n_cache = {}\nkernel = object()\n_one = None\n"
 
@@ -18,9 +18,9 @@ def hot(body: str, before: str = "") -> bool:
     """Whether ``make()`` runs on every call of a function with this body."""
     text = f"{HEAD}{dedent(before)}def run(key, other, off):\n{indent(dedent(body), '    ')}"
     text += "    _cache[key] = other\n"
-    module = Module(Path("m.py"), text)
-    (call,) = (one for one in module.every(ast.Call) if ast.unparse(one.func).endswith("make"))
-    return on_every_call(module, call)
+    file = SourceFile(Path("m.py"), text)
+    (call,) = (one for one in file.every(ast.Call) if ast.unparse(one.func).endswith("make"))
+    return on_every_call(file, call)
 
 
 @pytest.mark.parametrize(

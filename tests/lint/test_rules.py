@@ -11,11 +11,11 @@ from tests.lint.rule_examples import EXAMPLES
 
 from tilewright.lint.findings import LEVELS, Finding, Rule
 from tilewright.lint.rules import ABOUT, CANNOT_READ, NO_OP_HINT, RULES, codes
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 def found(rule: Rule, text: str) -> list[Finding]:
-    return list(rule.findings(Module(Path("kernel.py"), text)))
+    return list(rule.findings(SourceFile(Path("kernel.py"), text)))
 
 
 def marked(text: str) -> list[int]:

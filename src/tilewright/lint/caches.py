@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.lint.tile_code import given, passed_for, taken_by
-from tilewright.source.cutile import Search, searches
-from tilewright.source.module import Module, Named, names, once, own, parameters, returned
+from tilewright.source.cutile import SearchCall, searches
+from tilewright.source.source_file import Named, SourceFile, names, own, parameters, remembered, returned
 
 
 @dataclass(frozen=True)
@@ -27,35 +27,35 @@ class Store:
 
     place: ast.AST
     key: ast.expr
-    search: Search
+    search: SearchCall
 
 
-@once
-def tuning_caches(module: Module) -> tuple[Cache, ...]:
+@remembered
+def tuning_caches(file: SourceFile) -> tuple[Cache, ...]:
     """The caches that a search of the file fills, directly or through the function that runs it."""
     stores: dict[str, list[Store]] = {}
-    for node in module.nodes:
+    for node in file.nodes:
         if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Store):
             continue
-        if not isinstance(node.value, ast.Name) or (owner := module.owner(node)) is None:
+        if not isinstance(node.value, ast.Name) or (owner := file.owner(node)) is None:
             continue
-        search = _search_behind(module, owner, node)
-        if search is not None and module.at_top(node.value.id):
+        search = _search_behind(file, owner, node)
+        if search is not None and file.at_top(node.value.id):
             stores.setdefault(node.value.id, []).append(Store(node, node.slice, search))
-    return tuple(Cache(name, module.at_top(name)[0].place, tuple(places)) for name, places in stores.items())
+    return tuple(Cache(name, file.at_top(name)[0].place, tuple(places)) for name, places in stores.items())
 
 
-def _search_behind(module: Module, owner: Named, store: ast.AST) -> Search | None:
+def _search_behind(file: SourceFile, owner: Named, store: ast.AST) -> SearchCall | None:
     """The last search before ``store`` in its function, or in a function called there."""
-    there = [one for one in searches(module) if module.owner(one.call) is owner]
+    there = [one for one in searches(file) if file.owner(one.call) is owner]
     before = [one for one in there if one.call.lineno <= _line(store)]
     if before:
         return before[-1]
-    for parent, _ in module.above(store):
+    for parent, _ in file.above(store):
         if isinstance(parent, ast.Assign):
-            for call in module.every(ast.Call, parent.value):
-                called = module.function(call.func)
-                inner = [one for one in searches(module) if module.owner(one.call) is called]
+            for call in file.every(ast.Call, parent.value):
+                called = file.function(call.func)
+                inner = [one for one in searches(file) if file.owner(one.call) is called]
                 if called is not None and inner:
                     return inner[0]
         if parent is owner:
@@ -74,45 +74,45 @@ class Part:
     node: ast.AST
 
 
-def key_parts(module: Module, key: ast.expr) -> tuple[Part, ...] | None:
+def key_parts(file: SourceFile, key: ast.expr) -> tuple[Part, ...] | None:
     """The elements of a key, through names, functions of this file and the places that pass it in; None where
     the text does not show them."""
     found: list[Part] = []
-    return tuple(found) if _spread(module, key, found, 6) else None
+    return tuple(found) if _spread(file, key, found, 6) else None
 
 
-def _spread(module: Module, node: ast.AST, found: list[Part], depth: int) -> bool:
+def _spread(file: SourceFile, node: ast.AST, found: list[Part], depth: int) -> bool:
     if not depth:
         return False
     if isinstance(node, ast.Tuple):
-        return all(_spread(module, one, found, depth - 1) for one in node.elts)
+        return all(_spread(file, one, found, depth - 1) for one in node.elts)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _spread(module, node.left, found, depth) and _spread(module, node.right, found, depth)
-    if isinstance(node, ast.Call) and isinstance(function := module.function(node.func), ast.FunctionDef):
+        return _spread(file, node.left, found, depth) and _spread(file, node.right, found, depth)
+    if isinstance(node, ast.Call) and isinstance(function := file.function(node.func), ast.FunctionDef):
         found.extend(Part(one) for one in (*node.args, *(word.value for word in node.keywords)))
-        return all(_spread(module, one, found, depth - 1) for one in returned(function))
+        return all(_spread(file, one, found, depth - 1) for one in returned(function))
     if isinstance(node, ast.Name):
-        return _spread_name(module, node, found, depth)
+        return _spread_name(file, node, found, depth)
     found.append(Part(node))
     return True
 
 
-def _spread_name(module: Module, name: ast.Name, found: list[Part], depth: int) -> bool:
-    bindings = module.bindings(name.id, name)
-    tuples = [one.value for one in bindings if _tells(module, one.value)]
+def _spread_name(file: SourceFile, name: ast.Name, found: list[Part], depth: int) -> bool:
+    bindings = file.bindings(name.id, name)
+    tuples = [one.value for one in bindings if _tells(file, one.value)]
     if tuples:
-        return all(_spread(module, one, found, depth - 1) for one in tuples if one is not None)
+        return all(_spread(file, one, found, depth - 1) for one in tuples if one is not None)
     found.append(Part(name))
     if any(one.kind == "parameter" for one in bindings):
-        passed = passed_for(module, name)
+        passed = passed_for(file, name)
         if "key" in name.id.lower():
-            return bool(passed) and all(_spread(module, one, found, depth - 1) for one in passed)
+            return bool(passed) and all(_spread(file, one, found, depth - 1) for one in passed)
     return True
 
 
-def _tells(module: Module, value: ast.AST | None) -> bool:
+def _tells(file: SourceFile, value: ast.AST | None) -> bool:
     if isinstance(value, ast.Call):
-        return isinstance(module.function(value.func), ast.FunctionDef)
+        return isinstance(file.function(value.func), ast.FunctionDef)
     return isinstance(value, ast.Tuple)
 
 
@@ -122,8 +122,8 @@ def _tells(module: Module, value: ast.AST | None) -> bool:
 class Covered:
     """Answers whether the value of an expression follows from a key's parts."""
 
-    def __init__(self, module: Module, parts: tuple[Part, ...]) -> None:
-        self.module = module
+    def __init__(self, file: SourceFile, parts: tuple[Part, ...]) -> None:
+        self.file = file
         self.names: set[str] = set()
         self.attributes: set[str] = set()
         self.in_part: set[str] = set()
@@ -140,7 +140,7 @@ class Covered:
             self.attributes.add(ast.unparse(atom))
             return
         self.names.add(atom.id)
-        for binding in self.module.bindings(atom.id, atom):
+        for binding in self.file.bindings(atom.id, atom):
             if binding.value is not None and binding.kind in {"part", "value"}:
                 whole = binding.value.value if isinstance(binding.value, ast.Subscript) else binding.value
                 if isinstance(whole, ast.Attribute):
@@ -172,12 +172,12 @@ class Covered:
 
     def _settled(self, name: str) -> bool:
         """Imported, or fixed at the top of the file."""
-        return name in self.module.imports or bool(self.module.at_top(name))
+        return name in self.file.imports or bool(self.file.at_top(name))
 
     def _missing_name(self, name: ast.Name, ignored: set[str], depth: int) -> list[str]:
         if name.id in self.names or self._settled(name.id):
             return []
-        bindings = self.module.bindings(name.id, name)
+        bindings = self.file.bindings(name.id, name)
         if not bindings or any(one.kind in {"other", "function", "class"} for one in bindings):
             return []
         if any(one.kind == "parameter" for one in bindings):
@@ -190,14 +190,14 @@ class Covered:
 
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
         """Whether all callers in the file compute a parameter from what they pass for the key."""
-        owner = taken_by(self.module, parameter)
-        calls = self.module.calls_of(owner)[0] if owner is not None else ()
+        owner = taken_by(self.file, parameter)
+        calls = self.file.calls_of(owner)[0] if owner is not None else ()
         for call in calls:
             assert owner is not None
             passed = given(owner, call)
             if parameter.id not in passed:
                 return False
-            there = Covered(self.module, tuple(Part(passed[name]) for name in self.names if name in passed))
+            there = Covered(self.file, tuple(Part(passed[name]) for name in self.names if name in passed))
             there.names |= self.names
             there.attributes |= self.attributes
             there.in_part |= self.in_part

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 Level: TypeAlias = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -43,9 +43,9 @@ class About:
     sources: tuple[str, ...]
     by_default: bool = True
 
-    def at(self, module: Module, node: ast.AST, message: str, level: Level | None = None) -> Finding:
+    def at(self, file: SourceFile, node: ast.AST, message: str, level: Level | None = None) -> Finding:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-        return Finding(self.code, level or self.level, module.path, line, column + 1, message)
+        return Finding(self.code, level or self.level, file.path, line, column + 1, message)
 
 
 class Rule(Protocol):
@@ -54,4 +54,4 @@ class Rule(Protocol):
     @property
     def about(self) -> About: ...
 
-    def findings(self, module: Module) -> Iterator[Finding]: ...
+    def findings(self, file: SourceFile) -> Iterator[Finding]: ...

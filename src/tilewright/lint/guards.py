@@ -9,70 +9,70 @@ from __future__ import annotations
 
 import ast
 
-from tilewright.source.module import Module, once
+from tilewright.source.source_file import SourceFile, remembered
 
 MEMOISED = ("functools.cache", "functools.lru_cache", "cache", "lru_cache", "functools.cached_property")
 ONCE = {"__init__", "__post_init__", "__new__", "__init_subclass__", "setUp", "setup", "main"}
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
-@once
-def filled(module: Module) -> set[str]:
+@remembered
+def filled(file: SourceFile) -> set[str]:
     """Names of mappings that functions of the file fill: ``cache[key] = …``, `setdefault`."""
     found = set()
-    for node in module.nodes:
+    for node in file.nodes:
         stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if (stored or (isinstance(node, ast.Attribute) and node.attr == "setdefault")) and module.owner(node):
-            found.add(module.dotted(node.value))  # type: ignore[attr-defined]
+        if (stored or (isinstance(node, ast.Attribute) and node.attr == "setdefault")) and file.owner(node):
+            found.add(file.dotted(node.value))  # type: ignore[attr-defined]
     return found - {""}
 
 
-def on_a_miss(module: Module, node: ast.AST) -> ast.AST | None:
+def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
     """What keeps ``node`` from running when its function finds its answer in a cache: the test, the handler or
     the function; None where nothing does. Looks no further than the named function around it."""
-    for parent, child in module.above(node):
+    for parent, child in file.above(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if any(_memoises(module, decorator) for decorator in parent.decorator_list):
+            if any(_memoises(file, decorator) for decorator in parent.decorator_list):
                 return parent
-            return _after_a_hit(module, parent.body, child)
+            return _after_a_hit(file, parent.body, child)
         if isinstance(parent, ast.If):
-            when_true, when_false = _missed(module, parent.test)
+            when_true, when_false = _missed(file, parent.test)
             if (child in parent.body and when_true) or (child in parent.orelse and when_false):
                 return parent.test
         elif isinstance(parent, ast.IfExp):
-            when_true, when_false = _missed(module, parent.test)
+            when_true, when_false = _missed(file, parent.test)
             if (child is parent.body and when_true) or (child is parent.orelse and when_false):
                 return parent.test
         elif isinstance(parent, ast.ExceptHandler) and "KeyError" in _caught(parent):
             return parent
-        if isinstance(parent, ast.Lambda) and not _called_at_once(module, parent):
+        if isinstance(parent, ast.Lambda) and not _called_at_once(file, parent):
             return parent
         for block in _blocks(parent):
-            if child in block and (found := _after_a_hit(module, block, child)) is not None:
+            if child in block and (found := _after_a_hit(file, block, child)) is not None:
                 return found
     return None
 
 
-def on_every_call(module: Module, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
+def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
     """Whether ``node`` runs each time that the file's public functions are called, caches or not."""
-    owner = module.owner(node)
-    if owner is None or owner in seen or on_a_miss(module, node) is not None:
+    owner = file.owner(node)
+    if owner is None or owner in seen or on_a_miss(file, node) is not None:
         return False
     if owner.name in ONCE or owner.name.startswith(("test_", "bench")):
         return False
-    calls, handed_on = module.calls_of(owner)
+    calls, handed_on = file.calls_of(owner)
     if calls:
-        return any(on_every_call(module, call, seen | {owner}) for call in calls)
+        return any(on_every_call(file, call, seen | {owner}) for call in calls)
     return not handed_on
 
 
-def _memoises(module: Module, decorator: ast.expr) -> bool:
-    dotted = module.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
+def _memoises(file: SourceFile, decorator: ast.expr) -> bool:
+    dotted = file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
     return dotted in MEMOISED or "cache" in dotted.rpartition(".")[2].lower()
 
 
-def _called_at_once(module: Module, function: ast.Lambda) -> bool:
-    parent = module.parent(function)
+def _called_at_once(file: SourceFile, function: ast.Lambda) -> bool:
+    parent = file.parent(function)
     return isinstance(parent, ast.Call) and parent.func is function
 
 
@@ -81,13 +81,13 @@ def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
     return [block for block in blocks if isinstance(block, list)]
 
 
-def _after_a_hit(module: Module, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
+def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
     """The test of an earlier statement of the same block that leaves where the cache holds the answer."""
     for statement in block:
         if statement is child:
             return None
         leaves = isinstance(statement, (ast.If, ast.Try)) and isinstance(statement.body[-1], LEAVES)
-        if leaves and isinstance(statement, ast.If) and _missed(module, statement.test)[1]:
+        if leaves and isinstance(statement, ast.If) and _missed(file, statement.test)[1]:
             return statement.test
         if leaves and isinstance(statement, ast.Try) and any("KeyError" in _caught(h) for h in statement.handlers):
             return statement
@@ -98,40 +98,40 @@ def _caught(handler: ast.ExceptHandler) -> str:
     return ast.unparse(handler.type) if handler.type is not None else ""
 
 
-def _missed(module: Module, test: ast.expr) -> tuple[bool, bool]:
+def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
     """Whether a test holds only on a miss, and whether it fails only on one."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        when_true, when_false = _missed(module, test.operand)
+        when_true, when_false = _missed(file, test.operand)
         return when_false, when_true
     if isinstance(test, ast.BoolOp):
-        parts = [_missed(module, one) for one in test.values]
+        parts = [_missed(file, one) for one in test.values]
         if isinstance(test.op, ast.And):
             return any(part[0] for part in parts), False
         return False, any(part[1] for part in parts)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         operator, other = test.ops[0], test.comparators[0]
-        if isinstance(operator, (ast.In, ast.NotIn)) and module.dotted(other) in filled(module):
+        if isinstance(operator, (ast.In, ast.NotIn)) and file.dotted(other) in filled(file):
             return isinstance(operator, ast.NotIn), isinstance(operator, ast.In)
-        is_none = isinstance(other, ast.Constant) and other.value is None and _looked_up(module, test.left)
+        is_none = isinstance(other, ast.Constant) and other.value is None and _looked_up(file, test.left)
         return is_none and isinstance(operator, ast.Is), is_none and isinstance(operator, ast.IsNot)
-    return False, _looked_up(module, test)
+    return False, _looked_up(file, test)
 
 
-def _looked_up(module: Module, node: ast.expr) -> bool:
+def _looked_up(file: SourceFile, node: ast.expr) -> bool:
     """Whether an expression is what a cache answered: `cache.get(key)`, an attribute, a global to fill once."""
     if isinstance(node, ast.NamedExpr):
-        return _looked_up(module, node.value)
+        return _looked_up(file, node.value)
     if isinstance(node, ast.Attribute):
         return isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
     if isinstance(node, ast.Call):
         if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
             return False
-        cache = module.dotted(node.func.value)
-        return cache in filled(module) or "cache" in cache.lower()
+        cache = file.dotted(node.func.value)
+        return cache in filled(file) or "cache" in cache.lower()
     if not isinstance(node, ast.Name):
         return False
-    owner = module.owner(node)
-    if owner is not None and any(node.id in one.names for one in module.every(ast.Global, owner)):
+    owner = file.owner(node)
+    if owner is not None and any(node.id in one.names for one in file.every(ast.Global, owner)):
         return True
-    values = (binding.value for binding in module.bindings(node.id, node))
-    return any(isinstance(value, (ast.Call, ast.NamedExpr)) and _looked_up(module, value) for value in values)
+    values = (binding.value for binding in file.bindings(node.id, node))
+    return any(isinstance(value, (ast.Call, ast.NamedExpr)) and _looked_up(file, value) for value in values)

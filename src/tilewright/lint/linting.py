@@ -12,8 +12,7 @@ from tilewright.errors import RequestError
 from tilewright.lint.findings import Finding, Level
 from tilewright.lint.inventory import Item, inventory
 from tilewright.lint.rules import ABOUT, CANNOT_READ, RULES, codes
-from tilewright.source.module import Module
-from tilewright.source.reading import TOO_DEEP, text_of
+from tilewright.source.source_file import TOO_DEEP, SourceFile
 
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<codes>[^\]]*)\])?")
 """On the line of the finding, or alone on the line above it."""
@@ -62,25 +61,25 @@ def lint_paths(
     findings: list[Finding] = []
     inventories: list[tuple[Path, tuple[Item, ...]]] = []
     ignored = 0
-    for file in files:
-        module = _parsed(file)
-        if isinstance(module, Module):
+    for path in files:
+        file = _parsed(path)
+        if isinstance(file, SourceFile):
             try:
-                found, items = _found(module, wanted), inventory(module)
+                found, items = _found(file, wanted), inventory(file)
             except RecursionError:
-                module = _unreadable(file, TOO_DEEP)
-        if isinstance(module, Finding):
-            findings += [module] if module.code in wanted else []
+                file = _unreadable(path, TOO_DEEP)
+        if isinstance(file, Finding):
+            findings += [file] if file.code in wanted else []
             continue
         if compile and "TW501" in wanted:
             from tilewright.lint.no_op_hints import no_op_hints
 
-            found += no_op_hints(module, arch)
-        kept = [one for one in found if not _taken_back(module, one)]
+            found += no_op_hints(file, arch)
+        kept = [one for one in found if not _taken_back(file, one)]
         ignored += len(found) - len(kept)
         findings += kept
         if items:
-            inventories.append((file, items))
+            inventories.append((path, items))
     return Report(files, tuple(findings), tuple(inventories), ignored)
 
 
@@ -119,10 +118,10 @@ def _below(folder: Path) -> Iterator[Path]:
             yield file  # reading it says why it cannot be read
 
 
-def _parsed(file: Path) -> Module | Finding:
-    """The module, or the finding that it cannot be read."""
+def _parsed(file: Path) -> SourceFile | Finding:
+    """The file, or the finding that it cannot be read."""
     try:
-        return Module(file, text_of(file))
+        return SourceFile.read(file)
     except SyntaxError as error:
         return _unreadable(file, error.msg or "not valid Python", error.lineno or 1, error.offset or 1)
     except RecursionError:
@@ -135,16 +134,16 @@ def _unreadable(file: Path, why: str, line: int = 1, column: int = 1) -> Finding
     return Finding(CANNOT_READ.code, "error", file, line, column, f"cannot be read: {why}")
 
 
-def _found(module: Module, wanted: set[str]) -> list[Finding]:
+def _found(file: SourceFile, wanted: set[str]) -> list[Finding]:
     """In the order of the text."""
     rules = (rule for rule in RULES if rule.about.code in wanted)
-    found = (finding for rule in rules for finding in rule.findings(module))
+    found = (finding for rule in rules for finding in rule.findings(file))
     return sorted(found, key=lambda one: (one.line, one.column, one.code))
 
 
-def _taken_back(module: Module, finding: Finding) -> bool:
+def _taken_back(file: SourceFile, finding: Finding) -> bool:
     """Whether a comment says that the finding is known and meant."""
-    lines = module.lines
+    lines = file.lines
     above = lines[finding.line - 2] if finding.line >= 2 else ""
     for line in (lines[finding.line - 1], above if above.lstrip().startswith("#") else ""):
         match = IGNORE.search(line)

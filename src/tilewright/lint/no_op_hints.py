@@ -15,7 +15,7 @@ from tilewright.languages import keep_torch_out
 from tilewright.lint.findings import Finding
 from tilewright.lint.rules import NO_OP_HINT
 from tilewright.records import Configuration, MachineCode, Value
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 
@@ -23,27 +23,27 @@ CENTRES = 3
 """Configurations around which each hint is varied: the shipped one, and others from the space."""
 
 
-def no_op_hints(module: Module, arch: str | None) -> Iterator[Finding]:
+def no_op_hints(file: SourceFile, arch: str | None) -> Iterator[Finding]:
     """The findings for one file; none where it holds no task. Raises what loading and compiling raise."""
-    if "tilewright" not in {origin.split(".")[0] for origin in module.imports.values()}:
+    if "tilewright" not in {origin.split(".")[0] for origin in file.imports.values()}:
         return
-    if not any(module.dotted(call.func) == "tilewright.Task" for call in module.every(ast.Call)):
+    if not any(file.dotted(call.func) == "tilewright.Task" for call in file.every(ast.Call)):
         return
     keep_torch_out()
-    for task in _tasks(module):
-        yield from _of_task(module, task, arch or "sm_90")
+    for task in _tasks(file):
+        yield from _of_task(file, task, arch or "sm_90")
 
 
-def _tasks(module: Module) -> Iterator[Task]:
+def _tasks(file: SourceFile) -> Iterator[Task]:
     """Each task that the file binds to a name at its top."""
-    for node in module.tree.body:
+    for node in file.tree.body:
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        if module.dotted(node.value.func) == "tilewright.Task" and isinstance(node.targets[0], ast.Name):
-            yield load_task(f"{module.path}:{node.targets[0].id}")
+        if file.dotted(node.value.func) == "tilewright.Task" and isinstance(node.targets[0], ast.Name):
+            yield load_task(f"{file.path}:{node.targets[0].id}")
 
 
-def _of_task(module: Module, task: Task, arch: str) -> Iterator[Finding]:
+def _of_task(file: SourceFile, task: Task, arch: str) -> Iterator[Finding]:
     board, workload = default_board(arch), task.selected(None)[0]
     space = task.space
     number = int(arch.removeprefix("sm_"))
@@ -57,7 +57,7 @@ def _of_task(module: Module, task: Task, arch: str) -> Iterator[Finding]:
         if told:
             around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
             message = f"task {task.name}: {hint} {told}, around {around} of workload {workload.name} on {arch}"
-            yield NO_OP_HINT.at(module, _place(module, hint), message)
+            yield NO_OP_HINT.at(file, _place(file, hint), message)
 
 
 def _codes(task: Task, units: Sequence[Unit]) -> dict[Configuration, str]:
@@ -89,11 +89,11 @@ def _shown(value: Value) -> str:
     return "automatic" if value is None else str(value)
 
 
-def _place(module: Module, hint: str) -> ast.AST:
+def _place(file: SourceFile, hint: str) -> ast.AST:
     """Where the file names the hint first."""
-    for node in module.nodes:
+    for node in file.nodes:
         if isinstance(node, ast.Constant) and node.value == hint:
             return node
         if isinstance(node, ast.keyword) and node.arg == hint:
             return node.value
-    return module.tree
+    return file.tree

@@ -7,42 +7,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.source.cutile import kernels
-from tilewright.source.module import DEPTH, Module, Named, once, parameters
+from tilewright.source.source_file import DEPTH, Named, SourceFile, parameters, remembered
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
 WRITES = {"store", "scatter", "store_advanced_indexing", "store_offset"}
 VIEWS = {"slice", "tiled_view", "get_raw_memory"}
 
 
-@once
-def tile_functions(module: Module) -> tuple[Named, ...]:
+@remembered
+def tile_functions(file: SourceFile) -> tuple[Named, ...]:
     """Kernels, functions that say they are tile functions, and all that these call in this file."""
-    found: dict[Named, None] = {kernel.node: None for kernel in kernels(module)}
-    for node in module.nodes:
+    found: dict[Named, None] = {kernel.node: None for kernel in kernels(file)}
+    for node in file.nodes:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
                 call = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if module.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):
+                if file.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):
                     found[node] = None
     waiting = list(found)
     while waiting:
-        for call in module.every(ast.Call, waiting.pop()):
-            called = module.function(call.func)
+        for call in file.every(ast.Call, waiting.pop()):
+            called = file.function(call.func)
             if isinstance(called, ast.FunctionDef) and called not in found:
                 found[called] = None
                 waiting.append(called)
     return tuple(found)
 
 
-def in_tile_code(module: Module, node: ast.AST) -> bool:
+def in_tile_code(file: SourceFile, node: ast.AST) -> bool:
     """Whether ``node`` stands in the body of a tile function."""
-    functions = set(tile_functions(module))
-    return any(parent in functions for parent, _ in module.above(node))
+    functions = set(tile_functions(file))
+    return any(parent in functions for parent, _ in file.above(node))
 
 
-def operation(module: Module, call: ast.Call) -> str:
+def operation(file: SourceFile, call: ast.Call) -> str:
     """``load`` for `ct.load(…)`; "" for what is no operation of cuTile."""
-    prefix, _, name = module.dotted(call.func).rpartition(".")
+    prefix, _, name = file.dotted(call.func).rpartition(".")
     return name if prefix == "cuda.tile" else ""
 
 
@@ -55,47 +55,47 @@ class Accesses:
     added: dict[str, list[ast.AST]] = field(default_factory=dict)
     """By an atomic operation, which does both."""
 
-    def both(self, module: Module) -> set[str]:
+    def both(self, file: SourceFile) -> set[str]:
         """Arrays that one launch may read and write: not in opposite arms of a condition."""
         return set(self.added) | {
             name
             for name in set(self.written) & set(self.read)
-            if any(not _exclusive(module, read, written) for read in self.read[name] for written in self.written[name])
+            if any(not _exclusive(file, read, written) for read in self.read[name] for written in self.written[name])
         }
 
 
-@once
-def _accesses_of_all(module: Module) -> dict[Named, Accesses]:
+@remembered
+def _accesses_of_all(file: SourceFile) -> dict[Named, Accesses]:
     return {}
 
 
-def accesses(module: Module, function: Named, depth: int = DEPTH) -> Accesses:
+def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
     """What a tile function does with the arrays that it is given, through functions of this file as well."""
-    known = _accesses_of_all(module)
+    known = _accesses_of_all(file)
     if function not in known and depth:
         known[function] = Accesses()  # a function that calls itself adds nothing
-        known[function] = _accesses(module, function, depth)
+        known[function] = _accesses(file, function, depth)
     return known.get(function, Accesses())
 
 
-def _accesses(module: Module, function: Named, depth: int) -> Accesses:
+def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
     found = Accesses()
     arrays = {one.arg: one.arg for one in parameters(function)}
-    for node in module.every(ast.Assign, function):  # view = array.slice(…)
+    for node in file.every(ast.Assign, function):  # view = array.slice(…)
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             root = _root(node.value)
             if root in arrays:
                 arrays[node.targets[0].id] = arrays[root]
-    for call in module.every(ast.Call, function):
-        named = operation(module, call)
+    for call in file.every(ast.Call, function):
+        named = operation(file, call)
         method = call.func.attr if isinstance(call.func, ast.Attribute) and not named else ""
         if named and call.args:
             _note(found, named, arrays.get(_root(call.args[0])), call)
         elif method and isinstance(call.func, ast.Attribute):
             _note(found, method, arrays.get(_root(call.func.value)), call)
-        called = module.function(call.func)
+        called = file.function(call.func)
         if isinstance(called, ast.FunctionDef) and called is not function:
-            _pass_on(found, accesses(module, called, depth - 1), given(called, call), arrays, call)
+            _pass_on(found, accesses(file, called, depth - 1), given(called, call), arrays, call)
     return found
 
 
@@ -120,12 +120,12 @@ def _pass_on(
                 outer.setdefault(array, []).append(call)
 
 
-def _exclusive(module: Module, one: ast.AST, other: ast.AST) -> bool:
+def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
     """Whether two places stand in opposite arms of a condition."""
-    arms = {parent: child in parent.body for parent, child in module.above(one) if isinstance(parent, ast.If)}
+    arms = {parent: child in parent.body for parent, child in file.above(one) if isinstance(parent, ast.If)}
     return any(
         isinstance(parent, ast.If) and parent in arms and arms[parent] != (child in parent.body)
-        for parent, child in module.above(other)
+        for parent, child in file.above(other)
     )
 
 
@@ -139,22 +139,22 @@ def given(function: Named, call: ast.Call) -> dict[str, ast.expr]:
     return found | {one.arg: one.value for one in call.keywords if one.arg is not None}
 
 
-def taken_by(module: Module, name: ast.Name) -> Named | None:
+def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
     """The function of which a name is a parameter; it may be one around the function that reads it."""
-    for binding in module.bindings(name.id, name):
-        arguments = module.parent(binding.place) if binding.kind == "parameter" else None
-        function = module.parent(arguments) if arguments is not None else None
+    for binding in file.bindings(name.id, name):
+        arguments = file.parent(binding.place) if binding.kind == "parameter" else None
+        function = file.parent(arguments) if arguments is not None else None
         if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return function
     return None
 
 
-def passed_for(module: Module, name: ast.Name) -> list[ast.expr]:
+def passed_for(file: SourceFile, name: ast.Name) -> list[ast.expr]:
     """What the file's own calls pass for a parameter; empty where there are none, or one leaves it out."""
-    function = taken_by(module, name)
+    function = taken_by(file, name)
     if function is None:
         return []
-    passed = [given(function, call) for call in module.calls_of(function)[0]]
+    passed = [given(function, call) for call in file.calls_of(function)[0]]
     return [one[name.id] for one in passed] if all(name.id in one for one in passed) else []
 
 
@@ -165,16 +165,16 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def annotation(module: Module, parameter: ast.arg) -> str:
+def annotation(file: SourceFile, parameter: ast.arg) -> str:
     """``constant`` for `ct.Constant[…]` and names that stand for it (``constant float`` where it is one),
     ``scalar`` for int, float and bool, else ""."""
     if parameter.annotation is None:
         return ""
     node: ast.AST = parameter.annotation
-    if isinstance(node, ast.Name) and (meant := module.value(node)) is not None:
+    if isinstance(node, ast.Name) and (meant := file.value(node)) is not None:
         node = meant
     base = node.value if isinstance(node, ast.Subscript) else node
-    dotted = module.dotted(base)
+    dotted = file.dotted(base)
     if dotted.endswith(("Constant", "ConstantAnnotation")) or dotted.rpartition(".")[2].startswith("Const"):
         written = f"{ast.unparse(parameter.annotation)} {ast.unparse(node)}".lower()
         return "constant float" if "float" in written else "constant"

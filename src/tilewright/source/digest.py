@@ -10,17 +10,18 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-import textwrap
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from tilewright.source.source_file import source_of_object
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _TOOLKIT = ("cuda.tile", "builtins")
 
-_TREES: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
+_PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
 """By the code's id, with the code so that the id stays taken. Equal code may have unequal decorators."""
 
 
@@ -29,7 +30,8 @@ def source_of(kernel: Any) -> str:
     functions = [function_of(kernel)]
     lines = [_described(kernel, functions)] if isinstance(kernel, partial) else []
     for function in functions:  # grows while it is walked
-        lines.append(f"{function.__qualname__}: {_text(function)}")
+        defaults = _described((function.__defaults__, function.__kwdefaults__), [])
+        lines.append(f"{function.__qualname__}: {_parsed(function)[1]} {defaults}")
         lines += [f"  {name} = {_described(value, functions)}" for name, value in _used(function)]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
@@ -49,16 +51,13 @@ def function_of(thing: Any) -> FunctionType:
     raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
 
 
-def _tree(function: FunctionType) -> ast.AST | None:
-    """The function's syntax tree; None where its source is not to be had or not by itself a statement."""
+def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
+    """The function's syntax tree, if its source can be read by itself, and its code as text."""
     code = function.__code__
-    if id(code) not in _TREES:
-        try:
-            tree: ast.AST | None = ast.parse(textwrap.dedent(inspect.getsource(code)))
-        except (OSError, SyntaxError, TypeError):
-            tree = None
-        _TREES[id(code)] = (code, tree, ast.unparse(tree) if tree else _bare(code))
-    return _TREES[id(code)][1]
+    if id(code) not in _PARSED:
+        file = source_of_object(code)
+        _PARSED[id(code)] = (code, file.tree, ast.unparse(file.tree)) if file is not None else (code, None, _bare(code))
+    return _PARSED[id(code)][1:]
 
 
 def _bare(code: CodeType) -> str:
@@ -72,18 +71,12 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inner))
 
 
-def _text(function: FunctionType) -> str:
-    _tree(function)
-    defaults = (function.__defaults__, function.__kwdefaults__)
-    return f"{_TREES[id(function.__code__)][2]} {_described(defaults, [])}"
-
-
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What the function uses from outside, by its dotted name, in the order of the names."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
-    tree = _tree(function)
+    tree, _ = _parsed(function)
     chains = set(_chains(tree)) if tree else {(name,) for name in _names(function.__code__)}
     for chain in sorted(chains):
         root, *rest = chain
@@ -167,7 +160,5 @@ def _described_object(value: Any, found: _Found) -> str:
 
 def _class_text(kind: type) -> str:
     """The source of a class of the user's; of others their name says enough."""
-    try:
-        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(kind))))
-    except (OSError, SyntaxError, TypeError):
-        return ""
+    file = source_of_object(kind)
+    return ast.unparse(file.tree) if file is not None else ""

@@ -9,24 +9,24 @@ function, after the search, and no launch of it without them. Everything else is
 from __future__ import annotations
 
 import ast
-import inspect
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+from tilewright.source.cutile import HintedKernel, SearchCall, as_hinted
+from tilewright.source.source_file import SourceFile, source_of_object, text
+from tilewright.source.values import called_name
+
 SEARCH = "exhaustive_search"
 HINTING = ("replace_hints", "cached_replace_hints")
 FRAMES = 4
 """So many functions may stand between the search and its caller: someone who logs searches wraps them."""
-KERNEL_POSITION = 3
-"""Of the kernel among the positional arguments of a search."""
 
 
 @dataclass(frozen=True)
-class _Search:
+class HintedSearch:
     """One call of a search in a function: its lines, the name of its kernel, and the hints launched after it."""
 
     first_line: int
@@ -41,7 +41,7 @@ def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
     for _ in range(FRAMES):
         if frame is None:
             break
-        for search in _searches(frame.f_code):
+        for search in searches_of(frame.f_code):
             at_it = search.first_line <= frame.f_lineno <= search.last_line
             if at_it and _value(frame, search.kernel) is kernel:
                 return dict(search.hints)
@@ -58,77 +58,44 @@ def _value(frame: FrameType, dotted: str) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _searches(code: CodeType) -> tuple[_Search, ...]:
+def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
     """The searches of a function that are followed by one certain hinting of their kernel."""
     if SEARCH not in code.co_names or not set(HINTING) & set(code.co_names):
         return ()  # quick: no source is read
-    try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError, TypeError):
-        return ()  # typed in, generated, or a lambda cut from its line
-    ast.increment_lineno(tree, first - 1)
-    found = []
-    for call in _calls(tree, SEARCH):
-        kernel = _kernel_of(call)
-        if kernel is not None and (hints := _hints_after(tree, call, kernel)):
-            found.append(_Search(call.lineno, call.end_lineno or call.lineno, kernel, hints))
-    return tuple(found)
+    file = source_of_object(code)
+    searches = []
+    for call in file.every(ast.Call) if file is not None else ():
+        kernel = SearchCall.of(call).kernel if called_name(call) == SEARCH else None
+        name = text(kernel) if kernel is not None else ""
+        end = call.end_lineno or call.lineno
+        dotted = all(part.isidentifier() for part in name.split("."))
+        if file is not None and dotted and (hints := _hints_after(file, name, end)):
+            searches.append(HintedSearch(call.lineno, end, name, hints))
+    return tuple(searches)
 
 
-def _calls(tree: ast.AST, *names: str) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
-            yield node
+def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, int], ...]:
+    """The literal hints that ``kernel`` gets after line ``end``.
 
-
-def _kernel_of(search: ast.Call) -> str | None:
-    """The name, dotted or not, that is passed as the kernel."""
-    by_name = {keyword.arg: keyword.value for keyword in search.keywords}
-    given = search.args[KERNEL_POSITION] if len(search.args) > KERNEL_POSITION else by_name.get("kernel")
-    if any(isinstance(argument, ast.Starred) for argument in search.args) or given is None:
-        return None
-    text = ast.unparse(given)
-    return text if all(part.isidentifier() for part in text.split(".")) else None
-
-
-def _hints_after(tree: ast.AST, search: ast.Call, kernel: str) -> tuple[tuple[str, int], ...]:
-    end = search.end_lineno or search.lineno
-    hinted: set[tuple[tuple[str, int], ...] | None] = set()
-    accounted: set[int] = set()
-    for call in _calls(tree, *HINTING):
-        mention = _hinted_kernel(call)
-        if call.lineno > end and mention is not None and ast.unparse(mention) == kernel:
-            hinted.add(_literal(call))
-            accounted |= {id(node) for node in ast.walk(mention)}
-    if len(hinted) != 1 or _used_otherwise(tree, kernel, end, accounted):
+    Empty where two calls differ, where a hint is not literal, where the name gets another value, or where the kernel is
+    also used without hints.
+    """
+    hints, accounted = set(), set[ast.AST]()
+    for call in file.every(ast.Call):
+        hinted = as_hinted(file, call) if call.lineno > end else None
+        if hinted and hinted.keeps and hinted.kernel is not None and text(hinted.kernel) == kernel:
+            hints.add(_literal(hinted))
+            accounted |= set(ast.walk(hinted.kernel))
+    mentions = [node for node in file.nodes if isinstance(node, (ast.Name, ast.Attribute)) and text(node) == kernel]
+    if any(not isinstance(node.ctx, ast.Load) or (node.lineno > end and node not in accounted) for node in mentions):
         return ()
-    return hinted.pop() or ()
+    return (hints.pop() or ()) if len(hints) == 1 else ()
 
 
-def _hinted_kernel(call: ast.Call) -> ast.expr | None:
-    """The expression of the kernel in ``kernel.replace_hints(…)`` and in ``cached_replace_hints(kernel, …)``."""
-    if ast.unparse(call.func).rpartition(".")[2] == "cached_replace_hints":
-        return call.args[0] if call.args else None
-    return call.func.value if isinstance(call.func, ast.Attribute) else None
-
-
-def _literal(call: ast.Call) -> tuple[tuple[str, int], ...] | None:
-    """The hints of a call, or None where one is not a whole number that stands there."""
-    hints = []
-    for keyword in call.keywords:
-        value = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
-        if keyword.arg is None or type(value) is not int:
-            return None
-        hints.append((keyword.arg, value))
-    return tuple(sorted(hints))
-
-
-def _used_otherwise(tree: ast.AST, kernel: str, end: int, accounted: set[int]) -> bool:
-    """Whether the name gets another value anywhere, or the kernel is used after the search without the hints."""
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.Name, ast.Attribute)) or ast.unparse(node) != kernel:
-            continue
-        if not isinstance(node.ctx, ast.Load) or (node.lineno > end and id(node) not in accounted):
-            return True
-    return False
+def _literal(hinted: HintedKernel) -> tuple[tuple[str, int], ...] | None:
+    """The hints, or None where one is not written as a whole number."""
+    if hinted.hints is None:
+        return None
+    values = {name: value.value if isinstance(value, ast.Constant) else None for name, value in hinted.hints.items()}
+    whole = {name: value for name, value in values.items() if type(value) is int}
+    return tuple(sorted(whole.items())) if len(whole) == len(values) else None

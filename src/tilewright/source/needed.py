@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tilewright.errors import RequestError
+from tilewright.source.source_file import SourceFile, stored
 
 QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
 """Statements that define names."""
@@ -23,43 +24,41 @@ def needed(path: Path, qualname: str) -> list[ast.stmt]:
 
     Raises RequestError where the file does not define it at its top level.
     """
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise RequestError(f"cannot read {path}: {error}") from None
+    return _needed(SourceFile.requested(path), qualname)
+
+
+def _needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
     first = qualname.split(".")[0]
-    statements = [one for one in tree.body if set(_defines(one))]
-    if not any(first in _defines(one) for one in statements):
-        raise RequestError(f"{path.name} does not define '{first}' at its top level")
-    wanted, taken = {first}, set[int]()
+    defined = {statement: set(_defines(statement)) for statement in file.tree.body}
+    if not any(first in names for names in defined.values()):
+        raise RequestError(f"{file.path.name} does not define '{first}' at its top level")
+    wanted, taken = {first}, set[ast.stmt]()
     while True:
-        found = [one for one in statements if id(one) not in taken and (_is_future(one) or wanted & set(_defines(one)))]
-        if not found:
-            return [one for one in tree.body if id(one) in taken]
-        for one in found:
-            taken.add(id(one))
-            wanted |= _uses(one)
+        more = [one for one, names in defined.items() if one not in taken and (_is_future(one) or wanted & names)]
+        if not more:
+            return [statement for statement in defined if statement in taken]
+        taken.update(more)
+        wanted.update(*map(_uses, more))
 
 
 def source_of_needed(path: Path, qualname: str) -> str:
     """`needed` as text, as it stands in the file, with its comments and the decorators."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    places = {}
-    for one in needed(path, qualname):
-        decorators = getattr(one, "decorator_list", [])
-        start = min([one.lineno, *(decorator.lineno for decorator in decorators)])
-        places[start, one.end_lineno] = isinstance(one, (ast.Import, ast.ImportFrom))
-    texts = (("" if is_import else "\n\n") + "\n".join(lines[s - 1 : e]) for (s, e), is_import in places.items())
-    return "\n".join(texts).lstrip("\n") + "\n"
+    file = SourceFile.requested(path)
+    text = ""
+    for statement in _needed(file, qualname):
+        start = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", [])))
+        blank = "" if isinstance(statement, (ast.Import, ast.ImportFrom)) else "\n\n"
+        text += blank + "\n".join(file.lines[start - 1 : statement.end_lineno]) + "\n"
+    return text.lstrip("\n")
 
 
 def is_quiet(path: Path) -> bool:
     """Whether loading the file only defines things: what else it does stands under ``if __name__ == "__main__"``."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        body = SourceFile.requested(path).tree.body
+    except RequestError:
         return False
-    return all(isinstance(one, QUIET) or _is_docstring(one) or _is_main_guard(one) for one in tree.body)
+    return all(isinstance(one, QUIET) or _is_docstring(one) or _is_main_guard(one) for one in body)
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
@@ -75,7 +74,7 @@ def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
     return module
 
 
-def _defines(statement: ast.stmt) -> Iterator[str]:
+def _defines(statement: ast.AST) -> Iterator[str]:
     """The names that a statement of the top level binds. Conditions are followed, but not a main guard."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         yield from ((alias.asname or alias.name.split(".")[0]) for alias in statement.names)
@@ -86,19 +85,15 @@ def _defines(statement: ast.stmt) -> Iterator[str]:
         yield from (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name))
     elif isinstance(statement, (ast.If, ast.Try, ast.With)) and not _is_main_guard(statement):
         for child in ast.iter_child_nodes(statement):
-            if isinstance(child, ast.stmt):
-                yield from _defines(child)
-            elif isinstance(child, ast.ExceptHandler):
-                for inner in child.body:
-                    yield from _defines(inner)
+            for inner in child.body if isinstance(child, ast.ExceptHandler) else [child]:
+                yield from _defines(inner)
 
 
 def _uses(statement: ast.stmt) -> set[str]:
     """The names of the module that a statement uses: in a function, not its parameters and what it assigns."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        inside = [node for part in statement.body for node in ast.walk(part)]
-        own = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        own = set[str]().union(*map(stored, statement.body))
         names -= own | {node.arg for node in ast.walk(statement.args) if isinstance(node, ast.arg)}
     return names
 
@@ -111,7 +106,7 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _is_main_guard(statement: ast.stmt) -> bool:
+def _is_main_guard(statement: ast.AST) -> bool:
     return (
         isinstance(statement, ast.If)
         and isinstance(statement.test, ast.Compare)

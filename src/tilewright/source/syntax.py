@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from tilewright.errors import TaskError
+from tilewright.source.source_file import SourceFile
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
@@ -127,10 +129,10 @@ class Source:
         return {name: one for name, one in self.functions.items() if self.kernel_decorator(one) is not None}
 
     def kernel_decorator(self, function: Function) -> cst.Decorator | None:
+        """The ``@ct.kernel`` of a function."""
         for decorator in function.decorators:
             called = decorator.decorator
-            target = called.func if isinstance(called, cst.Call) else called
-            if dotted(target) in (f"{self.tile_module}.kernel", self._imported_as("kernel")):
+            if self._is_tile(called.func if isinstance(called, cst.Call) else called, "kernel"):
                 return decorator
         return None
 
@@ -153,54 +155,38 @@ class Source:
         return reached
 
     @cached_property
-    def tile_module(self) -> str:
-        """The name that ``cuda.tile`` has in this file: ``ct``, as a rule."""
-        for statement in self.every(cst.Import):
-            for alias in statement.names:
-                if dotted(alias.name) == "cuda.tile" and alias.asname is not None:
-                    return dotted(alias.asname.name)
-        return "cuda.tile"
-
-    def _imported_as(self, name: str) -> str:
-        """What ``name`` of cuda.tile is called here after ``from cuda.tile import name``; "" where it is not."""
-        for statement in self.every(cst.ImportFrom):
-            if statement.module is None or dotted(statement.module) != "cuda.tile":
-                continue
-            if isinstance(statement.names, cst.ImportStar):
-                return name
-            for alias in statement.names:
-                if dotted(alias.name) == name:
-                    return dotted(alias.asname.name) if alias.asname is not None else name
-        return ""
-
-    def tile_name(self, name: str) -> str:
-        """What ``name`` stands for in cuda.tile after ``from cuda.tile import …``; "" where it is not from there."""
-        return self._tile_names.get(name, "")
+    def _file(self) -> SourceFile:
+        """The same text as other readers see it; it resolves imports."""
+        return SourceFile(Path(self.name), self.text)
 
     @cached_property
-    def _tile_names(self) -> Mapping[str, str]:
-        names: dict[str, str] = {}
-        for statement in self.every(cst.ImportFrom):
-            if statement.module is None or dotted(statement.module) != "cuda.tile":
-                continue
-            if isinstance(statement.names, cst.ImportStar):
-                continue
-            for alias in statement.names:
-                here = dotted(alias.asname.name) if alias.asname is not None else dotted(alias.name)
-                names.setdefault(here, dotted(alias.name))
-        return names
+    def tile_module(self) -> str:
+        """The name that ``cuda.tile`` has in this file: ``ct``, as a rule."""
+        return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
+
+    def tile_name(self, called: str) -> str:
+        """``load`` of ``ct.load``, and of a name that is imported from cuda.tile; "" of what is not from there."""
+        first, _, rest = called.partition(".")
+        whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
+        return whole.removeprefix("cuda.tile.") if whole.startswith("cuda.tile.") else ""
 
     def spelled(self, name: str) -> str:
         """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where it imports that by name."""
-        imported = any(dotted(alias.name) == "cuda.tile" for one in self.every(cst.Import) for alias in one.names)
-        return f"{self.tile_module}.{name}" if imported else self._imported_as(name)
+        imported = self._file.imports
+        if self.tile_module in imported or "cuda" in imported.values():
+            return f"{self.tile_module}.{name}"
+        everything = name if "cuda.tile.*" in imported.values() else ""
+        return next((here for here, origin in imported.items() if origin == f"cuda.tile.{name}"), everything)
+
+    def _is_tile(self, called: cst.CSTNode, *names: str) -> bool:
+        """Whether what is called is one of these names of cuda.tile."""
+        written = dotted(called)
+        return self.tile_name(written) in names or (written in names and "cuda.tile.*" in self._file.imports.values())
 
     def calls(self, *names: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
         """Calls of ``ct.<name>`` for any of the names, in tile code or below ``inside``."""
-        wanted = {f"{self.tile_module}.{name}" for name in names} | {self._imported_as(name) for name in names}
-        wanted.discard("")
         roots = [inside] if inside is not None else list(self.tile_code.values())
-        return [call for root in roots for call in self.every(cst.Call, root) if dotted(call.func) in wanted]
+        return [call for root in roots for call in self.every(cst.Call, root) if self._is_tile(call.func, *names)]
 
     def function_of(self, node: cst.CSTNode) -> str:
         """Name of the top-level function that holds ``node``; "" outside of any."""

@@ -1,8 +1,8 @@
-"""What an expression of a Python file is worth, read from its syntax: nothing of the file runs.
+"""The value of an expression in a Python file, computed from its syntax: nothing of the file runs.
 
-Literals, arithmetic on them, lists, `range`, `itertools.product`, comprehensions, and names that are
-assigned once to something of the kind. All else is an `Unread` that keeps the text: it is a value like
-any other, so that what cannot be known shows up where it is used instead of disappearing.
+This is the one evaluator of constants: literals, arithmetic on them, lists, `range`, `itertools.product`,
+comprehensions, and names that are assigned once to something of the kind. Everything else is an `Unread` that keeps the
+text. It is a value like any other, so what cannot be known shows up where it is used instead of disappearing.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-Names: TypeAlias = Mapping[str, Any]
-"""Name → value, or the expression that it is assigned to."""
+from tilewright.records import Value
 
 MOST_VALUES = 100_000
 """Of one list; more is a mistake of the file."""
 LARGEST = 1 << 64
-"""A literal that is larger is not computed with."""
+"""The evaluator does not compute with larger numbers."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Unread:
     def __str__(self) -> str:
         return f"`{self.text}`"
 
+
+Known: TypeAlias = "Value | Unread | list[Known] | tuple[Known, ...] | dict[Value, Known]"
+"""What an expression can be worth; tuples of the file are lists here."""
+Names: TypeAlias = Mapping[str, "Known | ast.expr"]
+"""Name → value, or the expression that it is assigned to."""
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -56,7 +61,7 @@ class _Unknown(Exception):
     """The expression cannot be worked out."""
 
 
-def value_of(node: ast.expr, names: Names) -> Any:
+def value_of(node: ast.expr, names: Names) -> Known:
     """The value of ``node``, or `Unread`. A list or dictionary may hold `Unread` values itself."""
     try:
         return _value(node, names)
@@ -64,39 +69,36 @@ def value_of(node: ast.expr, names: Names) -> Any:
         return Unread(ast.unparse(node))
 
 
-def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[str, Any]]:
+def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[str, Known]]:
     """The names that ``for target in iterable`` binds, round by round; one of `Unread` where that is unknown."""
     listed = value_of(iterable, names)
     if isinstance(listed, (list, tuple)):
-        yield from (_bound(target, one) for one in listed)
+        yield from (_bound(target, value) for value in listed)
     else:
-        every = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-        yield {name: Unread(f"{name} in {ast.unparse(iterable)}") for name in every}
+        yield {name: Unread(f"{name} in {ast.unparse(iterable)}") for name in _targets(target)}
 
 
 def passes(conditions: list[ast.expr], names: Names) -> bool:
     """Whether the conditions hold; one that cannot be read is taken to."""
-    known = (value_of(condition, names) for condition in conditions)
-    return all(isinstance(found, Unread) or bool(found) for found in known)
+    values = (value_of(condition, names) for condition in conditions)
+    return all(isinstance(value, Unread) or bool(value) for value in values)
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
     """Names that these statements assign, each exactly once, and to what."""
-    found: dict[str, list[ast.expr | None]] = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.setdefault(node.id, []).append(None)
+    walked = (node for statement in body for node in ast.walk(statement))
+    stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    values: dict[str, ast.expr] = {}
     for statement in body:
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target, given = statement.targets[0], statement.value
+            target, value = statement.targets[0], statement.value
         elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            target, given = statement.target, statement.value
+            target, value = statement.target, statement.value
         else:
             continue
-        if isinstance(target, ast.Name) and len(found[target.id]) == 1:
-            found[target.id] = [given]
-    return {name: given[0] for name, given in found.items() if len(given) == 1 and given[0] is not None}
+        if isinstance(target, ast.Name) and stores[target.id] == 1:
+            values[target.id] = value
+    return values
 
 
 def called_name(node: ast.Call) -> str:
@@ -106,94 +108,84 @@ def called_name(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
-def arguments(node: ast.Call, names: Names, positional: Sequence[str] = ()) -> dict[str, Any]:
+def arguments(node: ast.Call, names: Names, positional: Sequence[str] = ()) -> dict[str, Known]:
     """The arguments by name; ``**`` of what cannot be read is there as ``**``."""
-    found = {name: value_of(one, names) for name, one in zip(positional, node.args, strict=False)}
+    values = {name: value_of(given, names) for name, given in zip(positional, node.args, strict=False)}
     for keyword in node.keywords:
         value = value_of(keyword.value, names)
-        if keyword.arg is not None:
-            found[keyword.arg] = value
-        elif isinstance(value, dict):
-            found |= value
+        if keyword.arg is None and isinstance(value, dict):
+            values |= {str(name): inner for name, inner in value.items()}
         else:
-            found["**"] = value
-    return found
+            values[keyword.arg or "**"] = value
+    return values
 
 
-def _value(node: ast.expr, names: Names) -> Any:
+def _value(node: ast.expr, names: Names) -> Known:
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return value
         case ast.Name(id=name):
             return _named(name, names)
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return _elements(elements, names)
+            return [value for element in elements for value in _elements(element, names)]
         case ast.Dict(keys=keys, values=values):
             return _dictionary(keys, values, names)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
             return _operated(op, _known(left, names), _known(right, names))
         case ast.UnaryOp(op=op, operand=operand):
             return _operated(op, _known(operand, names))
         case ast.BoolOp(op=op, values=values):
-            found = [_known(one, names) for one in values]
-            return all(found) if isinstance(op, ast.And) else any(found)
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return _operated(op, _known(left, names), _known(right, names))
+            parts = [_known(part, names) for part in values]
+            return all(parts) if isinstance(op, ast.And) else any(parts)
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return value_of(body if _known(test, names) else orelse, names)
         case ast.Subscript(value=whole, slice=part):
-            return _known(whole, names)[_known(part, names)]
+            part_of: Known = _known(whole, names)[_known(part, names)]
+            return part_of
         case ast.ListComp(elt=elt, generators=loops) | ast.GeneratorExp(elt=elt, generators=loops):
-            return _few(value_of(elt, one) for one in _looped(loops, names))
+            return _few(value_of(elt, inner) for inner in _looped(loops, names))
         case ast.Call():
             return _called(node, names)
     raise _Unknown
 
 
-def _named(name: str, names: Names) -> Any:
-    if name not in names:
-        raise _Unknown
-    found = names[name]
-    if not isinstance(found, ast.expr):
-        return found
-    return value_of(found, {other: one for other, one in names.items() if other != name})
+def _named(name: str, names: Names) -> Known:
+    value = names[name]
+    if not isinstance(value, ast.expr):
+        return value
+    return value_of(value, {other: one for other, one in names.items() if other != name})
 
 
 def _known(node: ast.expr, names: Names) -> Any:
-    found = value_of(node, names)
-    if isinstance(found, Unread):
+    value = value_of(node, names)
+    if isinstance(value, Unread):
         raise _Unknown
-    return found
+    return value
 
 
-def _operated(op: ast.AST, *operands: Any) -> Any:
-    numbers = [one for one in operands if isinstance(one, (int, float))]
+def _operated(op: ast.AST, *operands: Known) -> Known:
+    numbers = [operand for operand in operands if isinstance(operand, (int, float))]
     large = isinstance(op, (ast.Pow, ast.LShift)) and max(map(abs, numbers), default=0) > 64
-    if type(op) not in _OPERATIONS or large or any(abs(one) > LARGEST for one in numbers):
+    repeated = isinstance(op, ast.Mult) and len(numbers) < len(operands)  # a list
+    if type(op) not in _OPERATIONS or large or repeated or any(abs(number) > LARGEST for number in numbers):
         raise _Unknown
-    if isinstance(op, ast.Mult) and len(numbers) < len(operands):
-        raise _Unknown  # a list repeated
-    return _OPERATIONS[type(op)](*operands)
+    value: Known = _OPERATIONS[type(op)](*operands)
+    return value
 
 
-def _elements(elements: list[ast.expr], names: Names) -> list[Any]:
-    found: list[Any] = []
-    for element in elements:
-        if isinstance(element, ast.Starred):
-            found.extend(_known(element.value, names))
-        else:
-            found.append(value_of(element, names))
-    return found
+def _elements(element: ast.expr, names: Names) -> Iterable[Known]:
+    """One element of a list, or all that a starred one stands for."""
+    if not isinstance(element, ast.Starred):
+        return [value_of(element, names)]
+    several: Iterable[Known] = _known(element.value, names)
+    return several
 
 
-def _dictionary(keys: list[ast.expr | None], values: list[ast.expr], names: Names) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    for key, one in zip(keys, values, strict=True):
-        if key is None:
-            found |= _known(one, names)
-        else:
-            found[_known(key, names)] = value_of(one, names)
-    return found
+def _dictionary(keys: list[ast.expr | None], values: list[ast.expr], names: Names) -> dict[Value, Known]:
+    items: dict[Value, Known] = {}
+    for key, value in zip(keys, values, strict=True):
+        items |= _known(value, names) if key is None else {_known(key, names): value_of(value, names)}
+    return items
 
 
 def _looped(loops: list[ast.comprehension], names: Names) -> Iterator[Names]:
@@ -207,30 +199,34 @@ def _looped(loops: list[ast.comprehension], names: Names) -> Iterator[Names]:
             yield from _looped(rest, inner)
 
 
-def _called(node: ast.Call, names: Names) -> Any:
-    name = called_name(node)
-    if name not in _CALLS:
+def _called(node: ast.Call, names: Names) -> Known:
+    name, keywords = called_name(node), arguments(node, names)
+    if name not in _CALLS or "**" in keywords:
         raise _Unknown
-    keywords = arguments(node, names)
-    if "**" in keywords:
-        raise _Unknown
-    if name == "product" and isinstance(keywords.get("repeat"), int) and len(node.args) == 1:
-        return _few(itertools.product(_known(node.args[0], names), repeat=keywords["repeat"]))
-    return _CALLS[name](*(_known(one, names) for one in node.args), **keywords)
+    repeat = keywords.get("repeat")
+    if name == "product" and isinstance(repeat, int) and len(node.args) == 1:
+        return _few(itertools.product(_known(node.args[0], names), repeat=repeat))
+    value: Known = _CALLS[name](*(_known(argument, names) for argument in node.args), **keywords)
+    return value
 
 
-def _bound(target: ast.expr, value: Any) -> dict[str, Any]:
+def _bound(target: ast.expr, value: Known) -> dict[str, Known]:
     if isinstance(target, ast.Name):
         return {target.id: value}
     if isinstance(target, (ast.Tuple, ast.List)):
         if isinstance(value, (list, tuple)) and len(value) == len(target.elts):
-            return {k: v for t, one in zip(target.elts, value, strict=True) for k, v in _bound(t, one).items()}
-        return {n.id: Unread(f"{n.id} of {value}") for n in ast.walk(target) if isinstance(n, ast.Name)}
+            pairs = zip(target.elts, value, strict=True)
+            return {name: inner for part, whole in pairs for name, inner in _bound(part, whole).items()}
+        return {name: Unread(f"{name} of {value}") for name in _targets(target)}
     return {}
 
 
-def _few(values: Any) -> list[Any]:
-    found = list(itertools.islice(values, MOST_VALUES + 1))
-    if len(found) > MOST_VALUES:
+def _targets(target: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _few(values: Iterable[Known]) -> list[Known]:
+    few = list(itertools.islice(values, MOST_VALUES + 1))
+    if len(few) > MOST_VALUES:
         raise _Unknown
-    return found
+    return few

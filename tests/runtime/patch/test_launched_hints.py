@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.source.launched_hints import _searches, launched_hints
+from tilewright.source.launched_hints import launched_hints, searches_of
 
 
 class Kernel:
@@ -194,7 +194,7 @@ def test_tilegyms_attention() -> None:
     assert TILEGYM is not None and TILEGYM.origin is not None
     file = Path(TILEGYM.origin).parent / "ops" / "cutile" / "attention.py"
     module = compile(file.read_text(), str(file), "exec")
-    found = {code.co_name: _searches(code) for code in _functions(module)}
+    found = {code.co_name: searches_of(code) for code in _functions(module)}
     assert [search.hints for search in found["_cutile_autotune_fmha"]] == [(("occupancy", 2),)]
     assert [name for name, searches in found.items() if searches] == ["_cutile_autotune_fmha"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import OLD_SEARCH
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class AutotuneLaunch:
@@ -22,11 +22,11 @@ class AutotuneLaunch:
         sources=("A-35",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for call in module.every(ast.Call):
-            dotted = module.dotted(call.func)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for call in file.every(ast.Call):
+            dotted = file.dotted(call.func)
             if dotted in OLD_SEARCH or dotted.startswith("cuda.tile_experimental."):
-                yield self.about.at(module, call, "autotune_launch is deprecated and no longer shipped")
+                yield self.about.at(file, call, "autotune_launch is deprecated and no longer shipped")
 
 
 RULE = AutotuneLaunch()

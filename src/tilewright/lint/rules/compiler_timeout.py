@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module, text
+from tilewright.source.source_file import SourceFile, text
 
 
 class CompilerTimeout:
@@ -24,27 +24,27 @@ class CompilerTimeout:
         sources=("W6", "X-07"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for search in searches(module):
-            if self._read(module, search.call):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for search in searches(file):
+            if self._read(file, search.call):
                 continue
-            for parent, _ in module.above(search.call):
+            for parent, _ in file.above(search.call):
                 if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     break
                 for item in parent.items if isinstance(parent, ast.With) else ():
                     call = item.context_expr
-                    if isinstance(call, ast.Call) and module.dotted(call.func) == "cuda.tile.compiler_timeout":
+                    if isinstance(call, ast.Call) and file.dotted(call.func) == "cuda.tile.compiler_timeout":
                         seconds = text(call.args[0]) if call.args else "…"
                         yield self.about.at(
-                            module, call,
+                            file, call,
                             f"candidates of the search in line {search.call.lineno} that need more than {seconds} s to "
                             "compile are dropped, and its failures are not read",
                         )  # fmt: skip
 
-    def _read(self, module: Module, call: ast.Call) -> bool:
+    def _read(self, file: SourceFile, call: ast.Call) -> bool:
         """Whether the function reads the failures of a search."""
-        owner = module.owner(call)
-        return owner is not None and any(one.attr == "failures" for one in module.every(ast.Attribute, owner))
+        owner = file.owner(call)
+        return owner is not None and any(one.attr == "failures" for one in file.every(ast.Attribute, owner))
 
 
 RULE = CompilerTimeout()

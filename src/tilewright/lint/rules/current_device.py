@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 ASKED = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
 
@@ -23,25 +23,25 @@ class CurrentDevice:
         sources=("W7",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        if not module.uses_cutile:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        if not any(origin.startswith(("cuda.tile", "cuda_tile")) for origin in file.imports.values()):
             return
         seen: set[ast.AST | None] = set()
-        for call in module.every(ast.Call):
-            name, owner = module.dotted(call.func), module.owner(call)
-            if name in ASKED and _current(module, call) and owner not in seen:
+        for call in file.every(ast.Call):
+            name, owner = file.dotted(call.func), file.owner(call)
+            if name in ASKED and _current(file, call) and owner not in seen:
                 seen.add(owner)  # one for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
-                yield self.about.at(module, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
+                yield self.about.at(file, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
 
 
-def _current(module: Module, call: ast.Call) -> bool:
+def _current(file: SourceFile, call: ast.Call) -> bool:
     if not call.args and not call.keywords:
         return True
     given = call.args[0] if call.args else call.keywords[0].value
     if isinstance(given, ast.Constant):
         return given.value in ("cuda", None)
-    return isinstance(given, ast.Call) and module.dotted(given.func) == "torch.cuda.current_device"
+    return isinstance(given, ast.Call) and file.dotted(given.func) == "torch.cuda.current_device"
 
 
 RULE = CurrentDevice()

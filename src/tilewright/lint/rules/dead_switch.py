@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.switches import UNREAD
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class DeadSwitch:
@@ -23,34 +23,34 @@ class DeadSwitch:
         sources=("X-03", "X-06"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        known = {origin.split(".")[0] for origin in module.imports.values()}
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        known = {origin.split(".")[0] for origin in file.imports.values()}
         if "triton" in known or not known & {"cuda", "tilegym"} or "tilewright" in known:
             return
-        read = self._read_here(module)
-        for node in module.nodes:
-            name = self._set(module, node)
+        read = self._read_here(file)
+        for node in file.nodes:
+            name = self._set(file, node)
             if name in UNREAD and name not in read:
-                yield self.about.at(module, node, f"nothing reads {name}: {UNREAD[name]}")
+                yield self.about.at(file, node, f"nothing reads {name}: {UNREAD[name]}")
 
-    def _set(self, module: Module, node: ast.AST) -> str:
+    def _set(self, file: SourceFile, node: ast.AST) -> str:
         key: ast.AST | None = None
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            key = node.slice if module.dotted(node.value) == "os.environ" else None
-        elif isinstance(node, ast.Call) and module.dotted(node.func) in {
+            key = node.slice if file.dotted(node.value) == "os.environ" else None
+        elif isinstance(node, ast.Call) and file.dotted(node.func) in {
             "os.environ.setdefault", "os.putenv", "monkeypatch.setenv",
         }:  # fmt: skip
             key = node.args[0] if node.args else None
         return str(key.value) if isinstance(key, ast.Constant) else ""
 
-    def _read_here(self, module: Module) -> set[str]:
+    def _read_here(self, file: SourceFile) -> set[str]:
         """Names that the file itself asks for."""
         found = set()
-        for node in module.nodes:
-            if isinstance(node, ast.Call) and module.dotted(node.func) in {"os.environ.get", "os.getenv"}:
+        for node in file.nodes:
+            if isinstance(node, ast.Call) and file.dotted(node.func) in {"os.environ.get", "os.getenv"}:
                 found |= {one.value for one in node.args if isinstance(one, ast.Constant)}
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                read = module.dotted(node.value) == "os.environ"
+                read = file.dotted(node.value) == "os.environ"
                 found |= {node.slice.value} if read and isinstance(node.slice, ast.Constant) else set()
         return {str(name) for name in found}
 

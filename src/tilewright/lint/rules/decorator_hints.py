@@ -6,9 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.source.cutile import given_hints, kernels_of, searches
-from tilewright.source.hints import configurations
-from tilewright.source.module import Module, text
+from tilewright.source.cutile import configurations, given_hints, kernels_of, searches
+from tilewright.source.source_file import SourceFile, text
 
 
 class DecoratorHints:
@@ -23,31 +22,31 @@ class DecoratorHints:
         sources=("A-11", "X-19"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
         seen = set()
-        for search in searches(module):
-            applied = given_hints(module, search.hints_fn) or set()
-            fields = configurations(module, search.space).fields
-            if fields and _depends(module, search.hints_fn):
+        for search in searches(file):
+            applied = given_hints(file, search.hints_fn) or set()
+            fields = set[str]().union(*configurations(file, search.space))
+            if fields and _depends(file, search.hints_fn):
                 applied &= fields
-            for kernel in kernels_of(module, search.kernel):
+            for kernel in kernels_of(file, search.kernel):
                 fixed = [name for name in kernel.hints if name in applied]
                 if fixed and kernel.node not in seen:
                     seen.add(kernel.node)
                     values = " and ".join(f"{name}={text(kernel.hints[name])}" for name in fixed)
                     yield self.about.at(
-                        module, kernel.hints[fixed[0]],
+                        file, kernel.hints[fixed[0]],
                         f"{kernel.name} is decorated with {values}, which the search in line "
                         f"{search.call.lineno} varies",
                     )  # fmt: skip
 
 
-def _depends(module: Module, hints_fn: ast.expr | None) -> bool:
+def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
     """Whether the function sets a hint only where the configuration has it."""
-    function = module.function(hints_fn)
+    function = file.function(hints_fn)
     if function is None:
         return True
-    inner = [module.function(call.func) for call in module.every(ast.Call, function)]
+    inner = [file.function(call.func) for call in file.every(ast.Call, function)]
     bodies = [function, *(one for one in inner if one is not None)]
     return any(isinstance(node, (ast.If, ast.IfExp)) for body in bodies for node in ast.walk(body))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import launches, searches
-from tilewright.source.module import Module, returned
+from tilewright.source.source_file import SourceFile, returned
 
 DEVICE_ONLY = {
     "bid", "num_blocks", "num_tiles", "load", "store", "gather", "scatter", "full", "zeros", "ones", "arange",
@@ -28,19 +28,19 @@ class DeviceOpOnHost:
         sources=("rule 6",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        grids = [(launch.grid, launch.call) for launch in launches(module)]
-        for search in searches(module):
-            function = module.function(search.grid_fn)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        grids = [(launch.grid, launch.call) for launch in launches(file)]
+        for search in searches(file):
+            function = file.function(search.grid_fn)
             grids += [(value, search.call) for value in returned(function)] if function is not None else []
         seen = set()
         for grid, _ in grids:
-            for value in module.values(grid) if grid is not None else ():
-                for call in module.every(ast.Call, value):
-                    prefix, _, name = module.dotted(call.func).rpartition(".")
+            for value in file.values(grid) if grid is not None else ():
+                for call in file.every(ast.Call, value):
+                    prefix, _, name = file.dotted(call.func).rpartition(".")
                     if prefix == "cuda.tile" and name in DEVICE_ONLY and call not in seen:
                         seen.add(call)
-                        yield self.about.at(module, call, f"{name} of cuda.tile does not work on the host")
+                        yield self.about.at(file, call, f"{name} of cuda.tile does not work on the host")
 
 
 RULE = DeviceOpOnHost()

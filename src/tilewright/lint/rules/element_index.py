@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import operation, tile_functions
-from tilewright.source.module import Module, argument, text
+from tilewright.source.source_file import SourceFile, argument, text
 
 
 class ElementIndex:
@@ -23,21 +23,21 @@ class ElementIndex:
         sources=("rule 2",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for function in tile_functions(module):
-            for call in module.every(ast.Call, function):
-                if operation(module, call) != "load":
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for function in tile_functions(file):
+            for call in file.every(ast.Call, function):
+                if operation(file, call) != "load":
                     continue
                 index, shape = argument(call, 1, "index"), argument(call, 2, "shape")
                 for one, extent in zip(elements(index), elements(shape), strict=False):
-                    if self._multiplied(module, one, extent):
+                    if self._multiplied(file, one, extent):
                         yield self.about.at(
-                            module, one,
+                            file, one,
                             f"{text(one)} counts elements, but the index counts tiles of {text(extent)}",
                         )  # fmt: skip
 
-    def _multiplied(self, module: Module, index: ast.expr, extent: ast.expr) -> bool:
-        value = module.value(index)
+    def _multiplied(self, file: SourceFile, index: ast.expr, extent: ast.expr) -> bool:
+        value = file.value(index)
         if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
             return False
         return not isinstance(extent, ast.Constant) and text(extent) in (text(value.left), text(value.right))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding, Level
 from tilewright.lint.tile_code import operation, tile_functions
-from tilewright.source.module import Module, Named, keywords, names
+from tilewright.source.source_file import Named, SourceFile, keywords, names
 
 FP8 = ("float8", "fp8")
 LARGEST = (448.0, 57344.0, 240.0)
@@ -28,33 +28,30 @@ class Fp8Division:
         sources=("A-46",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for function in tile_functions(module):
-            if not self._quantises(module, function):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for function in tile_functions(file):
+            if not self._quantises(file, function):
                 continue
-            for call in module.every(ast.Call, function):
-                if operation(module, call) == "truediv":
+            for call in file.every(ast.Call, function):
+                if operation(file, call) == "truediv":
                     mode = keywords(call).get("rounding_mode")
                     name = mode.attr if isinstance(mode, ast.Attribute) else ""
                     if name in {"APPROX", "FULL"}:
                         level: Level = "warning" if name == "APPROX" else "note"
                         yield self.about.at(
-                            module,
-                            call,
-                            f"{function.name} quantises to FP8 and divides with RoundingMode.{name}",
-                            level,
+                            file, call, f"{function.name} quantises to FP8 and divides with RoundingMode.{name}", level
                         )
 
-    def _quantises(self, module: Module, function: Named) -> bool:
+    def _quantises(self, file: SourceFile, function: Named) -> bool:
         """Whether a tile is converted to FP8 here, by the type's name or after clamping to its largest value."""
-        for call in module.every(ast.Call, function):
+        for call in file.every(ast.Call, function):
             last = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if last == "astype":
                 given = ast.unparse(call.args[-1]).lower() if call.args else ""
                 if any(word in given for word in FP8):
                     return True
-        constants = {one.value for one in module.every(ast.Constant, function) if isinstance(one.value, float)}
-        clamps = any(operation(module, call) in {"minimum", "maximum"} for call in module.every(ast.Call, function))
+        constants = {one.value for one in file.every(ast.Constant, function) if isinstance(one.value, float)}
+        clamps = any(operation(file, call) in {"minimum", "maximum"} for call in file.every(ast.Call, function))
         named = any("fp8_max" in name.lower() for name in names(function))
         return clamps and (bool(constants & set(LARGEST)) or named)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import launches, searches
-from tilewright.source.module import Module, returned
+from tilewright.source.source_file import SourceFile, returned
 
 
 class GridShape:
@@ -22,18 +22,18 @@ class GridShape:
         sources=("rule 11",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        grids = [launch.grid for launch in launches(module)]
-        for search in searches(module):
-            function = module.function(search.grid_fn)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        grids = [launch.grid for launch in launches(file)]
+        for search in searches(file):
+            function = file.function(search.grid_fn)
             grids += returned(function) if function is not None else ()
         seen = set()
         for grid in grids:
-            for value in module.values(grid) if grid is not None else ():
+            for value in file.values(grid) if grid is not None else ():
                 wrong = _wrong(value)
                 if wrong is not None and value not in seen:
                     seen.add(value)
-                    yield self.about.at(module, value, wrong)
+                    yield self.about.at(file, value, wrong)
 
 
 def _wrong(value: ast.AST) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import hinted, kernels_of
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class HintsDropped:
@@ -23,25 +23,25 @@ class HintsDropped:
         sources=("X-19", "A-33"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for one in hinted(module):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for one in hinted(file):
             given = one.call.args[0] if one.call.args else None
             if one.keeps or not isinstance(given, ast.Attribute) or given.attr != "_pyfunc":
                 continue
             lost = sorted(
                 {
                     name
-                    for kernel in kernels_of(module, one.kernel)
+                    for kernel in kernels_of(file, one.kernel)
                     for name in kernel.hints
                     if name not in (one.hints or {})
                 }
             )
             if lost:
                 message = f"this drops {' and '.join(lost)}, which the kernel's decorator sets"
-                yield self.about.at(module, one.call, message, "warning")
+                yield self.about.at(file, one.call, message, "warning")
             else:
                 message = "this makes the kernel anew, without any hint that its decorator may be given"
-                yield self.about.at(module, one.call, message)
+                yield self.about.at(file, one.call, message)
 
 
 RULE = HintsDropped()

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
-from tilewright.source.cutile import HINTS, Search, given_hints, hints_of_kernel, kernels_of, searches
-from tilewright.source.hints import configurations
-from tilewright.source.module import Module, text
+from tilewright.source.cutile import (
+    HINTS,
+    SearchCall,
+    configurations,
+    given_hints,
+    hints_of_kernel,
+    kernels_of,
+    searches,
+)
+from tilewright.source.source_file import SourceFile, text
 
 
 class HintsNotApplied:
@@ -23,26 +30,26 @@ class HintsNotApplied:
         sources=("W1", "A-15"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for search in searches(module):
-            if not kernels_of(module, search.kernel) and module.function(search.kernel) is not None:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for search in searches(file):
+            if not kernels_of(file, search.kernel) and file.function(search.kernel) is not None:
                 continue  # the kernel is a function of the configuration and may set its hints
-            applied = given_hints(module, search.hints_fn)
+            applied = given_hints(file, search.hints_fn)
             if applied is None:
                 continue
-            applied |= hints_of_kernel(module, search.kernel)
-            carried = self._carried(module, search)
+            applied |= hints_of_kernel(file, search.kernel)
+            carried = self._carried(file, search)
             left = [name for name in HINTS if name in carried and name not in applied]
             if left:
                 how = "there is no hints_fn" if search.hints_fn is None else "hints_fn leaves it out"
                 yield self.about.at(
-                    module, search.call, f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
+                    file, search.call, f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
                 )
 
-    def _carried(self, module: Module, search: Search) -> set[str]:
+    def _carried(self, file: SourceFile, search: SearchCall) -> set[str]:
         """Hints that some configuration gives a value."""
-        records = configurations(module, search.space).records
-        return {name for name in HINTS for one in records if name in one and text(one[name]) != "None"}
+        records = configurations(file, search.space)
+        return {name for one in records for name in HINTS if name in one and text(one[name]) != "None"}
 
 
 RULE = HintsNotApplied()

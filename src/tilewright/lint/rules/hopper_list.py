@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module, keywords
+from tilewright.source.source_file import SourceFile, keywords
 
 HOPPER, BLACKWELL = (9, 0), (10, 0)
 LARGE = 256
@@ -40,30 +40,30 @@ class HopperList:
         sources=("W2",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        if not searches(module):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        if not searches(file):
             return
-        for function in module.every(ast.FunctionDef):
-            name = self._capability(module, function)
+        for function in file.every(ast.FunctionDef):
+            name = self._capability(file, function)
             chains = [
-                node for node in module.every(ast.If, function)
-                if not (isinstance(parent := module.parent(node), ast.If) and node in parent.orelse)
+                node for node in file.every(ast.If, function)
+                if not (isinstance(parent := file.parent(node), ast.If) and node in parent.orelse)
             ]  # fmt: skip
             for chain in chains if name else ():
                 branch = self._shared(chain, name)
-                place = self._large(module, branch) if branch else None
+                place = self._large(file, branch) if branch else None
                 if place is not None:
                     yield self.about.at(
-                        module, place,
+                        file, place,
                         f"capability 9 takes the same branch of {function.name} as capability 10, with tiles of "
                         f"{LARGE} and more",
                     )  # fmt: skip
 
-    def _capability(self, module: Module, function: ast.FunctionDef) -> str:
+    def _capability(self, file: SourceFile, function: ast.FunctionDef) -> str:
         """The name that holds the capability."""
-        for node in module.every(ast.Assign, function):
+        for node in file.every(ast.Assign, function):
             call = node.value
-            asked = isinstance(call, ast.Call) and module.dotted(call.func) == CAPABILITY
+            asked = isinstance(call, ast.Call) and file.dotted(call.func) == CAPABILITY
             if asked and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 return node.targets[0].id
         return ""
@@ -83,10 +83,10 @@ class HopperList:
             return self._taken(chain.orelse[0], name, capability)
         return chain.orelse
 
-    def _large(self, module: Module, branch: list[ast.stmt]) -> ast.AST | None:
+    def _large(self, file: SourceFile, branch: list[ast.stmt]) -> ast.AST | None:
         """The first configuration of the branch with a large tile and one CTA."""
         for statement in branch:
-            for call in module.every(ast.Call, statement):
+            for call in file.every(ast.Call, statement):
                 given = keywords(call)
                 tiles = [v for k, v in given.items() if k.startswith(("TILE", "BLOCK")) and not k.endswith("_K")]
                 extents = [v.value for v in tiles if isinstance(v, ast.Constant) and isinstance(v.value, int)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import in_tile_code
 from tilewright.source.cutile import kernels
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class KernelCalled:
@@ -23,12 +23,12 @@ class KernelCalled:
         sources=("rule 8",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        found = {kernel.node for kernel in kernels(module) if kernel.node.decorator_list}
-        for call in module.every(ast.Call):
-            if isinstance(call.func, ast.Name) and module.value(call.func) in found:
-                fix = "take its decorator off" if in_tile_code(module, call) else "launch it with ct.launch"
-                yield self.about.at(module, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        found = {kernel.node for kernel in kernels(file) if kernel.node.decorator_list}
+        for call in file.every(ast.Call):
+            if isinstance(call.func, ast.Name) and file.value(call.func) in found:
+                fix = "take its decorator off" if in_tile_code(file, call) else "launch it with ct.launch"
+                yield self.about.at(file, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
 
 
 RULE = KernelCalled()

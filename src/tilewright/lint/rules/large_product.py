@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 MOST = 64
 
@@ -26,28 +26,28 @@ class LargeProduct:
         sources=("A-42", "X-07"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for search in searches(module):
-            function = self._generator(module, search.space)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for search in searches(file):
+            function = self._generator(file, search.space)
             if function is None:
                 continue
-            for one in module.every(ast.Yield, function):
+            for one in file.every(ast.Yield, function):
                 sizes = [
                     len(parent.iter.elts)
-                    for parent, _ in module.above(one)
+                    for parent, _ in file.above(one)
                     if isinstance(parent, ast.For) and isinstance(parent.iter, (ast.Tuple, ast.List))
                 ]
                 if math.prod(sizes) > MOST:
                     yield self.about.at(
-                        module, one,
+                        file, one,
                         f"{' × '.join(map(str, reversed(sizes)))} = {math.prod(sizes)} configurations for one search",
                     )  # fmt: skip
 
-    def _generator(self, module: Module, space: ast.expr | None) -> ast.AST | None:
-        value = module.value(space) if space is not None else None
-        if isinstance(value, ast.Call) and module.dotted(value.func) in {"list", "tuple"} and value.args:
-            value = module.value(value.args[0])
-        return module.function(value.func) if isinstance(value, ast.Call) else None
+    def _generator(self, file: SourceFile, space: ast.expr | None) -> ast.AST | None:
+        value = file.value(space) if space is not None else None
+        if isinstance(value, ast.Call) and file.dotted(value.func) in {"list", "tuple"} and value.args:
+            value = file.value(value.args[0])
+        return file.function(value.func) if isinstance(value, ast.Call) else None
 
 
 RULE = LargeProduct()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import operation, tile_functions
-from tilewright.source.module import Module, Named, argument, keywords, names, text
+from tilewright.source.source_file import Named, SourceFile, argument, keywords, names, text
 
 ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
 KEEPS_AXES = {"astype"}
@@ -26,40 +26,40 @@ class MissingPadding:
         sources=("playbook A", "rule 14"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for function in tile_functions(module):
-            for loop in module.every(ast.For, function):
-                if isinstance(loop.target, ast.Name) and self._rounds_up(module, function, loop.iter):
-                    yield from self._in(module, loop, loop.target.id)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for function in tile_functions(file):
+            for loop in file.every(ast.For, function):
+                if isinstance(loop.target, ast.Name) and self._rounds_up(file, function, loop.iter):
+                    yield from self._in(file, loop, loop.target.id)
 
-    def _rounds_up(self, module: Module, function: Named, bound: ast.expr) -> bool:
+    def _rounds_up(self, file: SourceFile, function: Named, bound: ast.expr) -> bool:
         """Whether a `range` counts tiles with the last one in part."""
-        if not isinstance(bound, ast.Call) or module.dotted(bound.func) != "range":
+        if not isinstance(bound, ast.Call) or file.dotted(bound.func) != "range":
             return False
         end = bound.args[1] if len(bound.args) > 1 else bound.args[0] if bound.args else None
-        value = module.value(end) if end is not None else None
-        return isinstance(value, ast.Call) and module.dotted(value.func).rpartition(".")[2] in ROUNDS_UP
+        value = file.value(end) if end is not None else None
+        return isinstance(value, ast.Call) and file.dotted(value.func).rpartition(".")[2] in ROUNDS_UP
 
-    def _in(self, module: Module, loop: ast.For, counter: str) -> Iterator[Finding]:
+    def _in(self, file: SourceFile, loop: ast.For, counter: str) -> Iterator[Finding]:
         loaded: dict[str, tuple[ast.Call, int]] = {}
-        for node in sorted(module.every(ast.stmt, loop), key=lambda one: (one.lineno, one.col_offset)):
+        for node in sorted(file.every(ast.stmt, loop), key=lambda one: (one.lineno, one.col_offset)):
             if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
                 name = node.targets[0].id
-                load, axis = self._bare_load(module, node.value, counter)
-                if load is not None and axis is not None and not self._other_arm(module, load):
+                load, axis = self._bare_load(file, node.value, counter)
+                if load is not None and axis is not None and not self._other_arm(file, load):
                     loaded[name] = (load, axis)
-                elif not _same_tile(module, node.value, loaded, name):
+                elif not _same_tile(file, node.value, loaded, name):
                     loaded.pop(name, None)
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
-                yield from self._summed(module, node, loaded, counter)
+                yield from self._summed(file, node, loaded, counter)
 
     def _summed(
-        self, module: Module, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
+        self, file: SourceFile, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
     ) -> Iterator[Finding]:
         """Factors of a product that walk along what it sums over: the last axis of the first, the first of the
         second."""
-        for call in module.every(ast.Call, statement):
-            if operation(module, call) not in {"mma", "matmul"}:
+        for call in file.every(ast.Call, statement):
+            if operation(file, call) not in {"mma", "matmul"}:
                 continue
             for position, axis in ((0, 1), (1, 0)):
                 factor = argument(call, position, ("x", "y")[position])
@@ -69,17 +69,17 @@ class MissingPadding:
                 if walked == axis:
                     del loaded[factor.id]
                     yield self.about.at(
-                        module, load,
+                        file, load,
                         f"{factor.id} is loaded without padding_mode along {counter}, over which the product sums",
                     )  # fmt: skip
 
-    def _bare_load(self, module: Module, value: ast.expr, counter: str) -> tuple[ast.Call | None, int | None]:
+    def _bare_load(self, file: SourceFile, value: ast.expr, counter: str) -> tuple[ast.Call | None, int | None]:
         """A two-dimensional `ct.load` without padding, and the axis that the loop walks."""
         while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in KEEPS_AXES:
-            if operation(module, value):
+            if operation(file, value):
                 break
             value = value.func.value
-        if not isinstance(value, ast.Call) or operation(module, value) != "load":
+        if not isinstance(value, ast.Call) or operation(file, value) != "load":
             return None, None
         given = keywords(value)
         if {"padding_mode", "check_bounds", "order"} & set(given) or None in {one.arg for one in value.keywords}:
@@ -90,11 +90,11 @@ class MissingPadding:
         walked = [axis for axis, one in enumerate(index.elts) if isinstance(one, ast.Name) and one.id == counter]
         return value, walked[0] if len(walked) == 1 else None
 
-    def _other_arm(self, module: Module, load: ast.Call) -> bool:
+    def _other_arm(self, file: SourceFile, load: ast.Call) -> bool:
         """Whether another arm of a condition loads the same with padding: the author knows where K is even."""
-        for parent, _ in module.above(load):
+        for parent, _ in file.above(load):
             if isinstance(parent, ast.If):
-                twins = [call for call in module.every(ast.Call, parent) if operation(module, call) == "load"]
+                twins = [call for call in file.every(ast.Call, parent) if operation(file, call) == "load"]
                 if any("padding_mode" in keywords(call) and text(call.args[0]) == text(load.args[0])
                        for call in twins if call.args and load.args):  # fmt: skip
                     return True
@@ -103,7 +103,7 @@ class MissingPadding:
         return False
 
 
-def _same_tile(module: Module, value: ast.expr, loaded: dict[str, tuple[ast.Call, int]], name: str) -> bool:
+def _same_tile(file: SourceFile, value: ast.expr, loaded: dict[str, tuple[ast.Call, int]], name: str) -> bool:
     """``a = ct.astype(a, …)``: still the loaded tile."""
     if name not in loaded or name not in names(value) or not isinstance(value, ast.Call):
         return False

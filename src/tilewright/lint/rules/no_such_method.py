@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import tile_functions
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 NOT = {"to", "cast", "float", "half", "bfloat16"}
 
@@ -23,16 +23,16 @@ class NoSuchMethod:
         sources=("rule 7",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
         seen = set()
-        for function in tile_functions(module):
-            for call in module.every(ast.Call, function):
+        for function in tile_functions(file):
+            for call in file.every(ast.Call, function):
                 method = call.func
                 if isinstance(method, ast.Attribute) and method.attr in NOT and call not in seen:
-                    root = module.dotted(method).split(".")[0]
+                    root = file.dotted(method).split(".")[0]
                     if root not in {"torch", "cuda", "np", "numpy"}:
                         seen.add(call)
-                        yield self.about.at(module, call, f"a tile has no method {method.attr}; use astype")
+                        yield self.about.at(file, call, f"a tile has no method {method.attr}; use astype")
 
 
 RULE = NoSuchMethod()

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.lint.findings import About, Finding
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 INSTEAD = {
     "constexpr": "annotate the parameter with ct.Constant[int]",
@@ -36,17 +36,17 @@ class NoSuchName:
         sources=("X-18",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
         known = names_of_cutile()
-        for node in module.every(ast.Attribute) if known else ():
-            if module.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
+        for node in file.every(ast.Attribute) if known else ():
+            if file.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
                 continue
-            if not self._tried(module, node):
+            if not self._tried(file, node):
                 instead = INSTEAD.get(node.attr)
-                yield self.about.at(module, node, f"cuda.tile has no {node.attr}" + (f"; {instead}" if instead else ""))
+                yield self.about.at(file, node, f"cuda.tile has no {node.attr}" + (f"; {instead}" if instead else ""))
 
-    def _tried(self, module: Module, node: ast.AST) -> bool:
-        return any(isinstance(parent, ast.Try) for parent, _ in module.above(node))
+    def _tried(self, file: SourceFile, node: ast.AST) -> bool:
+        return any(isinstance(parent, ast.Try) for parent, _ in file.above(node))
 
 
 @cache

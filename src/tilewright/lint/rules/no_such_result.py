@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import SEARCHES
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 INSTEAD = {
     "best_config": "best.config",
@@ -33,15 +33,15 @@ class NoSuchResult:
         sources=("X-18", "A-31"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for node in module.every(ast.Attribute):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for node in file.every(ast.Attribute):
             if not isinstance(node.ctx, ast.Load) or node.attr.startswith("_"):
                 continue
-            values = module.values(node.value)
-            results = [one for one in values if isinstance(one, ast.Call) and module.dotted(one.func) in SEARCHES]
+            values = file.values(node.value)
+            results = [one for one in values if isinstance(one, ast.Call) and file.dotted(one.func) in SEARCHES]
             if results and len(results) == len(values) and node.attr not in HAS:
                 instead = f"; read {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
-                yield self.about.at(module, node, f"the result of a search has no {node.attr}{instead}")
+                yield self.about.at(file, node, f"the result of a search has no {node.attr}{instead}")
 
 
 RULE = NoSuchResult()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.switches import switches
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class NoSwitch:
@@ -22,14 +22,14 @@ class NoSwitch:
         sources=("A-16", "A-44"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        found = searches(module)
-        if found and not switches(module):
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        found = searches(file)
+        if found and not switches(file):
             others = (
                 f" (nor before those in {', '.join(str(one.call.lineno) for one in found[1:])})" if found[1:] else ""
             )
             yield self.about.at(
-                module, found[0].call, f"nothing in this file asks whether tuning is off before this search{others}"
+                file, found[0].call, f"nothing in this file asks whether tuning is off before this search{others}"
             )
 
 

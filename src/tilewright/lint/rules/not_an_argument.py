@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import launches, searches
-from tilewright.source.module import Module, returned
+from tilewright.source.source_file import SourceFile, returned
 
 
 class NotAnArgument:
@@ -22,20 +22,20 @@ class NotAnArgument:
         sources=("rule 5", "rule 16"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        passed = [launch.arguments for launch in launches(module)]
-        for search in searches(module):
-            function = module.function(search.args_fn)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        passed = [launch.arguments for launch in launches(file)]
+        for search in searches(file):
+            function = file.function(search.args_fn)
             passed += returned(function) if function is not None else ()
         seen = set()
         for one in passed:
-            for value in module.values(one) if one is not None else ():
+            for value in file.values(one) if one is not None else ():
                 for element in value.elts if isinstance(value, (ast.Tuple, ast.List)) else ():
                     wrong = _wrong(element)
                     if wrong is not None and wrong not in seen:
                         seen.add(wrong)
                         what = "None" if wrong.value is None else f"the string {wrong.value!r}"
-                        yield self.about.at(module, wrong, f"{what} is passed to a kernel")
+                        yield self.about.at(file, wrong, f"{what} is passed to a kernel")
 
 
 def _wrong(node: ast.expr) -> ast.Constant | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.caches import tuning_caches
 from tilewright.lint.findings import About, Finding
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class ProcessOnly:
@@ -22,12 +22,12 @@ class ProcessOnly:
         sources=("W4",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        found = tuning_caches(module)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        found = tuning_caches(file)
         if found:
             named = ", ".join(cache.name for cache in found)
             verb = "lives" if len(found) == 1 else "live"
-            yield self.about.at(module, found[0].made, f"{named} {verb} in this process only, and without a limit")
+            yield self.about.at(file, found[0].made, f"{named} {verb} in this process only, and without a limit")
 
 
 RULE = ProcessOnly()

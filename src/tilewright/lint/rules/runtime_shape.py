@@ -10,7 +10,7 @@ from tilewright.lint.rules.element_index import elements
 from tilewright.lint.rules.tile_shape import SHAPE_AT
 from tilewright.lint.tile_code import annotation, operation
 from tilewright.source.cutile import kernels
-from tilewright.source.module import Module, argument, parameters
+from tilewright.source.source_file import SourceFile, argument, parameters
 
 
 class RuntimeShape:
@@ -25,20 +25,20 @@ class RuntimeShape:
         sources=("rule 17",),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for kernel in kernels(module):
-            plain = {one.arg for one in parameters(kernel.node) if annotation(module, one) == "scalar"}
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for kernel in kernels(file):
+            plain = {one.arg for one in parameters(kernel.node) if annotation(file, one) == "scalar"}
             plain |= {one.arg for one in parameters(kernel.node) if one.annotation is None}
-            for call in module.every(ast.Call, kernel.node) if plain else ():
-                position, keyword = SHAPE_AT.get(operation(module, call), (0, ""))
+            for call in file.every(ast.Call, kernel.node) if plain else ():
+                position, keyword = SHAPE_AT.get(operation(file, call), (0, ""))
                 for extent in elements(argument(call, position, keyword)) if keyword else ():
-                    if isinstance(extent, ast.Name) and extent.id in plain and self._untouched(module, extent):
+                    if isinstance(extent, ast.Name) and extent.id in plain and self._untouched(file, extent):
                         yield self.about.at(
-                            module, extent, f"{extent.id} is a run-time parameter of {kernel.name}, not a constant"
+                            file, extent, f"{extent.id} is a run-time parameter of {kernel.name}, not a constant"
                         )
 
-    def _untouched(self, module: Module, name: ast.Name) -> bool:
-        return [one.kind for one in module.bindings(name.id, name)] == ["parameter"]
+    def _untouched(self, file: SourceFile, name: ast.Name) -> bool:
+        return [one.kind for one in file.bindings(name.id, name)] == ["parameter"]
 
 
 RULE = RuntimeShape()

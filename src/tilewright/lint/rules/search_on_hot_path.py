@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.guards import on_every_call
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class SearchOnHotPath:
@@ -23,12 +23,12 @@ class SearchOnHotPath:
         sources=("A-21", "A-15", "A-32"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for search in searches(module):
-            if on_every_call(module, search.call):
-                owner = module.owner(search.call)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for search in searches(file):
+            if on_every_call(file, search.call):
+                owner = file.owner(search.call)
                 assert owner is not None
-                yield self.about.at(module, search.call, f"no cache is asked before {owner.name} searches")
+                yield self.about.at(file, search.call, f"no cache is asked before {owner.name} searches")
 
 
 RULE = SearchOnHotPath()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import searches
-from tilewright.source.module import Module, own
+from tilewright.source.source_file import SourceFile, own
 
 
 class SpaceIsNoList:
@@ -23,14 +23,14 @@ class SpaceIsNoList:
         sources=("A-45", "X-18"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for search in searches(module):
-            for value in module.values(search.space) if search.space is not None else ():
-                what = self._wrong(module, value)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for search in searches(file):
+            for value in file.values(search.space) if search.space is not None else ():
+                what = self._wrong(file, value)
                 if what is not None:
-                    yield self.about.at(module, search.space or search.call, f"the search space is {what}")
+                    yield self.about.at(file, search.space or search.call, f"the search space is {what}")
 
-    def _wrong(self, module: Module, value: ast.AST) -> str | None:
+    def _wrong(self, file: SourceFile, value: ast.AST) -> str | None:
         if isinstance(value, ast.GeneratorExp):
             return "a generator expression, which has no length"
         if isinstance(value, (ast.Dict, ast.DictComp)):
@@ -38,12 +38,12 @@ class SpaceIsNoList:
         if isinstance(value, (ast.Set, ast.SetComp)):
             return "a set, whose order changes from one process to the next"
         if isinstance(value, ast.Call):
-            name = module.dotted(value.func)
+            name = file.dotted(value.func)
             if name in {"map", "filter", "zip", "iter", "itertools.product", "itertools.chain"}:
                 return f"the iterator that {name} returns, which has no length"
             if name == "dict":
                 return "a dictionary: its keys are taken for configurations"
-            function = module.function(value.func)
+            function = file.function(value.func)
             if isinstance(function, ast.FunctionDef) and any(
                 True for kind in (ast.Yield, ast.YieldFrom) for _ in own(function, kind)
             ):

@@ -9,7 +9,7 @@ from tilewright.lint.caches import tuning_caches
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.guards import on_a_miss
 from tilewright.lint.switches import switches
-from tilewright.source.module import Module
+from tilewright.source.source_file import SourceFile
 
 
 class SwitchAfterCache:
@@ -25,16 +25,16 @@ class SwitchAfterCache:
         sources=("A-16", "X-19"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for switch in switches(module):
-            test = on_a_miss(module, switch)
-            owner = module.owner(switch)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for switch in switches(file):
+            test = on_a_miss(file, switch)
+            owner = file.owner(switch)
             if test is None or owner is None or isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
-            for cache in tuning_caches(module):
-                if any(module.owner(store.place) is owner for store in cache.stores):
+            for cache in tuning_caches(file):
+                if any(file.owner(store.place) is owner for store in cache.stores):
                     yield self.about.at(
-                        module, switch, f"read only where {cache.name} misses, so a stored entry wins over it"
+                        file, switch, f"read only where {cache.name} misses, so a stored entry wins over it"
                     )
                     break
 

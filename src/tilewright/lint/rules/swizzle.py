@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import tile_functions
-from tilewright.source.module import Module, Named, names, own, text
+from tilewright.source.source_file import Named, SourceFile, names, own, text
 
 
 class Swizzle:
@@ -22,11 +22,11 @@ class Swizzle:
         sources=("X-19", "playbook I"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for function in tile_functions(module):
-            yield from self._in(module, function)
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for function in tile_functions(file):
+            yield from self._in(file, function)
 
-    def _in(self, module: Module, function: Named) -> Iterator[Finding]:
+    def _in(self, file: SourceFile, function: Named) -> Iterator[Finding]:
         """group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
         assigned = {
             node.targets[0].id: node.value
@@ -42,7 +42,7 @@ class Swizzle:
                         continue
                     if first in names(row) and _remainder_by(row, height):
                         yield self.about.at(
-                            module, row,
+                            file, row,
                             f"{name} takes the remainder by {height}, also in the last group, which may be lower",
                         )  # fmt: skip
 

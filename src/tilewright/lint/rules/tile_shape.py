@@ -8,9 +8,8 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.lint.tile_code import operation, tile_functions
-from tilewright.source.cutile import searches
-from tilewright.source.hints import configurations
-from tilewright.source.module import Module, argument
+from tilewright.source.cutile import configurations, searches
+from tilewright.source.source_file import SourceFile, argument
 
 SHAPE_AT = {
     "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
@@ -31,23 +30,23 @@ class TileShape:
         sources=("X-19", "K8"),
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
         seen: set[ast.AST] = set()
-        for function in tile_functions(module):
-            for call in module.every(ast.Call, function):
-                position, keyword = SHAPE_AT.get(operation(module, call), (0, ""))
+        for function in tile_functions(file):
+            for call in file.every(ast.Call, function):
+                position, keyword = SHAPE_AT.get(operation(file, call), (0, ""))
                 shape = argument(call, position, keyword) if keyword else None
                 for extent in _extents(shape):
                     if _wrong(extent.value) and extent not in seen:
                         seen.add(extent)
-                        yield self.about.at(module, extent, f"a tile cannot have an extent of {extent.value!r}")
-        for search in searches(module):
-            for record in configurations(module, search.space).records:
+                        yield self.about.at(file, extent, f"a tile cannot have an extent of {extent.value!r}")
+        for search in searches(file):
+            for record in configurations(file, search.space):
                 for name, value in record.items():
                     for extent in _extents(value) if TILE.match(name) else ():
                         if _wrong(extent.value) and extent not in seen:
                             seen.add(extent)
-                            yield self.about.at(module, extent, f"{name}={extent.value!r} cannot be a tile's extent")
+                            yield self.about.at(file, extent, f"{name}={extent.value!r} cannot be a tile's extent")
 
 
 def _extents(shape: ast.AST | None) -> Iterator[ast.Constant]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.findings import About, Finding
 from tilewright.source.cutile import kernels
-from tilewright.source.module import Module, parameters
+from tilewright.source.source_file import SourceFile, parameters
 
 
 class UnusedParameter:
@@ -23,12 +23,12 @@ class UnusedParameter:
         by_default=False,
     )
 
-    def findings(self, module: Module) -> Iterator[Finding]:
-        for kernel in kernels(module):
-            used = {one.id for statement in kernel.node.body for one in module.every(ast.Name, statement)}
+    def findings(self, file: SourceFile) -> Iterator[Finding]:
+        for kernel in kernels(file):
+            used = {one.id for statement in kernel.node.body for one in file.every(ast.Name, statement)}
             for parameter in parameters(kernel.node):
                 if parameter.arg not in used and not parameter.arg.startswith("_"):
-                    yield self.about.at(module, parameter, f"{kernel.name} does not use {parameter.arg}")
+                    yield self.about.at(file, parameter, f"{kernel.name} does not use {parameter.arg}")
 
 
 RULE = UnusedParameter()

@@ -1,0 +1,328 @@
+"""A Python file that is only read: its text, syntax tree, imports and scopes. Nothing of it runs.
+
+This is the one reader of Python source in the package: `SourceFile` for a whole file, `source_of_object` for a function
+or class of a running program. Names are resolved through imports (`import cuda.tile as ct`) and through the bindings in
+the text. Where the text does not settle what a name stands for, there is no answer, and lint rules then stay silent.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import tokenize
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import CodeType
+from typing import Literal, TypeAlias, TypeVar
+
+from tilewright.errors import RequestError
+
+Named: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module
+BindingKind: TypeAlias = Literal["value", "part", "parameter", "function", "class", "other"]
+Node = TypeVar("Node", bound=ast.AST)
+
+remembered = lru_cache(maxsize=4)
+"""For a function of one `SourceFile`: its result is kept while the file is worked on."""
+
+DEPTH = 8
+"""Steps from a name to what it stands for."""
+TOO_DEEP = "its expressions are nested too deep to be followed"
+"""Said where Python's recursion limit is reached, for example by a sum of 900 terms."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """How a name gets its value.
+
+    ``value`` is the assigned expression, for a "part" the whole that is unpacked, or the function or class itself.
+    """
+
+    kind: BindingKind
+    value: ast.AST | None
+    place: ast.AST
+
+
+class SourceFile:
+    """One parsed file.
+
+    ``first_line`` is the number of the text's first line: more than 1 where the text was cut out of a file. Raises
+    SyntaxError or ValueError where the text is not Python, RecursionError where it is nested too deep.
+    """
+
+    def __init__(self, path: Path, text: str, first_line: int = 1) -> None:
+        self.path = path
+        self.text = text
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they are for whoever runs the file, and may be errors there
+            try:
+                self.tree = ast.parse(text)
+            except MemoryError as error:  # the parser's stack
+                raise RecursionError(TOO_DEEP) from error
+        if first_line > 1:
+            ast.increment_lineno(self.tree, first_line - 1)
+        self.nodes: list[ast.AST] = []
+        self._parents: dict[ast.AST, ast.AST] = {}
+        waiting: list[ast.AST] = [self.tree]
+        while waiting:
+            node = waiting.pop()
+            self.nodes.append(node)
+            below = list(ast.iter_child_nodes(node))
+            self._parents.update(dict.fromkeys(below, node))
+            waiting.extend(reversed(below))
+
+    @classmethod
+    def read(cls, path: Path) -> SourceFile:
+        """The file at ``path``, with the encoding that it declares. Raises also OSError."""
+        with tokenize.open(path) as opened:
+            return cls(path, opened.read())
+
+    @classmethod
+    def requested(cls, path: Path) -> SourceFile:
+        """`read` for a file that the user named: raises RequestError where it cannot be read."""
+        try:
+            return cls.read(path)
+        except OSError as error:
+            raise RequestError(f"cannot read {path}: {error.strerror}") from error
+        except SyntaxError as error:
+            place = f"{path}:{error.lineno}" if error.lineno else str(path)
+            raise RequestError(f"{place}: {error.msg}; it must be a Python file") from error
+        except ValueError as error:
+            raise RequestError(f"{path}: {error}; it must be a Python file") from error
+
+    # Places -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def functions(self) -> tuple[Named, ...]:
+        """All named functions, in the order of the text."""
+        return tuple(node for node in self.nodes if isinstance(node, Named))
+
+    def every(self, kind: type[Node], inside: ast.AST | None = None) -> Iterator[Node]:
+        """All nodes of one class, in the order of the text."""
+        nodes: Iterable[ast.AST] = self.nodes if inside is None else ast.walk(inside)
+        return (node for node in nodes if isinstance(node, kind))
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        return self._parents.get(node)
+
+    def above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """Each node around ``node`` with its child on the way, from the nearest to the whole file.
+
+        A function is left out where the node belongs to its decorators or defaults, which run outside of it.
+        """
+        child = node
+        while (parent := self._parents.get(child)) is not None:
+            if not isinstance(parent, Named) or child in parent.body:
+                yield parent, child
+            child = parent
+
+    def scope(self, node: ast.AST) -> Scope:
+        """The innermost function, or the file, in which ``node`` is evaluated."""
+        return next((parent for parent, _ in self.above(node) if isinstance(parent, Function)), self.tree)
+
+    def owner(self, node: ast.AST) -> Named | None:
+        """The innermost named function; None at the top of the file or of a class."""
+        return next((parent for parent, _ in self.above(node) if isinstance(parent, Named)), None)
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines as the tree counts them: unlike `str.splitlines`, Python does not end a line at a form feed."""
+        return self.text.split("\n")
+
+    # Names --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """Name in this file → its dotted origin; relative ones begin with a dot."""
+        origins = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.split(".")[0]
+                    origins[alias.asname or top] = alias.name if alias.asname else top
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    origins[alias.asname or alias.name] = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+        return origins
+
+    @cached_property
+    def packages(self) -> set[str]:
+        """The top-level packages that the file imports from."""
+        return {origin.split(".")[0] for origin in self.imports.values()}
+
+    def dotted(self, node: ast.AST | None) -> str:
+        """``ct.launch`` as ``cuda.tile.launch``; "" where the node is not a chain of names."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        parts.append(self.imports.get(node.id, node.id))
+        return ".".join(reversed(parts))
+
+    @cached_property
+    def _bindings(self) -> dict[ast.AST, dict[str, list[Binding]]]:
+        bindings: dict[ast.AST, dict[str, list[Binding]]] = {}
+
+        def bind(scope: ast.AST, name: str, binding: Binding) -> None:
+            bindings.setdefault(scope, {}).setdefault(name, []).append(binding)
+
+        for node in self.nodes:
+            if isinstance(node, Named):
+                bind(self.scope(node), node.name, Binding("function", node, node))
+            elif isinstance(node, ast.ClassDef):
+                bind(self.scope(node), node.name, Binding("class", node, node))
+            elif isinstance(node, ast.arg):
+                bind(self._parents[self._parents[node]], node.arg, Binding("parameter", None, node))
+            elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                bind(self.scope(node), node.id, self._bound_by(node))
+        return bindings
+
+    def _bound_by(self, name: ast.Name) -> Binding:
+        whole: ast.AST = name
+        parent = self._parents[name]
+        while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
+            whole, parent = parent, self._parents[parent]
+        value = parent.value if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) else None
+        if value is None:
+            return Binding("other", None, parent)
+        targets, values = elements(whole), elements(value)
+        if len(targets) == len(values) and name in targets:
+            return Binding("value", values[targets.index(name)], parent)
+        return Binding("value" if whole is name else "part", value, parent)
+
+    def bindings(self, name: str, at: ast.AST) -> tuple[Binding, ...]:
+        """All bindings of a name in the nearest scope that binds it, seen from ``at``."""
+        scope: Scope = self.scope(at)
+        while name not in self._bindings.get(scope, {}):
+            if isinstance(scope, ast.Module):
+                return ()
+            scope = self.scope(scope)
+        return tuple(self._bindings[scope][name])
+
+    def at_top(self, name: str) -> tuple[Binding, ...]:
+        """Bindings of a name at the top of the file."""
+        return tuple(self._bindings.get(self.tree, {}).get(name, ()))
+
+    def values(self, node: ast.AST | None, depth: int = DEPTH) -> tuple[ast.AST, ...]:
+        """What an expression may stand for: ``node`` itself, or everything that its name is bound to.
+
+        Empty where one of the bindings is not in the text, as with a parameter, and where there is no expression.
+        """
+        if not isinstance(node, ast.Name):
+            return () if node is None else (node,)
+        values: list[ast.AST] = []
+        for binding in self.bindings(node.id, node):
+            if binding.value is None or binding.kind == "part" or not depth:
+                return ()
+            values.extend(self.values(binding.value, depth - 1))
+        return tuple(values)
+
+    def value(self, node: ast.AST | None) -> ast.AST | None:
+        """The only thing that an expression can stand for, if there is one."""
+        values = self.values(node)
+        return values[0] if len(values) == 1 else None
+
+    def function(self, node: ast.AST | None) -> Function | None:
+        """The function that an expression names or is."""
+        value = self.value(node)
+        return value if isinstance(value, Function) else None
+
+    def calls_of(self, function: Named) -> tuple[tuple[ast.Call, ...], bool]:
+        """Where a function is called by its name in this file, and whether it is also passed on as a value."""
+        calls, passed_on = [], False
+        for name in self._loads.get(function.name, ()):
+            if not any(binding.value is function for binding in self.bindings(name.id, name)):
+                continue
+            parent = self.parent(name)
+            if isinstance(parent, ast.Call) and parent.func is name:
+                calls.append(parent)
+            else:
+                passed_on = True
+        return tuple(calls), passed_on
+
+    @cached_property
+    def _loads(self) -> dict[str, list[ast.Name]]:
+        loads: dict[str, list[ast.Name]] = {}
+        for name in self.every(ast.Name):
+            if isinstance(name.ctx, ast.Load):
+                loads.setdefault(name.id, []).append(name)
+        return loads
+
+
+def source_of_object(thing: CodeType | type) -> SourceFile | None:
+    """The source of a function's code or of a class in this process, with the line numbers of its file.
+
+    None where it has none that is a statement by itself: typed in, generated, or a lambda cut out of its line.
+    """
+    try:
+        lines, first = inspect.getsourcelines(thing)
+        return SourceFile(Path(), textwrap.dedent("".join(lines)), first)
+    except (OSError, SyntaxError, TypeError):
+        return None
+
+
+# Small questions about syntax -------------------------------------------------------------------------
+
+
+def argument(call: ast.Call, position: int, keyword: str) -> ast.expr | None:
+    """An argument of a call, by place or by name; None where it is not given, or hidden behind a star."""
+    if position < len(call.args):
+        hidden = any(isinstance(before, ast.Starred) for before in call.args[: position + 1])
+        return None if hidden else call.args[position]
+    return keywords(call).get(keyword)
+
+
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    return {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+
+
+def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
+    """Nodes of one class in a function's body, without those of functions inside it."""
+    waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, kind):
+            yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting[:0] = list(ast.iter_child_nodes(node))
+
+
+def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
+    """The expressions that a function returns or yields; none where it is not a function."""
+    if isinstance(function, ast.Lambda):
+        return (function.body,)
+    if not isinstance(function, Named):
+        return ()
+    nodes: list[ast.Return | ast.Yield] = [*own(function, ast.Return), *own(function, ast.Yield)]
+    return tuple(node.value for node in nodes if node.value is not None)
+
+
+def parameters(function: Function) -> tuple[ast.arg, ...]:
+    """Positional arguments in their order, then those by keyword only."""
+    return (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+
+
+def elements(node: ast.AST | None) -> list[ast.expr]:
+    """The elements of a written tuple or list; none of anything else."""
+    return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else []
+
+
+def stored(node: ast.AST) -> set[str]:
+    """Every name that is assigned below ``node``."""
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
+
+
+def names(node: ast.AST) -> set[str]:
+    """Every name that an expression reads."""
+    return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
+
+
+def text(node: ast.AST) -> str:
+    return ast.unparse(node)
