@@ -17,7 +17,7 @@ from tilewright.tileir.analysis.comparing import Comparison, Version, compare
 from tilewright.tileir.analysis.tokens import TokenChains
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import (
-    Entry,
+    KernelEntry,
     Location,
     Op,
     PartitionViewType,
@@ -95,11 +95,11 @@ class Maker:
         return self.op("store_view_tko", {f"%s{self.count}t": TOKEN}, line, view="%v", token=token)
 
 
-def entry(*body: Op) -> Entry:
-    return Entry("k", (("%p", TileType((), PointerType("f32"))),), body, {}, Location("/k.py", 1))
+def entry(*body: Op) -> KernelEntry:
+    return KernelEntry("k", (("%p", TileType((), PointerType("f32"))),), body, {}, Location("/k.py", 1))
 
 
-def differences(before: Entry, after: Entry) -> Comparison:
+def differences(before: KernelEntry, after: KernelEntry) -> Comparison:
     return compare(Version(before), Version(after))
 
 
@@ -156,7 +156,7 @@ def test_both_ways_of_a_branch_are_waited_for() -> None:
     assert [wait.op for wait in chains.waits(last)] == [inside]
 
 
-def in_order(make: Maker, *, store_first: bool) -> Entry:
+def in_order(make: Maker, *, store_first: bool) -> KernelEntry:
     token = make.op("make_token", {"%0": TOKEN}, 2)
     if store_first:
         store = make.store("%0", 3)
@@ -175,7 +175,7 @@ def test_who_waits_for_whom_is_compared_by_operation() -> None:
 
 
 def test_what_is_waited_for_by_way_of_another_is_still_waited_for() -> None:
-    def version(*, direct: bool) -> Entry:
+    def version(*, direct: bool) -> KernelEntry:
         make = Maker()
         token, load = make.op("make_token", {"%0": TOKEN}, 2), make.load("%0", 3)
         middle = make.load("%0" if direct else load.results[1], 4)
@@ -201,7 +201,7 @@ def test_names_and_places_are_no_difference() -> None:
 
 
 def test_hints_and_padding_of_a_load() -> None:
-    def version(**hints: object) -> Entry:
+    def version(**hints: object) -> KernelEntry:
         make = Maker()
         token = make.op("make_token", {"%0": TOKEN}, 2)
         return entry(token, make.load("%0", 3, optimization_hints={"default": hints, "sm_90": {"latency": 1}}))
@@ -223,7 +223,7 @@ def test_hints_of_the_kernel() -> None:
 
 
 def test_swapped_operands_are_not_called_identical() -> None:
-    def version(*operands: str) -> Entry:
+    def version(*operands: str) -> KernelEntry:
         make = Maker()
         loads = make.load("%0", 3), make.load("%0", 4)
         first, second = (loads[int(n)].results[0] for n in operands)

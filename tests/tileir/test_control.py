@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tilewright.tileir.read.reader import read
-from tilewright.tileir.read.tree import Module
+from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run import control, interpreter, waiting
 from tilewright.tileir.run.implemented import IMPLEMENTED
 from tilewright.tileir.run.interpreter import Executed, run
@@ -26,7 +26,7 @@ BLOCKS = 7
 _fresh = itertools.count()
 
 
-def program(*lines: str, parameters: str = f"%in: {PTR}, %out: {PTR}, %n: {I32}") -> Module:
+def program(*lines: str, parameters: str = f"%in: {PTR}, %out: {PTR}, %n: {I32}") -> TileModule:
     """A kernel; ``%bx`` is the block's number, ``%0`` … ``%9`` are these numbers."""
     head = [f"%bx, %by, %bz = get_tile_block_id : {I32}"]
     head += [f"%{number} = constant <i32: {number}> : {I32}" for number in range(10)]
@@ -61,7 +61,7 @@ def compared(name: str, how: str, lhs: str, rhs: str) -> str:
 
 
 def executed(
-    module: Module, given: Sequence[int] = range(BLOCKS), n: int = 5, size: int = BLOCKS, **options: Any
+    module: TileModule, given: Sequence[int] = range(BLOCKS), n: int = 5, size: int = BLOCKS, **options: Any
 ) -> tuple[list[int], Executed]:
     memory, source, out = Memory(), np.array(given, np.int32), np.full(size, -1, np.int32)
     places = [memory.allocate(name, a, written=True).address for name, a in (("in", source), ("out", out))]
@@ -69,7 +69,7 @@ def executed(
     return out.tolist(), ran
 
 
-def check(module: Module, wanted: Callable[[int], int], given: Sequence[int] = range(BLOCKS)) -> None:
+def check(module: TileModule, wanted: Callable[[int], int], given: Sequence[int] = range(BLOCKS)) -> None:
     """``out`` of every block, together, in other orders and one at a time."""
     expected = [wanted(block) for block in range(BLOCKS)]
     for seed in (None, 0, 1):
@@ -279,7 +279,7 @@ def test_a_long_loop_of_one_block_does_not_end_the_others(monkeypatch: pytest.Mo
 ORDER = "acquire device"
 
 
-def locked(release: bool = True) -> Module:
+def locked(release: bool = True) -> TileModule:
     """Each block adds its part of a sum to ``out[0]`` under a lock, which is ``out[1]``."""
     unlock = f"%was, %ut = atomic_rmw_tko release device %lock, xchg, %0 : {PTR}, {I32} -> {I32}, token"
     return program(
@@ -293,7 +293,7 @@ def locked(release: bool = True) -> Module:
     )  # fmt: skip
 
 
-def started(module: Module, **options: Any) -> tuple[list[int], Executed]:
+def started(module: TileModule, **options: Any) -> tuple[list[int], Executed]:
     """``in`` is 1 … 7, ``out`` starts from zeros."""
     memory, source, out = Memory(), np.arange(1, BLOCKS + 1, dtype=np.int32), np.zeros(BLOCKS, np.int32)
     places = [memory.allocate(name, a, written=True).address for name, a in (("in", source), ("out", out))]

@@ -16,7 +16,7 @@ from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import Module
+from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run import interpreter
 from tilewright.tileir.run.counting import Counts
 from tilewright.tileir.run.interpreter import Executed
@@ -49,7 +49,7 @@ def specification(name: str, array: Any) -> ArraySpec:
     return ArraySpec(name, array.shape, next(n for n, dtype in NAMES.items() if array.dtype == dtype))
 
 
-def lowered(program: Program, directory: Path, n: int) -> tuple[Module, list[Any]]:
+def lowered(program: Program, directory: Path, n: int) -> tuple[TileModule, list[Any]]:
     """The module, and the arguments of its entry with names of arrays for addresses."""
     file = directory / "kernel.py"
     file.write_text(program.source)
@@ -65,7 +65,7 @@ def lowered(program: Program, directory: Path, n: int) -> tuple[Module, list[Any
     return read_bytecode(code.code), arguments
 
 
-def interpreted(module: Module, arguments: list[Any], **options: Any) -> tuple[dict[str, Any], Executed]:
+def interpreted(module: TileModule, arguments: list[Any], **options: Any) -> tuple[dict[str, Any], Executed]:
     arrays, memory = drawn(), Memory()
     places = {name: memory.allocate(name, array, written=True).address for name, array in arrays.items()}
     bound = [places[one] if isinstance(one, str) else one for one in arguments]

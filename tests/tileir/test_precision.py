@@ -14,13 +14,13 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import Module
+from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
 
 
-def lowered(kernel: Any, *args: Any) -> Module:
+def lowered(kernel: Any, *args: Any) -> TileModule:
     launch = Launch(kernel, (1,), args)
     found = language_of(kernel).lower(launch, {}, Configuration(()), "sm_90")
     assert not isinstance(found, Failed), found

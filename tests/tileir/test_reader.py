@@ -36,11 +36,11 @@ from tilewright.tileir.read.reader import OPERATIONS, ReadError, read, read_byte
 from tilewright.tileir.read.tree import (
     Constant,
     Location,
-    Module,
     Op,
     PartitionViewType,
     PointerType,
     TensorViewType,
+    TileModule,
     TileType,
     TokenType,
     Type,
@@ -108,7 +108,7 @@ def write(cases: Sequence[Case], version: str) -> bytes:
     return builder.code
 
 
-def marked(module: Module) -> list[Op]:
+def marked(module: TileModule) -> list[Op]:
     """The operations that stand at `HERE`."""
     return [op for op in module.entry().walk() if op.location == HERE]
 
@@ -601,7 +601,7 @@ def reads_or_says_why(text: str) -> None:
     except ReadError as error:
         assert str(error).startswith("line ")
     else:
-        assert isinstance(module, Module)
+        assert isinstance(module, TileModule)
 
 
 @given(st.integers(0, len(SHORT)))

@@ -10,7 +10,7 @@ import pytest
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Launch
-from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 
 
@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], str, str]] = {
 }  # fmt: skip
 
 
-def of(kernel: Any, args: tuple[Any, ...]) -> Touched:
+def of(kernel: Any, args: tuple[Any, ...]) -> TouchedArrays:
     language, launch = CuTile(), Launch(kernel, (1,), args)
     lowered = language.lower(launch, {}, Configuration(()), "sm_90")
     assert not isinstance(lowered, Failed), lowered
@@ -82,7 +82,7 @@ def of(kernel: Any, args: tuple[Any, ...]) -> Touched:
 @pytest.mark.parametrize("name", CASES)
 def test_reads_and_writes(name: str) -> None:
     kernel, args, read, written = CASES[name]
-    assert of(kernel, args) == Touched(frozenset(read.split()), frozenset(written.split()))
+    assert of(kernel, args) == TouchedArrays(frozenset(read.split()), frozenset(written.split()))
 
 
 def test_what_does_not_fit_the_entry_is_everything() -> None:
@@ -90,4 +90,4 @@ def test_what_does_not_fit_the_entry_is_everything() -> None:
     lowered = language.lower(launch, {}, Configuration(()), "sm_90")
     assert not isinstance(lowered, Failed)
     both = frozenset({"x", "y"})
-    assert touched(read_bytecode(lowered.code).entry(), [X, Y]) == Touched(both, both)
+    assert touched(read_bytecode(lowered.code).entry(), [X, Y]) == TouchedArrays(both, both)

@@ -42,7 +42,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSymbol:
     """The symbol of a kernel: its name, its number in the symbol table, its section's number."""
 
     name: str
@@ -57,7 +57,7 @@ class Cubin:
     sm: int
     """Compute capability as one number: 80, 90, 100, 120 …"""
     sections: tuple[Section, ...]
-    kernel: Kernel
+    kernel: KernelSymbol
     attributes: Mapping[int, bytes]
     """The ``nv.info`` attributes of the kernel: number → payload."""
 
@@ -140,7 +140,7 @@ def _bytes_of(image: bytes, header: tuple[int, ...]) -> bytes:
     return image[offset : offset + size]
 
 
-def _only_kernel(sections: tuple[Section, ...]) -> Kernel:
+def _only_kernel(sections: tuple[Section, ...]) -> KernelSymbol:
     kernels = list(_kernels(sections))
     if not kernels:
         raise MachineCodeError("the cubin has no kernel")
@@ -150,16 +150,16 @@ def _only_kernel(sections: tuple[Section, ...]) -> Kernel:
     return kernels[0]
 
 
-def _kernels(sections: tuple[Section, ...]) -> Iterator[Kernel]:
+def _kernels(sections: tuple[Section, ...]) -> Iterator[KernelSymbol]:
     by_name = {section.name: section.data for section in sections}
     symbols, names = by_name.get(".symtab", b""), by_name.get(".strtab", b"")
     for index, entry in enumerate(struct.iter_unpack("<IBBHQQ", symbols)):
         name, info, other, section = entry[:4]
         if info & 0xF == SYMBOL_FUNCTION and other & OTHER_ENTRY and sections[section].executable:
-            yield Kernel(_string(names, name), index, section)
+            yield KernelSymbol(_string(names, name), index, section)
 
 
-def _kernel_attributes(sections: tuple[Section, ...], kernel: Kernel) -> dict[int, bytes]:
+def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> dict[int, bytes]:
     """The file-wide section (registers, stack) has an entry for each function and names it by its
     symbol's number, whose high byte is left to flags; the kernel's own section holds the rest.
     """

@@ -26,7 +26,7 @@ from tilewright.space import knobs
 from tilewright.task.strides import row_major, span
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.analysis.accesses import direction
-from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
 
@@ -42,7 +42,7 @@ class CapturedLaunch:
     """What the Tile IR of a captured launch says."""
 
     launch: DescribedLaunch
-    touched: Touched
+    touched: TouchedArrays
     persistent: bool
     """Whether it works with any number of blocks."""
     orderly: bool
@@ -98,7 +98,7 @@ def is_told(launch: DescribedLaunch, one: Argument) -> bool:
     return blocks > 1 and type(one.value) is int and one.value == blocks and not knobs.is_tile(one.name)
 
 
-def _refuse(launch: DescribedLaunch, found: Touched) -> None:
+def _refuse(launch: DescribedLaunch, found: TouchedArrays) -> None:
     """What a trial could not be repeated with."""
     if not found.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
@@ -113,7 +113,7 @@ def _refuse(launch: DescribedLaunch, found: Touched) -> None:
                                "through both, or also reads it where it writes: pass it once")  # fmt: skip
 
 
-def _merged(launch: DescribedLaunch, found: Touched) -> DescribedLaunch:
+def _merged(launch: DescribedLaunch, found: TouchedArrays) -> DescribedLaunch:
     """With one name for what is one array, or an index array of equal numbers: two that are drawn would differ."""
     inputs = [one for one in launch.arrays() if one.name not in found.written]
     names: dict[str, Argument] = {}

@@ -27,7 +27,7 @@ from tilewright.space import knobs
 from tilewright.task.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import Module
+from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import bound
 from tilewright.tileir.run.memory import Memory
@@ -58,7 +58,7 @@ class Captured:
     launch: Callable[..., Launch]
     shipped: Mapping[str, Value]
     flops: Callable[..., float]
-    _read: dict[tuple[bytes, str | None], Module] = field(default_factory=dict, repr=False)
+    _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
     def kernel(self) -> Any:
@@ -128,7 +128,7 @@ class Captured:
             raise TaskError(f"the captured kernel itself, on these dimensions: {done.findings[0]}")
         return [held[name] for name in self._names(Output)]
 
-    def _module(self, launch: Launch, element: str | None) -> Module:
+    def _module(self, launch: Launch, element: str | None) -> TileModule:
         lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
         if isinstance(lowered, Failed):
             raise TaskError(f"the captured kernel is not lowered for these dimensions: {lowered.reason}")

@@ -32,10 +32,10 @@ from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_o
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
 from tilewright.task.task import ArraySpec, Launch
 from tilewright.tileir.analysis.carried import must_spill
-from tilewright.tileir.analysis.touched import Touched, touched
+from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import Entry
+from tilewright.tileir.read.tree import KernelEntry
 
 LEAST_TOO_LARGE = 1 << 15
 """Elements of the smallest tile of powers of two that `must_spill` can hold against a kernel."""
@@ -98,12 +98,12 @@ class Ready:
         return (self.header.code_hash, self.trial.grid, tuple((aligned(one), type(one)) for one in self.flat))
 
     @cached_property
-    def touched(self) -> Touched:
+    def touched(self) -> TouchedArrays:
         """Which of the launch's arrays the kernel reads and writes; all of them where its code cannot be read."""
         entry = _entry(self.lowered)
         if entry is None:
             every = frozenset(one.name for one in _specs(self.described.launch.args))
-            return Touched(every, every)
+            return TouchedArrays(every, every)
         return touched(entry, self.flat)
 
 
@@ -240,7 +240,7 @@ def _is_hopeless(one: SpecifiedTrial, lowered: Lowered) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _entry(lowered: Lowered) -> Entry | None:
+def _entry(lowered: Lowered) -> KernelEntry | None:
     """None for code that cannot be read."""
     try:
         return read_bytecode(lowered.code).entry()

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from tilewright.tileir.read.tree import (
     Constant,
-    Entry,
     GatherScatterViewType,
+    KernelEntry,
     Op,
     PartitionViewType,
     StridedViewType,
@@ -39,7 +39,7 @@ PASSED = (
 class Definitions:
     """Where each value of an entry comes from."""
 
-    def __init__(self, entry: Entry, tensors: Mapping[str, str]) -> None:
+    def __init__(self, entry: KernelEntry, tensors: Mapping[str, str]) -> None:
         """``tensors``: parameters (with their %) → the name that the source gives the array."""
         self._tensors = tensors
         self._ops = {name: op for op in entry.walk() for name in op.results}

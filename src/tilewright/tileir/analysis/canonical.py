@@ -8,14 +8,14 @@ from itertools import zip_longest
 from typing import Any
 
 from tilewright.tileir.analysis.accesses import type_text
-from tilewright.tileir.read.tree import Assumption, Constant, Entry, Global, Op, Region
+from tilewright.tileir.read.tree import Assumption, Constant, Global, KernelEntry, Op, Region
 
 SHOWN = 4
 """Values of a constant that are written out."""
 
 
 def first_difference(
-    before: Entry, after: Entry, globals_: tuple[Sequence[Global], Sequence[Global]] = ((), ())
+    before: KernelEntry, after: KernelEntry, globals_: tuple[Sequence[Global], Sequence[Global]] = ((), ())
 ) -> Op | None:
     """The first operation of ``after`` (or, where that ends early, its last) that is not as in ``before``.
 
@@ -68,7 +68,7 @@ def _assumed(one: Assumption) -> str:
     return f"{one.kind}({'x'.join(map(str, one.values))})"
 
 
-def _written(entry: Entry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op | None]]:
+def _written(entry: KernelEntry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op | None]]:
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ iteration to the next. One that is larger than those registers cannot but spill,
 
 from __future__ import annotations
 
-from tilewright.tileir.read.tree import Entry, Op, PointerType, TileType, Type
+from tilewright.tileir.read.tree import KernelEntry, Op, PointerType, TileType, Type
 from tilewright.tileir.run.slicing import LEAVES
 
 WORD_BITS = 32
@@ -19,13 +19,13 @@ WORKER_WARPS = 4
 """Where the hint num_worker_warps is not given: every sm_90 product kernel in bench/recorded/ has as many."""
 
 
-def accumulator_words(entry: Entry) -> int:
+def accumulator_words(entry: KernelEntry) -> int:
     """32-bit registers that the accumulators of one loop take, over all threads of a cluster; of the largest one."""
     products = {name: op for op in entry.walk() if op.name.startswith("mma") for name in op.results}
     return max((_words(op, products) for op in entry.walk() if op.name in ("for", "loop")), default=0)
 
 
-def must_spill(entry: Entry, num_ctas: int | None, num_worker_warps: int | None) -> bool:
+def must_spill(entry: KernelEntry, num_ctas: int | None, num_worker_warps: int | None) -> bool:
     """Whether the accumulators do not fit into the registers of the threads that an sm_90 kernel has for them."""
     threads = THREADS * (num_worker_warps or WORKER_WARPS) * (num_ctas or 1)
     return accumulator_words(entry) > (REGISTERS - 1) * threads

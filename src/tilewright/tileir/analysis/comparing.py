@@ -15,14 +15,14 @@ from tilewright.tileir.analysis import canonical
 from tilewright.tileir.analysis.accesses import Definitions, Trait, direction, moved_type, traits, type_text
 from tilewright.tileir.analysis.alignment import aligned
 from tilewright.tileir.analysis.tokens import TokenChains, Wait
-from tilewright.tileir.read.tree import Entry, Global, Op, TokenType
+from tilewright.tileir.read.tree import Global, KernelEntry, Op, TokenType
 
 
 @dataclass(frozen=True)
 class Version:
     """A kernel with what is known of its source."""
 
-    entry: Entry
+    entry: KernelEntry
     source: str = ""
     """Text of the file that holds the kernel."""
     tensors: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Access:
+class MemoryOperation:
     """A memory operation of one version."""
 
     operation: str
@@ -108,8 +108,8 @@ class TraitChange:
 class AccessChange:
     """A load or store that changed how it accesses memory, or that only one version has."""
 
-    before: Access | None
-    after: Access | None
+    before: MemoryOperation | None
+    after: MemoryOperation | None
     changed: tuple[TraitChange, ...] = ()
 
 
@@ -117,8 +117,8 @@ class AccessChange:
 class ChainChange:
     """A memory operation of both versions that waits for something else."""
 
-    before: Access
-    after: Access
+    before: MemoryOperation
+    after: MemoryOperation
     gained: tuple[Reference, ...]
     lost: tuple[Reference, ...]
     """In the places of the version before."""
@@ -153,7 +153,7 @@ class Comparison:
     """Where only order or operands differ: the first such line of the version after."""
 
 
-def named(access: Access) -> str:
+def named(access: MemoryOperation) -> str:
     return str(Reference(access.operation, access.tensor, access.place))
 
 
@@ -219,11 +219,11 @@ class _Read:
     def reference(self, op: Op, earlier_iteration: bool = False) -> Reference:
         return Reference(direction(op), self._definitions.tensor(op), self.place(op), earlier_iteration)
 
-    def _access(self, op: Op) -> Access:
+    def _access(self, op: Op) -> MemoryOperation:
         waits = tuple(self.reference(wait.op, wait.earlier_iteration) for wait in self.chains.waits(op))
         about = self.reference(op)
         described = traits(op, self._definitions)
-        return Access(about.operation, about.tensor, about.place, described, waits, self.chains.length(op))
+        return MemoryOperation(about.operation, about.tensor, about.place, described, waits, self.chains.length(op))
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
@@ -310,7 +310,7 @@ def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChan
     yield from (AccessChange(one, None) for op, one in a.memory.items() if op not in pairs)
 
 
-def _told(access: Access) -> dict[str, Trait]:
+def _told(access: MemoryOperation) -> dict[str, Trait]:
     return {**access.traits, "tensor": access.tensor}
 
 
@@ -339,7 +339,7 @@ def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tup
     )
 
 
-def _flat(entry: Entry) -> dict[str, Trait]:
+def _flat(entry: KernelEntry) -> dict[str, Trait]:
     return {
         hint if architecture == "default" else f"{architecture}.{hint}": value
         for architecture, hints in entry.hints.items()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from tilewright.tileir.read.tree import Constant, Entry, Global, Module, Op, PointerType, Region, TileType
+from tilewright.tileir.read.tree import Constant, Global, KernelEntry, Op, PointerType, Region, TileModule, TileType
 from tilewright.tileir.run.numbers import constant_values, is_float
 from tilewright.tileir.run.registry import Unsupported
 
@@ -22,14 +22,14 @@ ROUGH = ("approx", "full")
 """Roundings that only float32 has."""
 
 
-def in_precision(module: Module, element: str) -> Module:
+def in_precision(module: TileModule, element: str) -> TileModule:
     """``module`` with every floating-point element type replaced by ``element`` (``f32`` or ``f64``).
 
     Raises Unsupported, naming the operation, where the kernel depends on the bits of its numbers.
     """
     assert element in PRECISIONS
     changed = _Changed(element)
-    return Module(
+    return TileModule(
         tuple(changed.entry(one) for one in module.entries), tuple(changed.global_(one) for one in module.globals)
     )
 
@@ -38,7 +38,7 @@ class _Changed:
     def __init__(self, element: str) -> None:
         self.element = element
 
-    def entry(self, one: Entry) -> Entry:
+    def entry(self, one: KernelEntry) -> KernelEntry:
         parameters = tuple((name, self.value(kind)) for name, kind in one.parameters)
         return replace(one, parameters=parameters, body=self._body(one.body))
 

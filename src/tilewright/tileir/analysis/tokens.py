@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.tileir.read.tree import Entry, Op, TokenType
+from tilewright.tileir.read.tree import KernelEntry, Op, TokenType
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Wait:
 class TokenChains:
     """The chains of one entry."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)
         """Token → the tokens it stands for, and whether from the iteration before."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.task.task import ArraySpec
 from tilewright.tileir.analysis.accesses import direction
-from tilewright.tileir.read.tree import Entry, Op
+from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.slicing import flows
 
 PLACES = ("view", "source", "destination", "pointers")
@@ -24,18 +24,18 @@ LIST, ARRAY = 0, 1
 
 
 @dataclass(frozen=True)
-class Touched:
+class TouchedArrays:
     """Names of arrays. What an atomic operation does counts as both."""
 
     read: frozenset[str]
     written: frozenset[str]
 
 
-def touched(entry: Entry, arguments: Sequence[Argument]) -> Touched:
+def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
     """``arguments``: as `Language.arguments` gives them, one for each parameter of ``entry``."""
     every = frozenset(name for one in arguments for name in _names(one))
     if len(arguments) != len(entry.parameters):
-        return Touched(every, every)
+        return TouchedArrays(every, every)
     origins = _Origins(entry, arguments)
     read: set[str] = set()
     written: set[str] = set()
@@ -49,11 +49,11 @@ def touched(entry: Entry, arguments: Sequence[Argument]) -> Touched:
             read |= every if names is None else names
         if kind != "load":
             written |= every if names is None else names
-    return Touched(frozenset(read), frozenset(written))
+    return TouchedArrays(frozenset(read), frozenset(written))
 
 
 class _Origins:
-    def __init__(self, entry: Entry, arguments: Sequence[Argument]) -> None:
+    def __init__(self, entry: KernelEntry, arguments: Sequence[Argument]) -> None:
         self._arguments = {name: one for (name, _), one in zip(entry.parameters, arguments, strict=True)}
         self._made = {name: op for op in entry.walk() for name in op.results if not op.regions}
         self._carried: dict[str, set[str]] = {}

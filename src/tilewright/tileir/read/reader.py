@@ -1,4 +1,4 @@
-"""The text that ``tileirdisasm`` prints → `tree.Module`, for bytecode of Tile IR 13.1 to 13.4.
+"""The text that ``tileirdisasm`` prints → `tree.TileModule`, for bytecode of Tile IR 13.1 to 13.4.
 
 `syntax` says how each operation is written. Whatever is not written that way is a `ReadError` with the
 line; also where a value's type is not the one written, so that no operand is taken for another.
@@ -13,18 +13,18 @@ from tilewright.tileir.read.places import Places
 from tilewright.tileir.read.regions import OPERATIONS_WITH_REGIONS, read_body, read_parameters
 from tilewright.tileir.read.scanner import ReadError, Scanner
 from tilewright.tileir.read.syntax import TABLE
-from tilewright.tileir.read.tree import Entry, Global, Module
+from tilewright.tileir.read.tree import Global, KernelEntry, TileModule
 
 OPERATIONS = frozenset(TABLE) | OPERATIONS_WITH_REGIONS | {"constant", "make_tensor_view"}
 """All that can stand in an entry."""
 
 
-def read_bytecode(code: bytes) -> Module:
+def read_bytecode(code: bytes) -> TileModule:
     """Raises ReadError for bytes that are no Tile IR of a known version, CompilerMissing without tileirdisasm."""
     return read(disassemble(code))
 
 
-def read(text: str) -> Module:
+def read(text: str) -> TileModule:
     """The module of a disassembly, with or without source places. Raises ReadError naming the line."""
     try:
         return _module(text)
@@ -32,7 +32,7 @@ def read(text: str) -> Module:
         raise ReadError("line 1: regions, lists or places are nested too deeply to be read") from None
 
 
-def _module(text: str) -> Module:
+def _module(text: str) -> TileModule:
     places = Places(text)
     places.check()
     scanner = Scanner(places.body)
@@ -40,7 +40,7 @@ def _module(text: str) -> Module:
     if inside:
         scanner.symbol()
         scanner.expect("{")
-    entries: list[Entry] = []
+    entries: list[KernelEntry] = []
     globals_: list[Global] = []
     while not (scanner.done or (inside and scanner.sees("}"))):
         scanner.begin()
@@ -56,16 +56,16 @@ def _module(text: str) -> Module:
         places.read(scanner)
     if not scanner.done:
         raise scanner.error("text after the module's end", scanner.at)
-    return Module(tuple(entries), tuple(globals_))
+    return TileModule(tuple(entries), tuple(globals_))
 
 
-def _entry(scanner: Scanner, places: Places) -> Entry:
+def _entry(scanner: Scanner, places: Places) -> KernelEntry:
     reading = Reading(scanner, places, Names())
     name = scanner.symbol()
     parameters = read_parameters(reading)
     hints = literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
     region = read_body(reading, parameters, "return")
-    return Entry(name, region.arguments, region.body, hints, places.read(scanner))
+    return KernelEntry(name, region.arguments, region.body, hints, places.read(scanner))
 
 
 def _global(scanner: Scanner, places: Places) -> Global:

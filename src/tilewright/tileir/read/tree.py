@@ -183,7 +183,7 @@ class Global:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class KernelEntry:
     """A kernel. ``hints``: architecture (or ``default``) → hint → value."""
 
     name: str
@@ -198,11 +198,11 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
-class Module:
-    entries: tuple[Entry, ...]
+class TileModule:
+    entries: tuple[KernelEntry, ...]
     globals: tuple[Global, ...] = ()
 
-    def entry(self, name: str | None = None) -> Entry:
+    def entry(self, name: str | None = None) -> KernelEntry:
         """The one named, or the only one. Raises LookupError where there is none of the name, or several."""
         found = [one for one in self.entries if name in (None, one.name)]
         if len(found) != 1:

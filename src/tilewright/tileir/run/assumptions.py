@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Assumption, Entry, Op, PointerType, TensorViewType, TileType
+from tilewright.tileir.read.tree import Assumption, KernelEntry, Op, PointerType, TensorViewType, TileType
 from tilewright.tileir.run.numbers import bytes_of, signed
 from tilewright.tileir.run.registry import Array, Unknown, Unsupported, implements_in_context
 from tilewright.tileir.run.views import TensorView
@@ -45,7 +45,7 @@ def assume(context: Context, op: Op, value: Any) -> Any:
     return value
 
 
-def irrelevant(kernel: Entry) -> frozenset[str]:
+def irrelevant(kernel: KernelEntry) -> frozenset[str]:
     """Results of ``assume`` that are nothing but strides of axes of extent 1, which no address depends on.
 
     cuTile 1.7 promises of each such stride that it is a multiple of 16 bytes, whatever it is, so that the

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Entry, Global, Location, Module, PointerType, TileType, Type
+from tilewright.tileir.read.tree import Global, KernelEntry, Location, PointerType, TileModule, TileType, Type
 from tilewright.tileir.run.assumptions import irrelevant
 from tilewright.tileir.run.context import Printed, World
 from tilewright.tileir.run.control import Endless, Executor
@@ -51,7 +51,7 @@ class Executed:
 
 
 def run(
-    module: Module,
+    module: TileModule,
     arguments: Sequence[Any],
     grid: tuple[int, ...],
     memory: Memory,
@@ -99,7 +99,7 @@ def run(
     )
 
 
-def bind(kernel: Entry, arguments: Sequence[Any]) -> dict[str, Array]:
+def bind(kernel: KernelEntry, arguments: Sequence[Any]) -> dict[str, Array]:
     """The entry's parameters as values that all blocks share. Raises TypeError where they do not fit."""
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
@@ -108,7 +108,7 @@ def bind(kernel: Entry, arguments: Sequence[Any]) -> dict[str, Array]:
     }
 
 
-def refuse_unknown(kernel: Entry) -> None:
+def refuse_unknown(kernel: KernelEntry) -> None:
     """Raises Unsupported for an operation that is not implemented, before anything runs."""
     for op in kernel.walk():
         if op.name not in IMPLEMENTED:
@@ -144,7 +144,7 @@ def _order(total: int, seed: int | None, sample: int | None) -> Array:
     return order if sample is None else order[:sample]
 
 
-def _run_in_batches(world: World, kernel: Entry, bound: dict[str, Array], blocks: Array) -> None:
+def _run_in_batches(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
     wanted = needed(kernel) if world.dry else frozenset()
     lanes = max(1, BATCH_ELEMENTS // largest_tile(kernel, wanted if world.dry else None))
     for start in range(0, len(blocks), lanes):
@@ -152,7 +152,7 @@ def _run_in_batches(world: World, kernel: Entry, bound: dict[str, Array], blocks
 
 
 def _run_batch(
-    world: World, kernel: Entry, bound: dict[str, Array], blocks: Array, wanted: frozenset[str] = frozenset()
+    world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array, wanted: frozenset[str] = frozenset()
 ) -> None:
     frame = Frame(np.arange(len(blocks)))
     for name, value in bound.items():
@@ -161,7 +161,7 @@ def _run_batch(
         Executor(world, blocks, wanted).run(kernel.body, frame)
 
 
-def _run_in_turns(world: World, kernel: Entry, bound: dict[str, Array], blocks: Array) -> None:
+def _run_in_turns(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
     if len(blocks) > AT_MOST:
         raise Unsupported(f"{len(blocks)} blocks that may wait for one another; at most {AT_MOST}")
     turns = Turns(lambda: world.memory.version)
@@ -169,7 +169,7 @@ def _run_in_turns(world: World, kernel: Entry, bound: dict[str, Array], blocks: 
     turns.run([lambda one=block: _run_batch(world, kernel, bound, np.array([one])) for block in blocks])  # type: ignore[misc]
 
 
-def largest_tile(kernel: Entry, names: frozenset[str] | None = None) -> int:
+def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:
     """Elements of the largest tile among the results of the name, by default among all."""
     return max(
         (

@@ -16,7 +16,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Dims, Launch, Task
 from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
-from tilewright.tileir.read.tree import Module
+from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.watch.allocations import Allocation
@@ -27,7 +27,7 @@ class Runnable:
     """A launch whose kernel is Tile IR."""
 
     launch: Launch
-    module: Module
+    module: TileModule
     arguments: tuple[Argument, ...]
     """In the order of the entry's parameters."""
     code: bytes
@@ -71,7 +71,7 @@ class Launcher:
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task, self.board = task, board
-        self._read: dict[bytes, Module] = {}
+        self._read: dict[bytes, TileModule] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
         """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.tileir.read.tree import Entry, Op
+from tilewright.tileir.read.tree import KernelEntry, Op
 
 DECIDING = {
     "if": ("condition",),
@@ -27,7 +27,7 @@ LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_ca
 LEAVES = ("continue", "break", "yield")
 
 
-def needed(entry: Entry) -> frozenset[str]:
+def needed(entry: KernelEntry) -> frozenset[str]:
     """Names of the values that addresses and control flow are made of."""
     ops = list(entry.walk())
     carried = [flow for op in ops for flow in flows(op)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from tilewright.tileir.read.tree import Entry, Op
+from tilewright.tileir.read.tree import KernelEntry, Op
 
 TURNS = 4
 """Rounds without a change in memory after which nobody will make one."""
@@ -20,7 +20,7 @@ AT_MOST = 4096
 READING = frozenset({"load_ptr_tko", "load_view_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 
 
-def may_wait(entry: Entry) -> bool:
+def may_wait(entry: KernelEntry) -> bool:
     """Whether a block may spin until another has written."""
     return any(
         inner.name in READING and inner.attributes.get("memory_ordering_semantics") != "weak"
