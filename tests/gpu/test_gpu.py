@@ -12,8 +12,13 @@ from typing import Any
 import pytest
 
 from tilewright.hardware.gpu import detect
+<<<<<<< HEAD
 from tilewright.ledger.results import Store
 from tilewright.race.rules import Policy
+=======
+from tilewright.ledger.tunings import TuneLedger
+from tilewright.race.protocol import Policy
+>>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date)
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import to_json, tune
 from tilewright.worker.session import Lost, Session
@@ -186,7 +191,7 @@ def test_a_crash_and_a_hang_are_survived() -> None:
 def test_tune_end_to_end(tmp_path: Path) -> None:
     """rms_norm on a small workload: measured, verified, stored, and read back."""
     task = load_task(str(EXAMPLES / "rms_norm.py"))
-    with Store(tmp_path / "results.db") as store:
+    with TuneLedger(tmp_path / "ledger.db") as store:
         result = tune(task, workloads=["odd"], policy=Policy(max_rounds=120), store=store)
         again = store.load(result.run)
     one = result.workloads[0]

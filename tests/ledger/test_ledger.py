@@ -22,7 +22,7 @@ from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, predic
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 from tilewright.ledger.ledger import Ledger, default_path
 from tilewright.ledger.records import Iteration
-from tilewright.ledger.results import Store
+from tilewright.runtime.store.winners import Winners
 
 ROOT = Path(__file__).parents[2]
 APPEND_ONLY = "the ledger is append-only"
@@ -362,9 +362,9 @@ def test_a_damaged_ledger_is_left_alone(ledger: Ledger, path: Path) -> None:
 def test_a_newer_schema_is_left_alone(ledger: Ledger, path: Path) -> None:
     recorded(ledger, baseline_iteration())
     ledger.close()
-    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 2")
+    query_and_commit(path, "UPDATE tilewright_ledger_schema SET version = 3")
     content = path.read_bytes()
-    with pytest.raises(StorageError, match=r"schema 2, this one has 1\); fix: update Tilewright"):
+    with pytest.raises(StorageError, match=r"schema 3, this one has 2\); fix: update Tilewright"):
         ledger.begin(run_record())
     assert path.read_bytes() == content
 
@@ -375,11 +375,11 @@ def query_and_commit(path: Path, sql: str) -> None:
     connection.close()
 
 
-def test_results_and_ledger_are_not_taken_for_each_other(path: Path) -> None:
+def test_the_ledger_and_the_store_of_tuned_kernels_are_not_taken_for_each_other(path: Path) -> None:
     with Ledger(path) as ledger:
         recorded(ledger, baseline_iteration())
-    with Store(path) as store, pytest.raises(StorageError, match="database of another program"):
-        store.runs()
+    with pytest.raises(StorageError, match="database of another program"):
+        Winners(path, strict=True).get("key")
 
 
 def test_a_record_of_another_version_says_so(ledger: Ledger, path: Path) -> None:

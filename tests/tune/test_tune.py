@@ -18,7 +18,7 @@ from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile.cutile import CuTile
-from tilewright.ledger.results import Store
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Candidate, TuningResult
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -112,8 +112,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(tmp_path / "results.db") as one:
+def store(tmp_path: Path) -> Iterator[TuneLedger]:
+    with TuneLedger(tmp_path / "ledger.db") as one:
         yield one
 
 
@@ -248,7 +248,7 @@ def backwards(task: Task, units: Any, *, on_done: Any, **rest: Any) -> Any:
 # What goes wrong
 
 
-def test_when_every_candidate_fails_there_is_no_best(task: Task, store: Store) -> None:
+def test_when_every_candidate_fails_there_is_no_best(task: Task, store: TuneLedger) -> None:
     broken = replace(task, launch=lambda x, y, M, config: launch_with(task, 48, x, y, M, config))
     found = tune(broken, arch="sm_90", store=store)
     for workload in found.workloads:
@@ -309,7 +309,7 @@ def launch_with(task: Task, tile: int, x: Any, y: Any, M: int, config: Any) -> A
     ],
 )
 def test_a_mistake_in_the_task_is_one_line_and_stores_nothing(
-    task: Task, store: Store, changes: dict[str, Callable[..., Any]], message: str
+    task: Task, store: TuneLedger, changes: dict[str, Callable[..., Any]], message: str
 ) -> None:
     with pytest.raises(TaskError, match=message) as caught:
         tune(replace(task, **changes), arch="sm_90", store=store)
@@ -333,7 +333,7 @@ class Interrupt:
             time.sleep(0.1)
 
 
-def test_a_run_is_stored_as_it_was_returned(task: Task, store: Store) -> None:
+def test_a_run_is_stored_as_it_was_returned(task: Task, store: TuneLedger) -> None:
     found = tune(task, arch="sm_90", store=store)
     assert store.load(found.run) == found
     (summary,) = store.runs()
@@ -342,7 +342,7 @@ def test_a_run_is_stored_as_it_was_returned(task: Task, store: Store) -> None:
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(
-    task: Task, store: Store, started: list[str], monkeypatch: pytest.MonkeyPatch
+    task: Task, store: TuneLedger, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "compile_all", forwards)
     with pytest.raises(KeyboardInterrupt):
@@ -366,14 +366,14 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert len(store.runs()) == 1
 
 
-def test_a_finished_run_is_not_resumed(task: Task, store: Store) -> None:
+def test_a_finished_run_is_not_resumed(task: Task, store: TuneLedger) -> None:
     first = tune(task, arch="sm_90", workloads=["even"], store=store)
     second = tune(task, arch="sm_90", workloads=["even"], store=store)
     assert first.run != second.run and len(store.runs()) == 2
 
 
 @pytest.mark.parametrize("change", ["fresh", "arch", "workloads", "file"])
-def test_a_run_of_another_key_is_not_resumed(file: Path, tmp_path: Path, store: Store, change: str) -> None:
+def test_a_run_of_another_key_is_not_resumed(file: Path, tmp_path: Path, store: TuneLedger, change: str) -> None:
     own = tmp_path / "ops.py"
     own.write_text(file.read_text())
     with pytest.raises(KeyboardInterrupt):

@@ -259,17 +259,18 @@ def tileirdisasm() -> Check:
 
 def results_store() -> Check:
     from tilewright.errors import StorageError
-    from tilewright.ledger.results import Store, default_path
+    from tilewright.ledger.runs import LedgerFile, default_path
 
     path, fix = default_path().absolute(), "set TILEWRIGHT_HOME to a directory that you can write"
     if problem := not_writable(path.parent):
         return Check("results", False, problem, fix)
+    notes: list[str] = []
     try:
-        with Store(path) as store:
-            stored = len(store.runs()) if path.exists() else 0
+        with LedgerFile(path, note=notes.append) as ledger:
+            runs = len(ledger.names())
     except StorageError as error:
         return Check("results", False, str(error))
-    return Check("results", True, f"{path} ({stored} runs)")
+    return Check("results", not notes, "; ".join([f"{path} ({runs} runs)", *notes]))
 
 
 def cutile_cache() -> Check:
@@ -286,7 +287,7 @@ def cutile_cache() -> Check:
 
 def free_disk() -> Check:
     """Where the compiler's files and the results go."""
-    from tilewright.ledger.results import default_path
+    from tilewright.ledger.runs import default_path
 
     places = {_existing(Path(tempfile.gettempdir())), _existing(default_path().absolute().parent)}
     free = {place: shutil.disk_usage(place).free for place in sorted(places)}

@@ -29,7 +29,7 @@ from tilewright.cli.shared import (
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.ledger.results import Store
+    from tilewright.ledger.tunings import TuneLedger
     from tilewright.records import TuningResult
 
 DEFAULT_TOP = 10
@@ -39,7 +39,7 @@ DEFAULT_TIE_BAND = 0.01
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
 TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
-StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/results.db]")]
+StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/ledger.db]")]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
 
 
@@ -98,7 +98,7 @@ def tune(
         raise typer.Exit(NO)
 
 
-def _print_tuned(result: TuningResult, note: str | None, results: Store | None) -> None:
+def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | None) -> None:
     from tilewright.cli import tables
 
     console, machine = terminal.stdout(), result.machine
@@ -113,8 +113,8 @@ def _print_tuned(result: TuningResult, note: str | None, results: Store | None) 
 
 
 def _kept(store: Path | None, no_store: bool) -> Any:
-    from tilewright.ledger.results import Store
+    from tilewright.ledger.tunings import TuneLedger
 
     if no_store and store is not None:
         raise RequestError("--store and --no-store exclude each other; give one of them")
-    return nullcontext(None) if no_store else Store(store)
+    return nullcontext(None) if no_store else TuneLedger(store)

@@ -1,55 +1,67 @@
 """Records to strict JSON and back.
 
-`to_json` looks at values, `from_json` at the type hints of the record, so a record needs no code
-of its own. The rules:
+`to_json` looks at values, `from_json` at the type hints of the record, so a record needs no code of its own:
 
-* A record is an object with all of its fields; a `Configuration` is a plain object, knob → value,
-  in its own order; a tuple is a list.
-* JSON has no infinity and no NaN. They are written as ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``),
-  which no other value can look like: a mapping whose only key is ``$float`` is refused. So
-  ``json.dumps(..., allow_nan=False)`` never fails, and the text ``"inf"`` stays a text.
-* A NumPy scalar is written as the Python number it holds.
-* Behind the hint `Any` (``WorkloadResult.race``) there is nothing to say that a list was a tuple or
-  an object a record: they come back as lists and dictionaries.
-* Everything else (bytes, sets, keys that are not text) is refused. Every error is a `ValueError` of
-  one line that names the field.
+* A record is an object with all of its fields; a `Configuration` is an object, knob → value, in its own order;
+  a tuple is a list. A NumPy scalar is the Python number that it holds.
+* JSON has no infinity and no NaN. They are written as ``{"$float": "inf"}`` (``"-inf"``, ``"nan"``). A mapping
+  whose only key is ``$float`` is refused, so the two cannot be confused, and ``json.dumps(…, allow_nan=False)``
+  never fails.
+* A field with the hint `Json` (or `Any`) comes back as lists and dictionaries, whatever was written.
+* Everything else (bytes, sets, keys that are not text) is refused.
+
+Every error is a `ValueError` of one line that names the field.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import overload
 
 import numpy as np
 
-from tilewright.records import Configuration, Value
+from tilewright.records import Configuration, Json, Value
 
 Decoded = TypeVar("Decoded")
+
+
+class Record(Protocol):
+    """Any dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+Encodable: TypeAlias = "Record | Mapping[str, Encodable] | Sequence[Encodable] | np.generic | Value"
 
 _FLOAT = "$float"
 _NOT_FINITE = ("inf", "-inf", "nan")
 _SCALARS = (int, float, bool, str, NoneType)
 
 
-def to_json(record: Any) -> Any:
+@overload
+def to_json(record: Record) -> dict[str, Json]: ...
+@overload
+def to_json(record: Encodable) -> Json: ...
+def to_json(record: Encodable) -> Json:
     """``record`` as dictionaries, lists, text and numbers that strict JSON can hold."""
     return _write(record, type(record).__name__)
 
 
-def from_json(kind: type[Decoded], data: Any, *, defaults: bool = False) -> Decoded:
+def from_json(kind: type[Decoded], data: Json, *, defaults: bool = False) -> Decoded:
     """The ``kind`` (a record, or a hint such as ``dict[str, float]``) that `to_json` wrote as ``data``.
 
-    A field that is unknown, missing or of another type is a `ValueError`. With ``defaults``, a
-    missing field that has a default takes it: for reading what an older version wrote.
+    A field that is unknown, missing or of another type is a `ValueError`. With ``defaults``, a missing field that
+    has a default takes it: for reading what an older version wrote.
     """
     return cast(Decoded, _Reader(defaults).read(kind, data, kind.__name__))
 
 
-def _write(value: Any, where: str) -> Any:
+def _write(value: Encodable, where: str) -> Json:
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
@@ -65,7 +77,7 @@ def _write(value: Any, where: str) -> Any:
     raise ValueError(f"{where}: {type(value).__name__} has no JSON form")
 
 
-def _write_mapping(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
+def _write_mapping(value: Mapping[str, Encodable], where: str) -> dict[str, Json]:
     for key in value:
         if not isinstance(key, str):
             raise ValueError(f"{where}: the key {key!r} is {type(key).__name__}, not text")
@@ -81,7 +93,7 @@ class _Reader:
     defaults: bool
 
     def read(self, hint: Any, data: Any, where: str) -> Any:
-        if hint is Any:
+        if hint is Any or hint == Json:
             return self._anything(data, where)
         if hint in _SCALARS:
             return _scalar(hint, data, where)
@@ -184,7 +196,7 @@ def _shown(data: Any) -> str:
 @cache
 def _fields(kind: type) -> Mapping[str, tuple[Any, bool]]:
     """Field name → its hint, and whether it has a default."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns={"Json": Any})
     return {field.name: (hints[field.name], _has_default(field)) for field in fields(kind)}
 
 

@@ -1,29 +1,29 @@
-"""An SQLite file of Tilewright's: its connection, its transactions, its errors, and records in its columns.
+"""An SQLite file of Tilewright: its connection, its transactions, its errors, and records in its columns.
 
-`store.py` (``results.db``), `ledger/` (``ledger.db``) and `runtime/stored/winners.py` (``tuned.db``) each bring a
-`Schema` and derive from `DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError`
-in one place, `storage`.
-A file that is not ours, or that another version of Tilewright wrote, is refused before anything of it is
-changed. Columns of JSON hold what `codec.to_json` writes.
+The ledger (``ledger.db``) and the store of tuned kernels (``tuned.db``) each bring a `Schema` and derive from
+`DatabaseFile`. An error of SQLite or of the file system becomes a `StorageError` in one place, `storage`. A file of
+another program or of a newer Tilewright is refused before anything in it is changed; one of an older Tilewright is
+brought up to date. Columns of JSON hold what `codec.to_json` writes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from tilewright.errors import StorageError
-from tilewright.ledger.codec import from_json, to_json
-from tilewright.records import Value
+from tilewright.ledger.codec import Encodable, from_json, to_json
+from tilewright.records import Json, Value
 
 Decoded = TypeVar("Decoded")
 Opened = TypeVar("Opened", bound="DatabaseFile")
@@ -46,6 +46,10 @@ class Schema:
     journal: Literal["WAL", "DELETE"] = "WAL"
     """With DELETE the file can be read in a folder that cannot be written, and over a network."""
     busy_seconds: float = BUSY_SECONDS
+    migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Version → the statements that make the next one of it."""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    """Table that tells another kind of our files → what to say of such a file."""
 
 
 _ELSEWHERE = "set {variable} to a directory that you can write"
@@ -137,15 +141,26 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 
 def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
-    named = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    if connection.execute(named, (schema.table,)).fetchone() is None:
-        raise Unusable(f"is a database of another program; fix: set {schema.variable} to another directory")
-    (version,) = connection.execute(f"SELECT max(version) FROM {schema.table}").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if schema.table not in tables:
+        said = next((text for table, text in schema.earlier.items() if table in tables), None)
+        raise Unusable(said or f"is a database of another program; fix: set {schema.variable} to another directory")
+    version = _version(connection, schema)
+    if version in schema.migrations:
+        with transaction(connection, "IMMEDIATE"):
+            while (version := _version(connection, schema)) in schema.migrations:  # unless another process was faster
+                for statement in schema.migrations[version]:
+                    connection.execute(statement)
+                connection.execute(f"INSERT INTO {schema.table} VALUES ({version + 1})")
     if version != schema.version:
         raise Unusable(
             f"was written by another version of Tilewright (schema {version}, this one has {schema.version}); "
             f"fix: update Tilewright, or set {schema.variable} to another directory"
         )
+
+
+def _version(connection: sqlite3.Connection, schema: Schema) -> int:
+    return int(connection.execute(f"SELECT max(version) FROM {schema.table}").fetchone()[0])
 
 
 def utc_now() -> datetime:
@@ -229,24 +244,27 @@ class DatabaseFile:
 # Rows
 
 
-def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> None:
-    """One row, column → value. Lone surrogates, which undecodable output leaves, are written as escapes."""
+def insert(connection: sqlite3.Connection, table: str, row: Mapping[str, Value]) -> int | None:
+    """One row, column → value; returns its number. Lone surrogates, which SQLite refuses, are written as escapes."""
     marks = ", ".join("?" * len(row))
-    values = [_storable(value) if isinstance(value, str) else value for value in row.values()]
-    connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values)
+    values = [
+        value.encode("utf-8", "backslashreplace").decode("utf-8") if isinstance(value, str) else value
+        for value in row.values()
+    ]
+    return connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values).lastrowid
 
 
-def _storable(text: str) -> str:
-    """Without the lone surrogates, which SQLite refuses."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+def number(value: float | None) -> float | None:
+    """A Python float, also of NumPy's numbers. SQLite turns NaN into NULL."""
+    return None if value is None else float(value)
 
 
-def dump(value: Any) -> str | None:
+def dump(value: Encodable) -> str | None:
     """The record as JSON text, or NULL for None."""
     return as_text(to_json(value))
 
 
-def as_text(data: Any) -> str | None:
+def as_text(data: Json) -> str | None:
     """What `to_json` made, as text, or NULL for None."""
     return None if data is None else json.dumps(data, allow_nan=False, separators=(",", ":"))
 
@@ -256,7 +274,7 @@ def parse(kind: type[Decoded], text: str) -> Decoded:
     return rebuilt(kind, json.loads(text))
 
 
-def rebuilt(kind: type[Decoded], data: Any) -> Decoded:
+def rebuilt(kind: type[Decoded], data: Json) -> Decoded:
     """`parse` for what is JSON data already."""
     try:
         return from_json(kind, data, defaults=True)
@@ -297,3 +315,9 @@ def make_private(folder: Path) -> None:
     ours = new or folder.name == ".tilewright"
     if ours and not ignore.exists() and any((parent / ".git").exists() for parent in folder.parents):
         ignore.write_text("*\n")
+
+
+def key_of(parts: Mapping[str, Encodable]) -> str:
+    """SHA-256 of the parts that make two runs the same; their order does not matter."""
+    text = json.dumps(to_json(parts), allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The ledger: every iteration of every run of the loop, in one append-only file that Tilewright alone writes.
+"""The runs of `optimize`: every iteration of every run, in the append-only ledger that Tilewright alone writes.
 
     runs ─┬─ run_events                 started, resumed, finished
           └─ iterations ─┬─ attempts    every value that was tried; what failed is a row too
@@ -10,78 +10,44 @@
 * Two processes may write, each its own run. Where both append to one run, the second is refused.
 * ``perf_results.md`` (`perf_results.py`), JSON Lines (`Ledger.export_jsonl`) and the report are views of it.
 
-The file is ``ledger.db``, beside the results of `store.py`; what belongs to a run lies in ``runs/RUN/``.
+The file is ``ledger.db``; what belongs to a run lies in ``runs/RUN/`` beside it.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
-from pathlib import Path
 from typing import TextIO
 
-from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger import rows
-from tilewright.ledger.file import DatabaseFile, Unusable, home, insert, make_private, text_of, utc_now
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import Unusable, dump, insert
 from tilewright.ledger.records import EntryHistory, Iteration, RunOverview, RunRecord, Standing
-from tilewright.ledger.tables import LEDGER
+from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished
 from tilewright.race.stats import geometric_mean
 
-LATEST = "latest"
-"""The name by which a person asks for the newest run."""
-
-SHOWN_RUNS = 5
+__all__ = ["Ledger", "default_path"]
 
 
-def default_path() -> Path:
-    """``ledger.db`` in ``$TILEWRIGHT_HOME``, or else in ``.tilewright/`` here."""
-    return home() / "ledger.db"
+class Ledger(LedgerFile):
+    """The runs of `optimize` in the ledger."""
 
-
-class Ledger(DatabaseFile):
-    """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
-
-    Every method may raise `StorageError`; those that take a run, `UnknownChoice`.
-    """
-
-    def __init__(
-        self,
-        path: Path | None = None,
-        *,
-        clock: Callable[[], datetime] = utc_now,
-        token: Callable[[int], str] = secrets.token_hex,
-    ):
-        super().__init__(Path(path or default_path()), LEDGER, clock, token)
-
-    def folder(self, run: str) -> Path:
-        """Where the views of a run lie; whoever writes the first makes it, with `database.make_private`."""
-        return self.path.parent / "runs" / run
-
-    def _make_folder(self) -> None:
-        make_private(self.path.parent)
+    command = "optimize"
 
     # Writing
 
-    def new_name(self) -> str:
-        """A name for a run that has not begun; names sort by time."""
-        return self._named(self._clock())
-
     def begin(self, record: RunRecord) -> RunRecord:
         """Start a run; the record comes back with its ``started``, and with a ``run`` where it had none."""
-        name = record.run or self.new_name()
-        begun = replace(record, run=name, started=text_of(self._clock()))
+        begun = replace(record, run=record.run or self.new_name(), started=self._now())
         with self._writing() as connection:
-            insert(connection, "runs", rows.of_run(begun))
-            insert(connection, "run_events", {"run": name, "event": "started", "at": begun.started})
+            insert_run(connection, rows.of_run(begun))
         return begun
 
     def append(self, run: str, iteration: Iteration) -> None:
         """Record one iteration with all that belongs to it, or nothing of it."""
-        at = text_of(self._clock())
+        at = self._now()
         row, attempts, samples = rows.of_iteration(run, iteration)
         with self._writing() as connection:
             _require_open(connection, run)
@@ -93,32 +59,29 @@ class Ledger(DatabaseFile):
                 insert(connection, "samples", sample)
 
     def finish(self, run: str, stop_reason: str, final: tuple[Standing, ...], patch: str = "") -> None:
-        """Close the run: why it stopped, and how what it ends with stands on each workload.
+        """Close the run: why it stopped, and the metrics of its last version on each workload.
 
         patch: unified, from the baseline to what the run ends with.
         """
-        at = text_of(self._clock())
+        at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:
             _require_open(connection, run)
-            insert(connection, "run_events", row | {"final": rows.of_final(final), "patch": patch})
+            insert(connection, "run_events", row | {"final": dump(final), "patch": patch})
 
     # Reading
 
     def resume(self, key: str) -> tuple[RunRecord, tuple[Iteration, ...]] | None:
         """The newest run of ``key`` that has not finished, with its iterations; None where there is none."""
-        query = """SELECT * FROM runs WHERE key = ? AND NOT EXISTS
-            (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') ORDER BY number DESC LIMIT 1"""
         with self._reading() as connection:
-            row = connection.execute(query, (key,)).fetchone()
+            row = unfinished(connection, key, self.command)
             if row is None:
                 return None
-            found = rows.run(row, None), tuple(_iterations(connection, row["id"]))
+            record, iterations = rows.run(row, None), tuple(_iterations(connection, row["id"]))
         with self._writing() as connection:
-            _require_open(connection, row["id"])
-            at = text_of(self._clock())
-            insert(connection, "run_events", {"run": row["id"], "event": "resumed", "at": at})
-        return found
+            _require_open(connection, record.run)
+            insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
+        return record, iterations
 
     def runs(self) -> tuple[RunOverview, ...]:
         """One line about each run, the newest first."""
@@ -126,20 +89,20 @@ class Ledger(DatabaseFile):
                 (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
                 (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept
             FROM runs LEFT JOIN run_events AS finish ON finish.run = runs.id AND finish.event = 'finished'
-            ORDER BY runs.number DESC"""
+            WHERE runs.command = ? ORDER BY runs.started DESC, runs.number DESC"""
         with self._reading() as connection:
-            return tuple(rows.overview(row) for row in connection.execute(query).fetchall())
+            return tuple(rows.overview(row) for row in connection.execute(query, (self.command,)).fetchall())
 
     def run(self, name: str) -> RunRecord:
         """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
         with self._reading() as connection:
-            row = _found(connection, name)
-            return rows.run(row, _finish(connection, row["id"]))
+            row = row_of(connection, name, self.command)
+            return rows.run(row, finish_of(connection, row["id"]))
 
     def iterations(self, run: str) -> tuple[Iteration, ...]:
         """The iterations of a run, with their attempts and samples, in order."""
         with self._reading() as connection:
-            return tuple(_iterations(connection, _found(connection, run)["id"]))
+            return tuple(_iterations(connection, row_of(connection, run, self.command)["id"]))
 
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
@@ -167,14 +130,13 @@ class Ledger(DatabaseFile):
                 incumbent = row["predicted_ms"]
                 if row["entry"] and gain is not None:
                     gains.setdefault(row["entry"], []).append(gain)
-        return {entry: _history(entry, found, gains.get(entry, [])) for entry, found in tries.items()}
+        return {entry: _history(entry, tried, gains.get(entry, [])) for entry, tried in tries.items()}
 
     def export_jsonl(self, run: str, stream: TextIO) -> None:
-        """The run as JSON Lines: the run itself, then each iteration with everything (X-12)."""
-        record, iterations = self.run(run), self.iterations(run)
-        for name, value in (("run", record), *(("iteration", one) for one in iterations)):
-            line = {"record": name, **rows.as_data(value)}
-            stream.write(json.dumps(line, ensure_ascii=True, allow_nan=False) + "\n")
+        """The run as JSON Lines: the run itself, then each iteration with everything."""
+        lines = [{"record": "run", **to_json(self.run(run))}]
+        lines += [{"record": "iteration", **to_json(iteration)} for iteration in self.iterations(run)]
+        stream.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
 def _iterations(connection: sqlite3.Connection, run: str) -> Iterator[Iteration]:
@@ -187,35 +149,9 @@ def _iterations(connection: sqlite3.Connection, run: str) -> Iterator[Iteration]
         )
 
 
-def _found(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
-    """The row of the run; `UnknownChoice` names the newest, an ambiguous beginning those that have it."""
-    query = "SELECT * FROM runs ORDER BY number DESC"
-    runs = connection.execute(query).fetchall()
-    found = [row for row in runs if row["id"].startswith(name)] if name else []
-    found = [row for row in found if row["id"] == name] or found
-    if name == LATEST:
-        found = runs[:1]
-    if not found:
-        known = [str(row["id"]) for row in runs[:SHOWN_RUNS]]
-        raise UnknownChoice("run", name, known + ["…"] * (len(runs) > SHOWN_RUNS))
-    if len(found) > 1:
-        named = ", ".join(row["id"] for row in found[:SHOWN_RUNS])
-        raise RequestError(f"run '{name}' is one of {len(found)}; write more of its name: {named}")
-    row: sqlite3.Row = found[0]
-    return row
-
-
-def _finish(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
-    query = "SELECT * FROM run_events WHERE run = ? AND event = 'finished'"
-    row: sqlite3.Row | None = connection.execute(query, (run,)).fetchone()
-    return row
-
-
 def _require_open(connection: sqlite3.Connection, run: str) -> None:
-    """By its whole name: what writes does not guess."""
-    if _found(connection, run)["id"] != run:
-        raise ValueError(f"'{run}' is the beginning of a run's name")
-    if _finish(connection, run) is not None:
+    row_of(connection, run, whole=True)
+    if finish_of(connection, run) is not None:
         raise Unusable(f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run")
 
 

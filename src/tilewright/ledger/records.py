@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tilewright.race.stats import Interval, geometric_mean
-from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
+from tilewright.records import Bound, Checked, Json, Machine, MachineCode, MeasuredTime, PredictedTime
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
 IterationStatus: TypeAlias = Literal["keep", "revert", "crash"]
@@ -93,7 +93,7 @@ class Iteration:
     """What changed in Tile IR and in the machine code, in words."""
     seconds: float = 0.0
     risk: Risk = "lossless"
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Json] = field(default_factory=dict)
     """Of this iteration: clocks, temperature, A/A noise, and so on."""
     ruled_out: tuple[str, ...] = ()
     """What the search for a cause excluded, for a person who goes on from here."""
@@ -153,13 +153,13 @@ class RunRecord:
     """Of the products; the roof of arithmetic is this dtype's."""
     seed: int
     baseline: tuple[Standing, ...]
-    policy: Mapping[str, Any] = field(default_factory=dict)
+    policy: Mapping[str, Json] = field(default_factory=dict)
     """Of the decision: thresholds, confidence, patience."""
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
     """Of the command."""
     noise: Mapping[str, Interval] = field(default_factory=dict)
     """By workload: the A/A ratio of this machine, the same code raced against itself."""
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Json] = field(default_factory=dict)
     branch: str | None = None
     base_commit: str | None = None
     reproduce: str = ""
@@ -181,6 +181,55 @@ class RunRecord:
         """The bound of the baseline: memory, balanced, compute or mixed; "" where none is known."""
         kinds = {standing.bound.kind for standing in self.baseline if standing.bound is not None}
         return MIXED if len(kinds) > 1 else next(iter(kinds), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRun:
+    """One run of `tune`. `TuneLedger.begin` fills ``run`` and ``started``, `TuneLedger.finish` the last two fields."""
+
+    key: str
+    """What makes two runs the same (`file.key_of`)."""
+    task: str
+    machine: Machine
+    measured: bool
+    where: str = ""
+    """``FILE:TASK``, as the command takes it."""
+    board: str = ""
+    """Name of the GPU's board, measured or predicted for."""
+    bandwidth_gbs: float = 0.0
+    """Peak DRAM bandwidth of the board; with `Bound.ridge` it gives both roofs."""
+    dtype: str = ""
+    """Of the products; the roof of arithmetic is this dtype's."""
+    policy: Mapping[str, Json] = field(default_factory=dict)
+    """How the races measure."""
+    top: int | None = None
+    """How many of the best predicted are verified and raced."""
+    seed: int | None = None
+    reproduce: str = ""
+    """The command that makes this run again."""
+    run: str = ""
+    """Identifier; sorts by time."""
+    started: str = ""
+    """ISO 8601, UTC; so is `finished`."""
+    finished: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Wall seconds of each stage."""
+
+
+@dataclass(frozen=True)
+class TuneOverview:
+    """One line about a run of `tune`. ``finished`` is None while it can be resumed."""
+
+    run: str
+    task: str
+    key: str
+    started: str
+    finished: str | None
+    measured: bool
+    arch: str
+    gpu: str | None
+    workloads: tuple[str, ...]
+    """Names of the workloads that are done, in the order in which they were."""
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.file import as_text, rebuilt
-from tilewright.ledger.records import Iteration, RunOverview, RunRecord, Standing
-from tilewright.records import Value
+from tilewright.ledger.file import as_text, number, rebuilt
+from tilewright.ledger.records import Iteration, RunOverview, RunRecord
+from tilewright.records import Json, Value
 
 Row = dict[str, Value]
 
@@ -26,18 +25,12 @@ LATER = ("finished", "stop_reason", "final", "patch")
 """Fields of a `RunRecord` that `run_events` has."""
 
 
-def as_data(record: Any) -> dict[str, Any]:
-    """The record as JSON data."""
-    data: dict[str, Any] = to_json(record)
-    return data
-
-
 # Out of records
 
 
 def of_run(run: RunRecord) -> Row:
     """The row of ``runs``."""
-    data = {name: value for name, value in as_data(run).items() if name not in LATER}
+    data = {name: value for name, value in to_json(run).items() if name not in LATER}
     return {
         "id": run.run,
         "key": run.key,
@@ -52,19 +45,27 @@ def of_run(run: RunRecord) -> Row:
     }
 
 
-def of_final(final: tuple[Standing, ...]) -> str:
-    """The column ``final`` of ``run_events``."""
-    return json.dumps(to_json(final), allow_nan=False, separators=(",", ":"))
-
-
 def of_iteration(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
     """The rows of ``iterations`` (without ``at``), ``attempts`` and ``samples``."""
-    data = as_data(iteration)
+    data = to_json(iteration)
     samples: list[Row] = [
         {"run": run, "n": iteration.n, "version": version, "workload": workload, "us": as_text(time.pop(SAMPLES))}
         for version, workload, time in _times(data)
     ]
-    attempts = [_of_attempt(run, iteration.n, *item) for item in enumerate(data.pop("attempts"))]
+    records = _objects(data.pop("attempts"))
+    attempts: list[Row] = [
+        {
+            "run": run,
+            "n": iteration.n,
+            "position": position,
+            "value": attempt.value,
+            "status": attempt.status,
+            "reason": attempt.reason,
+            "code_hash": attempt.code.code_hash if attempt.code else None,
+            "record": as_text(record),
+        }
+        for position, (attempt, record) in enumerate(zip(iteration.attempts, records, strict=True))
+    ]
     row: Row = {
         "run": run,
         "n": iteration.n,
@@ -75,8 +76,8 @@ def of_iteration(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[R
         "correctness": iteration.correctness,
         "status": iteration.status,
         "risk": iteration.risk,
-        "latency_ms": _number(iteration.latency_ms),
-        "predicted_ms": _number(iteration.predicted_ms),
+        "latency_ms": number(iteration.latency_ms),
+        "predicted_ms": number(iteration.predicted_ms),
         "gain": iteration.gain,
         "reason": iteration.reason,
         "record": as_text(data),
@@ -84,34 +85,22 @@ def of_iteration(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[R
     return row, attempts, samples
 
 
-def _number(value: float | None) -> float | None:
-    """A Python float, also of NumPy's numbers."""
-    return None if value is None else float(value)
-
-
-def _of_attempt(run: str, n: int, position: int, data: dict[str, Any]) -> Row:
-    code = data["code"]
-    return {
-        "run": run,
-        "n": n,
-        "position": position,
-        "value": data["value"],
-        "status": data["status"],
-        "reason": data["reason"],
-        "code_hash": code["code_hash"] if code else None,
-        "record": as_text(data),
-    }
-
-
-def _times(data: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _times(data: dict[str, Json]) -> Iterator[tuple[str, str, dict[str, Json]]]:
     """Version, workload and the JSON of every measured time of an iteration."""
-    for outcome in data["outcomes"]:
+    for outcome in _objects(data["outcomes"]):
         for field, version in TIMED.items():
-            if outcome.get(field) is not None:
-                yield version, outcome["workload"], outcome[field]
-    for position, attempt in enumerate(data["attempts"]):
-        for workload, time in attempt.get("measured", {}).items():
-            yield f"attempt {position}", workload, time
+            if isinstance(time := outcome.get(field), dict):
+                yield version, str(outcome["workload"]), time
+    for position, attempt in enumerate(_objects(data["attempts"])):
+        measured = attempt.get("measured")
+        for workload, time in measured.items() if isinstance(measured, dict) else ():
+            if isinstance(time, dict):
+                yield f"attempt {position}", workload, time
+
+
+def _objects(data: Json) -> list[dict[str, Json]]:
+    """The objects in a list of JSON."""
+    return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
 
 
 # Back into records
@@ -130,9 +119,9 @@ def iteration(row: sqlite3.Row, attempts: Sequence[sqlite3.Row], samples: Sequen
     """The iteration with its attempts, and every time with its samples."""
     data = json.loads(row["record"])
     data["attempts"] = [json.loads(attempt["record"]) for attempt in attempts]
-    found = {(sample["version"], sample["workload"]): sample["us"] for sample in samples}
+    us = {(sample["version"], sample["workload"]): sample["us"] for sample in samples}
     for version, workload, time in _times(data):
-        time[SAMPLES] = json.loads(found[version, workload])
+        time[SAMPLES] = json.loads(us[version, workload])
     return rebuilt(Iteration, data)
 
 

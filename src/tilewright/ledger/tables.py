@@ -1,16 +1,16 @@
 """The tables of ``ledger.db``, and the triggers that make them append-only.
 
-SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, whoever asks. Iterations of
-a run are numbered from 0 without a gap.
+SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, whoever asks. The iterations of a run
+are numbered from 0 without a gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tilewright.ledger.file import Schema
 
-_TABLES = {
+_RUNS = {
     "runs": (
         """number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, key TEXT NOT NULL, task TEXT NOT NULL,
         kernel TEXT NOT NULL, measured INTEGER NOT NULL, arch TEXT NOT NULL, gpu TEXT, kind TEXT NOT NULL,
@@ -43,15 +43,33 @@ _TABLES = {
         "run = NEW.run AND n = NEW.n AND version = NEW.version AND workload = NEW.workload",
     ),
 }
-"""Table → its columns, and what makes a new row the same as an old one.
+"""Table → its columns, and the condition under which a new row is the same as an old one.
 
-``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times
-in microseconds in the order of the rounds. A ``record`` is the record without what stands in other tables.
+``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times in
+microseconds in the order of the rounds. A ``record`` leaves out what stands in other tables.
 """
 
+_TUNING = {
+    "workloads": (
+        """number INTEGER PRIMARY KEY, run TEXT NOT NULL REFERENCES runs (id), name TEXT NOT NULL,
+        dims TEXT NOT NULL, bound TEXT NOT NULL, best INTEGER, tied TEXT NOT NULL, shipped TEXT NOT NULL,
+        reason TEXT NOT NULL, race TEXT""",
+        "number = NEW.number",
+    ),
+    "candidates": (
+        """workload INTEGER NOT NULL REFERENCES workloads (number), position INTEGER NOT NULL,
+        configuration TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, code_hash TEXT, code TEXT,
+        compile_seconds REAL, predicted_us REAL, predicted TEXT, median_us REAL, measured TEXT, samples TEXT,
+        checked TEXT, PRIMARY KEY (workload, position)""",
+        "workload = NEW.workload AND position = NEW.position",
+    ),
+}
+"""The tables of `tune`, which schema 1 did not have. Of several rows of ``workloads`` with one run and name, the
+newest counts. ``best`` is the ``position`` of the best candidate; ``samples`` are microseconds."""
 
-def _statements() -> Iterator[str]:
-    for table, (columns, same) in _TABLES.items():
+
+def _tables(tables: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for table, (columns, same) in tables.items():
         yield f"CREATE TABLE {table} ({columns})"
         for change in ("UPDATE", "DELETE"):
             yield f"""CREATE TRIGGER {table}_refuse_{change} BEFORE {change} ON {table}
@@ -60,12 +78,32 @@ def _statements() -> Iterator[str]:
         yield f"""CREATE TRIGGER {table}_refuse_again BEFORE INSERT ON {table}
             WHEN EXISTS (SELECT 1 FROM {table} WHERE {same})
             BEGIN SELECT RAISE(ABORT, 'the ledger is append-only: that row of {table} exists'); END"""
-    yield """CREATE TRIGGER iterations_without_gaps BEFORE INSERT ON iterations
+
+
+_VERSION_1 = (
+    *_tables(_RUNS),
+    """CREATE TRIGGER iterations_without_gaps BEFORE INSERT ON iterations
         WHEN NEW.n NOT BETWEEN 0 AND (SELECT count(*) FROM iterations WHERE run = NEW.run)
-        BEGIN SELECT RAISE(ABORT, 'the iterations of a run are numbered from 0 without a gap'); END"""
-    yield "CREATE INDEX runs_by_key ON runs (key)"
-    yield "CREATE INDEX events_by_run ON run_events (run)"
-    yield "CREATE INDEX attempts_by_code ON attempts (code_hash)"
+        BEGIN SELECT RAISE(ABORT, 'the iterations of a run are numbered from 0 without a gap'); END""",
+    "CREATE INDEX runs_by_key ON runs (key)",
+    "CREATE INDEX events_by_run ON run_events (run)",
+    "CREATE INDEX attempts_by_code ON attempts (code_hash)",
+)
+_VERSION_2 = (
+    "ALTER TABLE runs ADD COLUMN command TEXT NOT NULL DEFAULT 'optimize'",
+    "ALTER TABLE run_events ADD COLUMN seconds TEXT",
+    *_tables(_TUNING),
+    "CREATE INDEX workloads_by_run ON workloads (run)",
+    "CREATE INDEX candidates_by_code ON candidates (code_hash)",
+)
 
-
-LEDGER = Schema(table="tilewright_ledger_schema", version=1, statements=tuple(_statements()))
+LEDGER = Schema(
+    table="tilewright_ledger_schema",
+    version=2,
+    statements=(*_VERSION_1, *_VERSION_2),
+    migrations={1: _VERSION_2},
+    earlier={
+        "tilewright_schema": "holds results of an earlier Tilewright; fix: name another file. A results.db beside "
+        "ledger.db is taken over by itself"
+    },
+)

@@ -20,9 +20,9 @@ from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.hardware.gpu import detect
 from tilewright.inspect.work import bound_of
+from tilewright.ledger.file import key_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
-from tilewright.ledger.results import key_of
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.decide import PATIENCE, POLICIES
 from tilewright.optimize.escalating import FinalTime, Tried, escalation

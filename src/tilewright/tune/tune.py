@@ -13,6 +13,7 @@ import itertools
 import os
 import platform
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +27,9 @@ from tilewright.hardware.architectures import Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
-from tilewright.ledger.results import Store, key_of
+from tilewright.ledger.file import key_of
+from tilewright.ledger.records import TuneRun
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Candidate, Machine, TuningResult, Workload, WorkloadResult
@@ -85,7 +88,7 @@ def tune(
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     seed: int | None = None,
-    store: Store | None = None,
+    store: TuneLedger | None = None,
     fresh: bool = False,
     session: Session | None = None,
     progress: Progress = silent,
@@ -246,7 +249,7 @@ def _try_reference(task: Task, workloads: Sequence[Workload]) -> None:
 
 
 def _begin(
-    store: Store | None, task: Task, target: Target, policy: Policy, chosen: Sequence[Workload],
+    store: TuneLedger | None, task: Task, target: Target, policy: Policy, chosen: Sequence[Workload],
     machine: Machine, top: int, seed: int | None, fresh: bool,
 ) -> tuple[str, dict[str, WorkloadResult]]:  # fmt: skip
     """The run's name, and what an interrupted run of the same key already has."""
@@ -265,7 +268,26 @@ def _begin(
         }
     )
     interrupted = None if fresh else store.resume(key)
-    return interrupted or (store.begin(task.name, key, machine, target.measured), {})
+    if interrupted is not None:
+        return interrupted[0].run, interrupted[1]
+    board, where = target.board, where_is(task)
+    begun = store.begin(
+        TuneRun(
+            key=key,
+            task=task.name,
+            machine=machine,
+            measured=target.measured,
+            where=where,
+            board=board.name,
+            bandwidth_gbs=board.bandwidth_gbs,
+            dtype=task.compute_dtype,
+            policy=policy.to_json(),
+            top=top,
+            seed=seed,
+            reproduce=shlex.join(["tilewright", "tune", where, "--arch", board.arch, "--fresh"]),
+        )
+    )
+    return begun.run, {}
 
 
 def machine_of(target: Target) -> Machine:

@@ -272,7 +272,10 @@ def _row(winner: Winner) -> dict[str, Value]:
     except ValueError as error:
         raise StorageError(f"cannot keep the winner of {winner.kernel}: {error}") from error
     data["place"] = data.pop("index")  # a word of SQL
-    return {name: as_text(value) if name in _JSON else value for name, value in data.items()}
+    return {
+        name: as_text(value) if name in _JSON or isinstance(value, (dict, list)) else value
+        for name, value in data.items()
+    }
 
 
 def _winner(row: dict[str, Value]) -> Winner:

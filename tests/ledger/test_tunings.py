@@ -23,7 +23,10 @@ import pytest
 
 from tilewright.errors import StorageError, UnknownChoice
 from tilewright.ledger import file as database
-from tilewright.ledger.results import Store, default_path, key_of
+from tilewright.ledger.file import key_of
+from tilewright.ledger.records import TuneRun
+from tilewright.ledger.runs import default_path
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import (
     Bound,
     Candidate,
@@ -72,17 +75,23 @@ def result(name: str = "large", candidates: int = 5, rounds: int = 3) -> Workloa
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "home" / "results.db"
+    return tmp_path / "home" / "ledger.db"
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as opened:
+def store(path: Path) -> Iterator[TuneLedger]:
+    with TuneLedger(path) as opened:
         yield opened
 
 
-def begin(store: Store, key: str = "key", task: str = "rms_norm") -> str:
-    return store.begin(task, key, MACHINE, measured=True)
+def begin(store: TuneLedger, key: str = "key", task: str = "rms_norm") -> str:
+    return store.begin(TuneRun(task=task, key=key, machine=MACHINE, measured=True)).run
+
+
+def resumed(store: TuneLedger, key: str = "key") -> tuple[str, dict[str, WorkloadResult]]:
+    again = store.resume(key)
+    assert again is not None
+    return again[0].run, again[1]
 
 
 def query(path: Path, sql: str) -> list[Any]:
@@ -97,14 +106,14 @@ def query(path: Path, sql: str) -> list[Any]:
 # What goes in comes out
 
 
-def test_a_run_comes_back_as_it_was(store: Store, path: Path) -> None:
+def test_a_run_comes_back_as_it_was(store: TuneLedger, path: Path) -> None:
     first, second = result("large"), replace(result("small"), best=None, race=None, tied=(), candidates=())
     run = begin(store)
     store.save(run, first)
     store.save(run, second)
     store.finish(run, {"compile": 1.5, "race": 0.25})
     expected = TuningResult("rms_norm", MACHINE, True, (first, second), run, {"compile": 1.5, "race": 0.25})
-    for reader in (store, Store(path)):
+    for reader in (store, TuneLedger(path)):
         loaded = reader.load(run)
         assert loaded == expected
         assert repr(loaded) == repr(expected)
@@ -112,11 +121,11 @@ def test_a_run_comes_back_as_it_was(store: Store, path: Path) -> None:
         reader.close()
 
 
-def test_the_columns_answer_plain_sql(store: Store, path: Path) -> None:
+def test_the_columns_answer_plain_sql(store: TuneLedger, path: Path) -> None:
     store.save(begin(store), result())
     rows = query(path, "SELECT status, median_us, predicted_us, code_hash FROM candidates ORDER BY position")
     assert rows[:2] == [("raced", 5.0, 4.0, "ab" * 32), ("failed", None, None, None)]
-    assert query(path, "SELECT arch, gpu, measured, versions FROM runs") == [
+    assert query(path, "SELECT arch, gpu, measured, json_extract(record, '$.machine.versions') FROM runs") == [
         ("sm_90", "H200", 1, json.dumps(dict(MACHINE.versions), separators=(",", ":")))
     ]
     assert query(path, "SELECT best, shipped FROM workloads")[0][0] == 0
@@ -125,7 +134,7 @@ def test_the_columns_answer_plain_sql(store: Store, path: Path) -> None:
     assert query(path, times_us) == [(3, 5.0)]
 
 
-def test_a_second_save_of_a_workload_replaces_it_in_its_place(store: Store) -> None:
+def test_a_second_save_of_a_workload_replaces_it_in_its_place(store: TuneLedger) -> None:
     run = begin(store)
     store.save(run, result("large", candidates=9))
     store.save(run, result("small"))
@@ -133,7 +142,7 @@ def test_a_second_save_of_a_workload_replaces_it_in_its_place(store: Store) -> N
     assert store.load(run).workloads == (result("large", candidates=6), result("small"))
 
 
-def test_infinity_nan_numpy_and_broken_text_survive(store: Store) -> None:
+def test_infinity_nan_numpy_and_broken_text_survive(store: TuneLedger) -> None:
     half: Any = np.float32(0.5)
     odd = MeasuredTime(math.inf, (math.nan, np.float64(2.0)), (half, math.inf))
     broken = b"ptxas: \xff".decode(errors="surrogateescape")
@@ -150,7 +159,7 @@ def test_infinity_nan_numpy_and_broken_text_survive(store: Store) -> None:
     assert second.reason == "ptxas: \\udcff\x00é"
 
 
-def test_a_best_from_elsewhere_is_refused_and_nothing_is_stored(store: Store) -> None:
+def test_a_best_from_elsewhere_is_refused_and_nothing_is_stored(store: TuneLedger) -> None:
     run = begin(store)
     with pytest.raises(ValueError, match=r"large: the best, TILE_M=7,.* is not among the candidates"):
         store.save(run, replace(result(), best=Candidate(tile(7), "raced", "")))
@@ -163,24 +172,23 @@ def test_a_best_from_elsewhere_is_refused_and_nothing_is_stored(store: Store) ->
 # Runs
 
 
-def test_the_newest_unfinished_run_of_a_key_resumes(store: Store) -> None:
+def test_the_newest_unfinished_run_of_a_key_resumes(store: TuneLedger) -> None:
     assert store.resume("key") is None
     begin(store, "key")
     run = begin(store, "key")
     begin(store, "another key")
     store.save(run, result("large"))
     store.save(run, result("small"))
-    assert store.resume("key") == (run, {"large": result("large"), "small": result("small")})
+    assert resumed(store) == (run, {"large": result("large"), "small": result("small")})
     store.finish(run, {})
-    resumed = store.resume("key")
-    assert resumed is not None
-    assert resumed[0] != run
-    assert resumed[1] == {}
+    other, workloads = resumed(store)
+    assert other != run
+    assert workloads == {}
 
 
 def test_runs_are_listed_newest_first(path: Path) -> None:
     moments = (datetime(2025, 11, 21, tzinfo=timezone.utc) + timedelta(seconds=n) for n in range(9))
-    store = Store(path, clock=lambda: next(moments), token=lambda size: "0f" * size)
+    store = TuneLedger(path, clock=lambda: next(moments), token=lambda size: "0f" * size)
     first, second = begin(store, "a", "rms_norm"), begin(store, "b", "matmul")
     store.save(second, result("large"))
     store.save(second, result("a small one"))
@@ -195,7 +203,7 @@ def test_runs_are_listed_newest_first(path: Path) -> None:
     store.close()
 
 
-def test_identifiers_sort_by_time(store: Store) -> None:
+def test_identifiers_sort_by_time(store: TuneLedger) -> None:
     runs = [begin(store) for _ in range(20)]
     assert runs == sorted(runs)
     assert len(set(runs)) == 20
@@ -209,7 +217,7 @@ def test_identifiers_sort_by_time(store: Store) -> None:
         lambda store: store.finish("nope", {}),
     ],
 )
-def test_an_unknown_run_names_the_known(store: Store, call: Callable[[Store], object]) -> None:
+def test_an_unknown_run_names_the_known(store: TuneLedger, call: Callable[[TuneLedger], object]) -> None:
     with pytest.raises(UnknownChoice, match="unknown run 'nope'; known: none"):
         call(store)
     runs = [begin(store) for _ in range(7)]
@@ -218,7 +226,7 @@ def test_an_unknown_run_names_the_known(store: Store, call: Callable[[Store], ob
 
 
 def test_reading_creates_nothing(path: Path) -> None:
-    with Store(path) as store:
+    with TuneLedger(path) as store:
         assert store.runs() == ()
         assert store.resume("key") is None
         with pytest.raises(UnknownChoice):
@@ -229,11 +237,11 @@ def test_reading_creates_nothing(path: Path) -> None:
 def test_the_default_path_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TILEWRIGHT_HOME", raising=False)
-    assert Store().path == tmp_path / ".tilewright" / "results.db"
+    assert TuneLedger().path == tmp_path / ".tilewright" / "ledger.db"
     monkeypatch.setenv("TILEWRIGHT_HOME", "")
-    assert default_path() == Path(".tilewright/results.db")
+    assert default_path() == Path(".tilewright/ledger.db")
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "elsewhere"))
-    assert Store().path == tmp_path / "elsewhere" / "results.db"
+    assert TuneLedger().path == tmp_path / "elsewhere" / "ledger.db"
 
 
 def test_a_key_is_stable_and_tells_apart() -> None:
@@ -253,8 +261,13 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
+<<<<<<< HEAD:tests/ledger/test_results.py
 from test_results import MACHINE, Store, begin, result
 store = Store(Path(sys.argv[1]))
+=======
+from tests.ledger.test_tunings import MACHINE, TuneLedger, begin, result
+store = TuneLedger(Path(sys.argv[1]))
+>>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
 run = begin(store)
 print(run, flush=True)
 store.save(run, result("done"))
@@ -295,7 +308,11 @@ store.finish(run, {})
 
 
 def child(script: str, path: Path, name: str = "", **options: Any) -> subprocess.Popen[str]:
+<<<<<<< HEAD:tests/ledger/test_results.py
     command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parent)]
+=======
+    command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parents[2])]
+>>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -313,8 +330,8 @@ def test_a_kill_in_the_middle_of_a_save_leaves_what_was_before(path: Path, name:
         process.kill()
     assert inside == "inside True"
     assert half > 500_000, "the half-written pages were in the file"
-    with Store(path) as store:
-        assert store.resume("key") == (run, {"done": result("done")})
+    with TuneLedger(path) as store:
+        assert resumed(store) == (run, {"done": result("done")})
         store.save(run, result("after"))
         assert store.load(run).workloads == (result("done"), result("after"))
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
@@ -327,7 +344,7 @@ def test_a_kill_at_any_time_leaves_whole_workloads(path: Path) -> None:
             line(process)
             time.sleep(0.05 + 0.2 * delays.random())
             process.kill()
-    with Store(path) as store:
+    with TuneLedger(path) as store:
         for summary in store.runs():
             for found in store.load(summary.run).workloads:
                 name = found.workload.name
@@ -335,19 +352,19 @@ def test_a_kill_at_any_time_leaves_whole_workloads(path: Path) -> None:
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_an_interrupt_in_a_save_leaves_what_was_before(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_a_save_leaves_what_was_before(store: TuneLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     run = begin(store)
     store.save(run, result("done"))
     calls = 0
 
-    def interrupted(*arguments: Any) -> None:
+    def interrupted(*arguments: Any) -> int | None:
         nonlocal calls
         calls += 1
         if calls == 4:
             raise KeyboardInterrupt
-        insert(*arguments)
+        return insert(*arguments)
 
-    from tilewright.ledger import results as module
+    from tilewright.ledger import tunings as module
 
     insert = module.insert
     with monkeypatch.context() as patch:
@@ -363,7 +380,7 @@ def test_four_processes_write_at_once(path: Path) -> None:
     for process in processes:
         with process:
             assert process.wait(timeout=30) == 0
-    with Store(path) as store:
+    with TuneLedger(path) as store:
         assert {summary.run for summary in store.runs()} == runs
         for run in runs:
             expected = [result("done"), *(result(f"w{n}", candidates=8) for n in range(9))]
@@ -380,7 +397,7 @@ def test_a_file_that_another_process_is_creating_is_waited_for(path: Path, lock:
     other.execute("SELECT * FROM sqlite_master").fetchall()
     release = threading.Timer(0.2, other.execute, ["COMMIT"])
     release.start()
-    with Store(path) as store:
+    with TuneLedger(path) as store:
         run = begin(store)
         release.join()
         other.close()
@@ -390,11 +407,11 @@ def test_a_file_that_another_process_is_creating_is_waited_for(path: Path, lock:
 
 def test_a_lock_that_stays_is_an_error_with_a_fix(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
-    with Store(path) as store:
+    with TuneLedger(path) as store:
         run = begin(store)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StorageError, match=r"results\.db: database is locked; fix: another process has been"):
+        with pytest.raises(StorageError, match=r"ledger\.db: database is locked; fix: another process has been"):
             store.save(run, result())
         assert store.load(run).workloads == ()
         other.execute("ROLLBACK")
@@ -414,7 +431,7 @@ def one_line(error: pytest.ExceptionInfo[StorageError], path: Path) -> str:
     return text
 
 
-def test_sqlite_full_keeps_the_earlier_data(store: Store, path: Path) -> None:
+def test_sqlite_full_keeps_the_earlier_data(store: TuneLedger, path: Path) -> None:
     run = begin(store)
     store.save(run, result("done"))
     assert store._connection is not None
@@ -441,7 +458,7 @@ assert store.load(run).workloads == (result("done"),)
 store.save(run, result("small"))
 assert store.load(run).workloads == (result("done"), result("small"))
 store.close()
-assert Store(store.path).load(run).workloads == (result("done"), result("small"))
+assert TuneLedger(store.path).load(run).workloads == (result("done"), result("small"))
 print("intact", flush=True)
 """
 )
@@ -459,13 +476,17 @@ def test_a_full_disk_keeps_the_earlier_data(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
+<<<<<<< HEAD:tests/ledger/test_results.py
     arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "results.db"), "", str(Path(__file__).parent)]
+=======
+    arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "ledger.db"), "", str(Path(__file__).parents[2])]
+>>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True, timeout=30
     )
     assert done.returncode == 0, done.stderr
     _, message, intact = done.stdout.splitlines()
-    assert message.startswith(f"cannot use {small}/results.db: database or disk is full; fix: free some space")
+    assert message.startswith(f"cannot use {small}/ledger.db: database or disk is full; fix: free some space")
     assert intact == "intact"
 
 
@@ -483,45 +504,45 @@ def test_a_limit_on_the_file_size_keeps_the_earlier_data(path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"my notes, not a database\n" * 100, b"no", b"notes" * 150, bytes(4096)])
 def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "results.db"
+    path = tmp_path / "ledger.db"
     path.write_bytes(content)
-    for call in (begin, Store.runs):
-        with Store(path) as store, pytest.raises(StorageError) as error:
+    for call in (begin, TuneLedger.runs):
+        with TuneLedger(path) as store, pytest.raises(StorageError) as error:
             call(store)
         assert "not a database; fix: move that file away" in one_line(error, path)
     assert path.read_bytes() == content
-    assert os.listdir(tmp_path) == ["results.db"]
+    assert os.listdir(tmp_path) == ["ledger.db"]
 
 
 def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "results.db"
+    path = tmp_path / "ledger.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE runs (name)")
     connection.close()
     content = path.read_bytes()
-    with Store(path) as store, pytest.raises(StorageError, match="is a database of another program") as error:
+    with TuneLedger(path) as store, pytest.raises(StorageError, match="is a database of another program") as error:
         begin(store)
     one_line(error, path)
     assert path.read_bytes() == content
 
 
-def test_a_newer_schema_is_left_alone(store: Store, path: Path) -> None:
+def test_a_newer_schema_is_left_alone(store: TuneLedger, path: Path) -> None:
     run = begin(store)
     store.save(run, result())
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE tilewright_schema SET version = 2")
+        connection.execute("UPDATE tilewright_ledger_schema SET version = 3")
         connection.execute("ALTER TABLE runs RENAME COLUMN task TO subject")
     connection.close()
     content = path.read_bytes()
-    for call in (begin, Store.runs):
-        with pytest.raises(StorageError, match=r"schema 2, this one has 1\); fix: update Tilewright") as error:
+    for call in (begin, TuneLedger.runs):
+        with pytest.raises(StorageError, match=r"schema 3, this one has 2\); fix: update Tilewright") as error:
             call(store)
         one_line(error, path)
     assert path.read_bytes() == content
 
 
-def test_a_damaged_file_is_left_alone(store: Store, path: Path) -> None:
+def test_a_damaged_file_is_left_alone(store: TuneLedger, path: Path) -> None:
     run = begin(store)
     store.save(run, result(candidates=60))
     store.close()
@@ -535,10 +556,11 @@ def test_a_damaged_file_is_left_alone(store: Store, path: Path) -> None:
     assert path.read_bytes() == damaged
 
 
-def test_a_result_of_another_version_says_so(store: Store, path: Path) -> None:
+def test_a_result_of_another_version_says_so(store: TuneLedger, path: Path) -> None:
     run = begin(store)
     store.save(run, result())
     with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER workloads_refuse_UPDATE")
         connection.execute("""UPDATE workloads SET bound = '{"kind": "memory"}'""")
     connection.close()
     with pytest.raises(StorageError, match=r"cannot read \(Bound: missing field 'why'\); fix: use the") as error:
@@ -546,10 +568,11 @@ def test_a_result_of_another_version_says_so(store: Store, path: Path) -> None:
     one_line(error, path)
 
 
-def test_a_field_added_since_takes_its_default(store: Store, path: Path) -> None:
+def test_a_field_added_since_takes_its_default(store: TuneLedger, path: Path) -> None:
     run = begin(store)
     store.save(run, result())
     with sqlite3.connect(path) as connection:
+        connection.execute("DROP TRIGGER candidates_refuse_UPDATE")
         connection.execute("""UPDATE candidates SET checked = '{"verdict": "correct", "reason": "agrees"}'""")
     connection.close()
     assert store.load(run).workloads[0].candidates[0].checked == Checked("correct", "agrees")
@@ -557,23 +580,23 @@ def test_a_field_added_since_takes_its_default(store: Store, path: Path) -> None
 
 def test_a_path_that_cannot_be_is_an_error_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "folder" / "results.db").mkdir(parents=True)
+    (tmp_path / "folder" / "ledger.db").mkdir(parents=True)
     to_a_folder = "set TILEWRIGHT_HOME to a folder; that is a file"
     for path, fix in (
-        (tmp_path / "file" / "results.db", to_a_folder),
-        (tmp_path / "file" / "a" / "results.db", to_a_folder),
-        (tmp_path / "folder/results.db", "move it away, or set TILEWRIGHT_HOME to another directory"),
+        (tmp_path / "file" / "ledger.db", to_a_folder),
+        (tmp_path / "file" / "a" / "ledger.db", to_a_folder),
+        (tmp_path / "folder/ledger.db", "move it away, or set TILEWRIGHT_HOME to another directory"),
     ):
-        with Store(path) as store, pytest.raises(StorageError) as error:
+        with TuneLedger(path) as store, pytest.raises(StorageError) as error:
             begin(store)
         assert f"; fix: {fix}" in one_line(error, path)
     assert (tmp_path / "file").read_text() == "mine"
-    assert os.listdir(tmp_path / "folder" / "results.db") == []
+    assert os.listdir(tmp_path / "folder" / "ledger.db") == []
 
 
 def test_a_home_that_names_a_file_is_no_empty_store(tmp_path: Path) -> None:
-    begin(Store(tmp_path / "results.db"))
-    with Store(tmp_path / "results.db" / "results.db") as store, pytest.raises(StorageError) as error:
+    begin(TuneLedger(tmp_path / "ledger.db"))
+    with TuneLedger(tmp_path / "ledger.db" / "ledger.db") as store, pytest.raises(StorageError) as error:
         store.runs()
     assert "fix: set TILEWRIGHT_HOME to a folder; that is a file" in str(error.value)
 
@@ -587,11 +610,64 @@ def test_a_home_of_nobody_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_permission_is_an_error_with_a_fix(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with Store(tmp_path / "results.db") as store, pytest.raises(StorageError) as error:
+    with TuneLedger(tmp_path / "ledger.db") as store, pytest.raises(StorageError) as error:
         begin(store)
     one_line(error, store.path)
 
 
 def test_importing_does_nothing(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", "import tilewright.ledger.results"], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", "import tilewright.ledger.tunings"], cwd=tmp_path, check=True)
     assert os.listdir(tmp_path) == []
+
+
+# Append-only
+
+
+@pytest.mark.parametrize("table", ["runs", "run_events", "workloads", "candidates"])
+def test_nothing_is_changed_afterwards(store: TuneLedger, path: Path, table: str) -> None:
+    """SQLite itself refuses it, whoever asks."""
+    run = begin(store)
+    store.save(run, result())
+    store.finish(run, {"race": 1.0})
+    before = query(path, f"SELECT * FROM {table}")
+    columns = [name for _, name, *_ in query(path, f"PRAGMA table_info({table})")]
+    for statement in (
+        *(f"UPDATE {table} SET {column} = {column}" for column in columns),
+        f"DELETE FROM {table}",
+        f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}",
+        f"INSERT INTO {table} SELECT * FROM {table}",
+    ):
+        with pytest.raises(sqlite3.IntegrityError, match="the ledger is append-only"):
+            query(path, statement)
+    assert query(path, f"SELECT * FROM {table}") == before
+
+
+def test_a_replaced_workload_stays_in_the_file(store: TuneLedger, path: Path) -> None:
+    run = begin(store)
+    store.save(run, result("large", candidates=9))
+    store.save(run, result("large", candidates=6))
+    assert query(path, "SELECT workload, count(*) FROM candidates GROUP BY workload") == [(1, 9), (2, 6)]
+
+
+def test_the_first_of_two_processes_that_finish_a_run_counts(store: TuneLedger, path: Path) -> None:
+    run = begin(store)
+    store.finish(run, {"race": 1.0})
+    with TuneLedger(path) as other:
+        other.save(run, result())
+        other.finish(run, {"race": 2.0})
+    assert store.load(run).seconds == {"race": 1.0}
+    assert store.load(run).workloads == (result(),)
+
+
+def test_a_run_keeps_how_it_was_made(store: TuneLedger) -> None:
+    asked = TuneRun(
+        task="rms_norm", key="key", machine=MACHINE, measured=True, where="examples/rms_norm.py:rms_norm",
+        board="H200", bandwidth_gbs=4800.0, dtype="bfloat16", policy={"l2": "cold", "rounds": 25}, top=10, seed=7,
+        reproduce="tilewright tune examples/rms_norm.py --seed 7",
+    )  # fmt: skip
+    begun = store.begin(asked)
+    assert replace(begun, run="", started="") == asked
+    assert store.run(begun.run) == store.run("latest") == begun
+    store.finish(begun.run, {"race": 1.0})
+    ended = store.run(begun.run)
+    assert ended.finished is not None and ended.seconds == {"race": 1.0}

@@ -1,0 +1,251 @@
+"""The part of the ledger that all commands share: the rows of runs and of their events, and how a run is found.
+
+    LedgerFile ─┬─ Ledger        the runs of `optimize`   (ledger.py)
+                └─ TuneLedger    the runs of `tune`       (tunings.py)
+
+Earlier versions kept the runs of `tune` in ``results.db``. Where that file lies beside ``ledger.db`` its runs are
+copied when the ledger is first opened, and the file is renamed to ``results.db.imported``. A file that cannot be
+read is left where it is, and one line says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+from pathlib import Path
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
+from tilewright.ledger.records import TuneRun
+from tilewright.ledger.tables import LEDGER
+from tilewright.records import Json, Value
+
+LATEST = "latest"
+"""The name by which a person asks for the newest run."""
+
+SHOWN_RUNS = 5
+_NAME, _RESULTS = "ledger.db", "results.db"
+_NEWEST_FIRST = "ORDER BY started DESC, number DESC"
+
+
+def default_path() -> Path:
+    """``ledger.db`` in ``$TILEWRIGHT_HOME``, or else in ``.tilewright/`` here."""
+    return home() / _NAME
+
+
+def _to_stderr(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+class LedgerFile(DatabaseFile):
+    """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
+
+    Every method may raise `StorageError`; those that take a run, `UnknownChoice`. ``note`` is told, in one line,
+    when an old file could not be taken over.
+    """
+
+    command = ""
+    """Whose runs are found by name; of all commands where it is empty."""
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        clock: Callable[[], datetime] = utc_now,
+        token: Callable[[int], str] = secrets.token_hex,
+        note: Callable[[str], None] = _to_stderr,
+    ):
+        super().__init__(Path(path or default_path()), LEDGER, clock, token)
+        self._note = note
+
+    def folder(self, run: str) -> Path:
+        """Where the views of a run lie; whoever writes the first one makes it, with `file.make_private`."""
+        return self.path.parent / "runs" / run
+
+    def new_name(self) -> str:
+        """A name for a run that has not begun; names sort by time."""
+        return self._named(self._clock())
+
+    def find(self, name: str) -> tuple[str, str]:
+        """The whole name of a run and the command that made it. ``name``: as `row_of` takes it."""
+        with self._reading() as connection:
+            row = row_of(connection, name, self.command)
+            return row["id"], row["command"]
+
+    def names(self, task: str | None = None) -> tuple[str, ...]:
+        """The names of the runs, of one task or of all, the newest first."""
+        query = f"SELECT id FROM runs WHERE ? IN (task, '') AND ? IN (command, '') {_NEWEST_FIRST}"
+        with self._reading() as connection:
+            return tuple(name for (name,) in connection.execute(query, (task or "", self.command)))
+
+    def _now(self) -> str:
+        return text_of(self._clock())
+
+    def _make_folder(self) -> None:
+        make_private(self.path.parent)
+
+    def _exists(self) -> bool:
+        return super()._exists() or self._old_results() is not None
+
+    def _opened(self) -> sqlite3.Connection:
+        first = self._connection is None
+        connection = super()._opened()
+        old = self._old_results() if first else None
+        if old is not None:
+            self._take_over(connection, old)
+        return connection
+
+    def _old_results(self) -> Path | None:
+        old = self.path.with_name(_RESULTS)
+        return old if self.path.name == _NAME and old.is_file() else None
+
+    def _take_over(self, connection: sqlite3.Connection, old: Path) -> None:
+        """Copies the runs of an old results file, and then renames it: what ends the process loses no run."""
+        try:
+            tables = _read_old(old)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            self._note(
+                f"the runs in {old}, of an earlier Tilewright, cannot be read ({error}); "
+                "fix: move that file away, or restore a copy of it"
+            )
+            return
+        if tables is None:
+            return
+        with transaction(connection, "IMMEDIATE"):
+            _copy(connection, *tables)
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(FileNotFoundError):  # SQLite has removed it, or another process was faster
+                os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
+
+
+# Runs and their events
+
+
+def insert_run(connection: sqlite3.Connection, row: dict[str, Value]) -> None:
+    """A row of ``runs``, and its event."""
+    insert(connection, "runs", row)
+    insert(connection, "run_events", {"run": row["id"], "event": "started", "at": row["started"]})
+
+
+def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
+    """The run of that name, of that beginning where only one run has it, or the newest for ``latest``.
+
+    ``whole``: only the whole name will do, as for whoever writes. `UnknownChoice` names the newest runs; for an
+    ambiguous beginning the error names those that have it.
+    """
+    runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
+    alike = [row for row in runs if row["id"].startswith(name)] if name else []
+    alike = [row for row in alike if row["id"] == name] or alike
+    if name == LATEST:
+        alike = runs[:1]
+    if not alike:
+        known = [str(row["id"]) for row in runs[:SHOWN_RUNS]]
+        raise UnknownChoice("run", name, known + ["…"] * (len(runs) > SHOWN_RUNS))
+    if len(alike) > 1:
+        named = ", ".join(row["id"] for row in alike[:SHOWN_RUNS])
+        raise RequestError(f"run '{name}' is one of {len(alike)}; write more of its name: {named}")
+    row: sqlite3.Row = alike[0]
+    if whole and row["id"] != name:
+        raise ValueError(f"'{name}' is the beginning of a run's name")
+    return row
+
+
+def unfinished(connection: sqlite3.Connection, key: str, command: str) -> sqlite3.Row | None:
+    """The newest run of ``key`` that has not finished."""
+    query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
+        (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
+    row: sqlite3.Row | None = connection.execute(query, (key, command)).fetchone()
+    return row
+
+
+def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
+    """The event that closed the run, or None."""
+    query = "SELECT * FROM run_events WHERE run = ? AND event = 'finished'"
+    row: sqlite3.Row | None = connection.execute(query, (run,)).fetchone()
+    return row
+
+
+def run_row_of_tune(run: TuneRun) -> dict[str, Value]:
+    """The row of ``runs``; what its end adds stands in ``run_events``."""
+    record = to_json(run)
+    del record["finished"], record["seconds"]
+    return {
+        "id": run.run,
+        "key": run.key,
+        "task": run.task,
+        "kernel": run.task,
+        "measured": run.measured,
+        "arch": run.machine.arch,
+        "gpu": run.machine.gpu,
+        "kind": "",
+        "started": run.started,
+        "record": as_text(record),
+        "command": "tune",
+    }
+
+
+# Old results
+
+Rows = list[dict[str, Value]]
+
+
+def _read_old(path: Path) -> tuple[Rows, Rows, Rows] | None:
+    """The rows of its runs, workloads and candidates; None where the file is another program's."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        named = "SELECT 1 FROM sqlite_master WHERE name = 'tilewright_schema'"
+        if connection.execute(named).fetchone() is None:
+            return None
+        runs, workloads, candidates = (
+            [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}")]
+            for table, order in (("runs", "number"), ("workloads", "run, position"), ("candidates", "position"))
+        )
+    return runs, workloads, candidates
+
+
+def _copy(connection: sqlite3.Connection, runs: Rows, workloads: Rows, candidates: Rows) -> None:
+    """The columns of workloads and candidates are the old ones; a run has a record now."""
+    there = {name for (name,) in connection.execute("SELECT id FROM runs")}
+    of_workload: dict[tuple[Value, Value], Rows] = {}
+    for candidate in candidates:
+        key = candidate.pop("run"), candidate.pop("workload")
+        of_workload.setdefault(key, []).append(candidate)
+    races: dict[Value, dict[str, Json]] = {row["run"]: json.loads(str(row["race"])) for row in workloads if row["race"]}
+    for run in runs:
+        if run["id"] in there:
+            continue
+        insert_run(connection, _old_run_row(run, races.get(run["id"], {})))
+        for row in (row for row in workloads if row["run"] == run["id"]):
+            key = row["run"], row["name"]
+            del row["position"]
+            number = insert(connection, "workloads", row)
+            for candidate in of_workload.get(key, ()):
+                insert(connection, "candidates", candidate | {"workload": number})
+        if run["finished"] is not None:
+            end = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
+            insert(connection, "run_events", end)
+
+
+def _old_run_row(run: dict[str, Value], race: dict[str, Json]) -> dict[str, Value]:
+    """Board and bandwidth were not kept; policy and seed are those of one of its races."""
+    machine = json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))}
+    policy = race.get("policy")
+    record: dict[str, Json] = {
+        "key": run["key"],
+        "task": run["task"],
+        "machine": machine,
+        "measured": bool(run["measured"]),
+        "policy": policy if isinstance(policy, dict) else {},
+        "seed": race.get("seed"),
+        "run": run["id"],
+        "started": run["started"],
+    }
+    shared = {name: run[name] for name in ("id", "key", "task", "measured", "arch", "gpu", "started")}
+    return shared | {"kernel": run["task"], "kind": "", "record": as_text(record), "command": "tune"}

@@ -1,0 +1,201 @@
+"""The runs of `tune`: every candidate of every workload, in the append-only ledger.
+
+    runs ─┬─ run_events                   started, resumed, finished
+          └─ workloads ─── candidates     one row each; what failed is a row too
+
+* A workload is saved in one transaction as soon as it is done. Whatever ends the process (Ctrl-C, a kill, a full
+  disk), the ledger holds whole workloads only, and `TuneLedger.resume` finds them.
+* JSON columns are what `codec.to_json` writes, and the records are rebuilt from them. The plain columns beside them
+  (``status``, ``median_us``, ``predicted_us``, ``code_hash``) are for whoever asks with SQL. Predicted and measured
+  times never share a column.
+* Several processes may write. Two that tune the same thing at once may share a run: of two rows of a workload the
+  newer counts, and the older stays.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import as_text, dump, insert, maybe, number, parse, rebuilt
+from tilewright.ledger.records import TuneOverview, TuneRun
+from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row_of_tune, unfinished
+from tilewright.records import (
+    Bound,
+    Candidate,
+    Checked,
+    Configuration,
+    Json,
+    MachineCode,
+    MeasuredTime,
+    PredictedTime,
+    TuningResult,
+    Value,
+    Workload,
+    WorkloadResult,
+)
+
+_CURRENT = """FROM workloads AS new WHERE run = ?
+    AND number = (SELECT max(number) FROM workloads WHERE run = new.run AND name = new.name)
+    ORDER BY (SELECT min(number) FROM workloads WHERE run = new.run AND name = new.name)"""
+"""The rows that count, in the order in which the workloads were first saved."""
+
+
+class TuneLedger(LedgerFile):
+    """The runs of `tune` in the ledger."""
+
+    command = "tune"
+
+    def begin(self, record: TuneRun) -> TuneRun:
+        """Start a run; the record comes back with its name and the moment of its start."""
+        now = self._clock()
+        begun = replace(record, run=self._named(now), started=now.isoformat(timespec="microseconds"))
+        with self._writing() as connection:
+            insert_run(connection, run_row_of_tune(begun))
+        return begun
+
+    def save(self, run: str, result: WorkloadResult) -> None:
+        """Store one workload with all its candidates, or nothing of it."""
+        workload = _workload_row(run, result)
+        candidates = [_candidate_row(candidate) for candidate in result.candidates]
+        with self._writing() as connection:
+            row_of(connection, run, self.command, whole=True)
+            saved = insert(connection, "workloads", workload)
+            for position, row in enumerate(candidates):
+                insert(connection, "candidates", row | {"workload": saved, "position": position})
+
+    def finish(self, run: str, seconds: Mapping[str, float]) -> None:
+        """Mark the run as complete, with the wall seconds of each stage. Of two processes the first one counts."""
+        event: dict[str, Value] = {"run": run, "event": "finished", "at": self._now(), "seconds": dump(seconds)}
+        with self._writing() as connection:
+            row_of(connection, run, self.command, whole=True)
+            if finish_of(connection, run) is None:
+                insert(connection, "run_events", event)
+
+    def resume(self, key: str) -> tuple[TuneRun, dict[str, WorkloadResult]] | None:
+        """The newest run of ``key`` that has not finished, and its workloads by name; None without one."""
+        with self._reading() as connection:
+            row = unfinished(connection, key, self.command)
+            if row is None:
+                return None
+            record = _run(row, None)
+            results = {result.workload.name: result for result in _results(connection, record.run)}
+        with self._writing() as connection:
+            insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
+        return record, results
+
+    def run(self, name: str) -> TuneRun:
+        """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
+        with self._reading() as connection:
+            row = row_of(connection, name, self.command)
+            return _run(row, finish_of(connection, row["id"]))
+
+    def load(self, run: str) -> TuningResult:
+        """The run as `tune` returned it; of an unfinished run, the workloads that are done."""
+        record = self.run(run)
+        with self._reading() as connection:
+            results = tuple(_results(connection, record.run))
+        return TuningResult(record.task, record.machine, record.measured, results, record.run, record.seconds)
+
+    def runs(self, task: str | None = None) -> tuple[TuneOverview, ...]:
+        """The runs, of one task or of all, newest first."""
+        return tuple(self._overview(name) for name in self.names(task))
+
+    def _overview(self, run: str) -> TuneOverview:
+        one = self.run(run)
+        with self._reading() as connection:
+            workloads = tuple(row["name"] for row in connection.execute(f"SELECT name {_CURRENT}", (run,)))
+        machine = one.machine
+        return TuneOverview(
+            run, one.task, one.key, one.started, one.finished, one.measured, machine.arch, machine.gpu, workloads
+        )
+
+
+# Rows
+
+
+def _run(row: sqlite3.Row, finish: sqlite3.Row | None) -> TuneRun:
+    data = json.loads(row["record"])
+    if finish is not None:
+        data |= {"finished": finish["at"], "seconds": json.loads(finish["seconds"])}
+    return rebuilt(TuneRun, data)
+
+
+def _workload_row(run: str, result: WorkloadResult) -> dict[str, Value]:
+    return {
+        "run": run,
+        "name": result.workload.name,
+        "dims": dump(result.workload.dims),
+        "bound": dump(result.bound),
+        "best": None if result.best is None else _position(result.best, result),
+        "tied": dump(result.tied),
+        "shipped": dump(result.shipped),
+        "reason": result.reason,
+        "race": dump(result.race),
+    }
+
+
+def _position(best: Candidate, result: WorkloadResult) -> int:
+    if best not in result.candidates:
+        raise ValueError(f"{result.workload}: the best, {best.configuration}, is not among the candidates")
+    return result.candidates.index(best)
+
+
+def _candidate_row(candidate: Candidate) -> dict[str, Value]:
+    code, predicted, measured = candidate.code, candidate.predicted, candidate.measured
+    clocked: dict[str, Json] | None = to_json(measured) if measured else None
+    samples = clocked.pop("samples_us") if clocked else None
+    return {
+        "configuration": dump(candidate.configuration),
+        "status": candidate.status,
+        "reason": candidate.reason,
+        "code_hash": code.code_hash if code else None,
+        "code": dump(code),
+        "compile_seconds": number(candidate.compile_seconds),
+        "predicted_us": number(predicted.us) if predicted else None,
+        "predicted": dump(predicted),
+        "median_us": number(measured.us) if measured else None,
+        "measured": as_text(clocked),
+        "samples": as_text(samples),
+        "checked": dump(candidate.checked),
+    }
+
+
+def _results(connection: sqlite3.Connection, run: str) -> Iterator[WorkloadResult]:
+    candidates = "SELECT * FROM candidates WHERE workload = ? ORDER BY position"
+    for row in connection.execute(f"SELECT * {_CURRENT}", (run,)).fetchall():
+        yield _result(row, connection.execute(candidates, (row["number"],)).fetchall())
+
+
+def _result(row: sqlite3.Row, rows: list[sqlite3.Row]) -> WorkloadResult:
+    candidates = tuple(map(_candidate, rows))
+    return WorkloadResult(
+        workload=Workload(row["name"], parse(dict[str, Value], row["dims"])),
+        bound=parse(Bound, row["bound"]),
+        best=None if row["best"] is None else candidates[row["best"]],
+        tied=parse(tuple[Configuration, ...], row["tied"]),
+        candidates=candidates,
+        shipped=parse(Configuration, row["shipped"]),
+        reason=row["reason"],
+        race=maybe(dict[str, Json], row["race"]),
+    )
+
+
+def _candidate(row: sqlite3.Row) -> Candidate:
+    measured = None
+    if row["measured"] is not None:
+        clocked = json.loads(row["measured"]) | {"samples_us": json.loads(row["samples"])}
+        measured = rebuilt(MeasuredTime, clocked)
+    return Candidate(
+        configuration=parse(Configuration, row["configuration"]),
+        status=row["status"],
+        reason=row["reason"],
+        code=maybe(MachineCode, row["code"]),
+        compile_seconds=row["compile_seconds"],
+        predicted=maybe(PredictedTime, row["predicted"]),
+        measured=measured,
+        checked=maybe(Checked, row["checked"]),
+    )
