@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 
 from tilewright.hardware.gpu import detect
-<<<<<<< HEAD
-from tilewright.ledger.results import Store
-from tilewright.race.rules import Policy
-=======
 from tilewright.ledger.tunings import TuneLedger
-from tilewright.race.protocol import Policy
->>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date)
+from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import to_json, tune
 from tilewright.worker.session import Lost, Session

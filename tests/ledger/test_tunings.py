@@ -261,13 +261,8 @@ CHILD = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
-<<<<<<< HEAD:tests/ledger/test_results.py
-from test_results import MACHINE, Store, begin, result
-store = Store(Path(sys.argv[1]))
-=======
 from tests.ledger.test_tunings import MACHINE, TuneLedger, begin, result
 store = TuneLedger(Path(sys.argv[1]))
->>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
 run = begin(store)
 print(run, flush=True)
 store.save(run, result("done"))
@@ -308,11 +303,7 @@ store.finish(run, {})
 
 
 def child(script: str, path: Path, name: str = "", **options: Any) -> subprocess.Popen[str]:
-<<<<<<< HEAD:tests/ledger/test_results.py
-    command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parent)]
-=======
     command = [sys.executable, "-c", script, str(path), name, str(Path(__file__).parents[2])]
->>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
 
 
@@ -476,11 +467,7 @@ def test_a_full_disk_keeps_the_earlier_data(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
     mounted = 'mount -t tmpfs -o size=1m none "$0" && exec "$@"'
-<<<<<<< HEAD:tests/ledger/test_results.py
-    arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "results.db"), "", str(Path(__file__).parent)]
-=======
     arguments = [sys.executable, "-c", ON_A_SMALL_DISK, str(small / "ledger.db"), "", str(Path(__file__).parents[2])]
->>>>>>> d43bcbf (One ledger: tune writes ledger.db too, old results are taken over, old ledgers are brought up to date):tests/ledger/test_tunings.py
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", mounted, str(small), *arguments], capture_output=True, text=True, timeout=30
     )

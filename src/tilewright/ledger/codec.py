@@ -20,8 +20,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
-from typing import overload
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 
