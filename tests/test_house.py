@@ -30,14 +30,14 @@ LAYERS = """
     ledger
     worker
     verify
-    worker.process testing
+    worker.process
     inspect
     tune
     playbook
     lint transfer
     runtime
     optimize
-    report latencies
+    report latencies testing
     cli
     __main__
 """

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.playbook.kit import H200, loaded
-
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.records import Value
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import H200, loaded
 
 
 def launch_facts(text: str, folder: Path, on: Board = H200) -> KernelFacts:

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.configured import MATMUL, SCALE
-from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
+from tests.playbook.kit import changed_lines, only, verdict
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import allow_tma, latency
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
 HINTED = SCALE.replace("(1, TILE))", "(1, TILE), latency=10)")
 WITHOUT = SCALE.replace("t * 2)", "t * 2, allow_tma=False)")

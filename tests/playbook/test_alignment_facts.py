@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
-from tests.playbook.kit import EntryContract, changed_lines, codes_of, facts_of, loaded, only, verdict
+from tests.playbook.kit import changed_lines, only, verdict
 
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import divisible, static_shapes
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
 FLAT = '''\
 import cuda.tile as ct

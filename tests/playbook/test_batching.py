@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from tests.playbook.kit import H200, EntryContract, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import HALF_PRODUCT, SCALE_ROWS, applied
 
 from tilewright.playbook.entries.batching import ENTRY
+from tilewright.testing.entries import H200, EntryContract, loaded
 
 
 class TestBatching(EntryContract):

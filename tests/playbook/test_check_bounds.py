@@ -5,11 +5,12 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
-from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
+from tests.playbook.kit import changed_lines, verdict
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.check_bounds import ENTRY, EVERY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 PLAIN = BLOCK.replace(", check_bounds=True", "")
 RAGGED = copy(ROW).replace("'N': 256", "'N': 250")

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
-from tests.playbook.kit import H200, EntryContract, codes_of, facts_of, loaded, only, verdict
+from tests.playbook.kit import only, verdict
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import clusters, occupancy, worker_warps
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import H200, EntryContract, codes_of, facts_of, loaded
 
 HINTED = SCALE.replace("tw.Space(shipped={})", 'tw.Space(hints={"num_ctas": (1, 2)}, shipped={"num_ctas": 2})')
 ENTRIES: dict[str, Any] = {one.hint: one for one in (occupancy.ENTRY, worker_warps.ENTRY, clusters.ENTRY)}

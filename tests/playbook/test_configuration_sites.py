@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
-from tests.playbook.kit import changed_lines, facts_of, loaded
+from tests.playbook.kit import changed_lines
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Value
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import facts_of, loaded
 
 WARPS = {"num_worker_warps": 4}
 

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.gathers import copy
-from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
+from tests.playbook.kit import verdict
 
 from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.gather_load import ENTRY, EVERY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 GRID = "(-(-M // config.TILE), -(-N // config.TILE))"

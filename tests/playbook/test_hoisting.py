@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import HEAD, applied
 
 from tilewright.playbook.entries.hoisting import ENTRY
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 SCALED = (
     HEAD

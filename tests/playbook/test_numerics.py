@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.playbook.kit import EntryContract, codes_of, loaded, only, verdict
+from tests.playbook.kit import only, verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SOFTMAX, applied, launch_facts
 
 from tilewright.playbook.entries import approximate, exp2, flush_to_zero
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 ONLINE = (
     HEAD

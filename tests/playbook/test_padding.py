@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.playbook.gathers import copy
-from tests.playbook.kit import EntryContract, changed_lines, facts_of, loaded, only, verdict
+from tests.playbook.kit import changed_lines, only, verdict
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.entries.padding import ENTRY, NONE, ZERO
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, facts_of, loaded
 
 AMPERE = board("A100-80GB")
 BARE = copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (1, 256)))")

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.playbook.kit import H200, EntryContract, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, NORM, SCALE_ROWS, applied
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.persistent import ENTRY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import H200, EntryContract, loaded
 
 FEW = SCALE_ROWS.replace('"M": 8192', '"M": 200')
 EARLY = SCALE_ROWS.replace("    factor =", "    if row % 3 == 7:\n        return\n    factor =")

@@ -5,12 +5,13 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.gathers import copy
-from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
+from tests.playbook.kit import changed_lines, verdict
 
 from tilewright.playbook.analyses.row_numbers import row_numbers
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.rows_per_tile import ENTRY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 BLOCKS = copy("ct.store(y, (ct.bid(0), 0), ct.load(x, (ct.bid(0), 0), (TILE, TILE)))")

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.playbook.kit import EntryContract, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import BATCHED_PRODUCT, HALF_PRODUCT, LINEAR_PRODUCT, SCALE_ROWS, applied
 
 from tilewright.playbook.base import Site
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.swizzle import ENTRY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, loaded
 
 
 class TestSwizzle(EntryContract):

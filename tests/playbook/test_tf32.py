@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from tests.playbook.kit import EntryContract, codes_of, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import HALF_PRODUCT, SINGLE_PRODUCT, TF32_PRODUCT, applied, launch_facts
 
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.tf32 import ENTRY
 from tilewright.playbook.entries.tf32_lossy import ENTRY as LOSSY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 CAST = "left.astype(ct.tfloat32), right.astype(ct.tfloat32)"
 

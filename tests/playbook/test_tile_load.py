@@ -5,13 +5,14 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
-from tests.playbook.kit import EntryContract, changed_lines, codes_of, loaded, verdict
+from tests.playbook.kit import changed_lines, verdict
 
 from tilewright.playbook.analyses.tile_access import accesses, converted
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries import tile_load
 from tilewright.playbook.entries.tile_load import ENTRY, EVERY, VIEWS
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, loaded
 
 NAIVE = Path(__file__).parents[2] / "examples" / "naive"
 PERMUTED = copy(

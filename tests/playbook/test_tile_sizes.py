@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from tests.playbook.configured import MATMUL, SCALE
-from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, verdict
+from tests.playbook.kit import only, verdict
 
 from tilewright.playbook.entries.tile_sizes import ENTRY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded
 
 
 class TestTileSizes(EntryContract):

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from tests.playbook.kit import EntryContract, loaded, verdict
+from tests.playbook.kit import verdict
 from tests.playbook.plain import HALF_PRODUCT, HEAD, NORM, SCALE_ROWS, applied, launch_facts
 
 from tilewright.playbook.analyses.independence import waiting
 from tilewright.playbook.entries import persistent
 from tilewright.playbook.entries.tokens import ENTRY
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, loaded
 
 HALVES = (
     HEAD

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 from tests.playbook.configured import LISTED, LISTED_TASK, MATMUL, SCALE
-from tests.playbook.kit import EntryContract, codes_of, facts_of, loaded, only, values_of, verdict
+from tests.playbook.kit import only, verdict
 
 from tilewright.hardware.architectures import board
 from tilewright.playbook.analyses import best_predicted
@@ -16,6 +16,7 @@ from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.playbook.entries import tune_space
 from tilewright.playbook.entries.tune_space import ENTRY, OFFERED, read_changes
 from tilewright.source.syntax import Source
+from tilewright.testing.entries import EntryContract, codes_of, facts_of, loaded, values_of
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,232 @@
+"""What every playbook entry must keep. Inherit `EntryContract` in a test file of your entry.
+
+    class TestOccupancy(EntryContract):
+        entry = ENTRY
+        examples = {"scale": SCALE}        # task files in which the entry finds at least one site
+        elsewhere = {"hinted": HINTED}     # task files in which it finds none
+
+The laws hold for each site and value that the entry offers in its examples. What the new text says is for the
+entry's own tests, as is one that the result is still right: `loaded` and `facts_of` help there. No test needs a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
+
+from tilewright.compile.compile import Unit, compile_all
+from tilewright.hardware.architectures import Board, board
+from tilewright.inspect.work import CountedWork, bound_of, count
+from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
+from tilewright.records import MachineCode, Value
+from tilewright.source.syntax import Source
+from tilewright.task.loading import load_task
+from tilewright.task.task import Task
+
+KINDS = {"memory", "balanced", "compute"}
+TASK_STATEMENTS = re.compile(r"\b(Task|Space)\(")
+H200 = board("H200")
+
+
+def loaded(text: str, folder: Path) -> Task:
+    """The task of a text, from a file of its own: a module is loaded once for each path."""
+    name = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = folder / f"task_{name}.py"
+    path.write_text(text)
+    return load_task(str(path))
+
+
+def codes_of(task: Task, on: Board = H200) -> dict[str, MachineCode]:
+    """The machine code of the shipped configuration, by workload; fails where it does not compile."""
+    codes: dict[str, MachineCode] = {}
+    for compiled in compile_all(task, [Unit(workload, task.space.shipped, on) for workload in task.selected(None)]):
+        assert isinstance(compiled.code, MachineCode), f"{compiled.unit.workload}: {compiled.code}"
+        codes[compiled.unit.workload.name] = compiled.code
+    return codes
+
+
+def facts_of(task: Task, on: Board = H200) -> KernelFacts:
+    """What the loop would know of an incumbent with this task."""
+    workloads = task.selected(None)
+
+    @cache
+    def counted(name: str) -> CountedWork:
+        return count(task, task.workload(name), on)
+
+    bounds = {workload.name: bound_of(task, workload, on) for workload in workloads}
+    return KernelFacts(task, on, workloads, bounds, codes_of(task, on), lambda workload: counted(workload.name))
+
+
+def values_of(site: Site) -> tuple[Value, ...]:
+    """What may be put at a site, searched for where the entry leaves that until the site is tried."""
+    return site.search() if site.search is not None else site.values
+
+
+class EntryContract:
+    """Tests of one entry, on task files."""
+
+    entry: ClassVar[Entry]
+    examples: ClassVar[Mapping[str, str]]
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    board: ClassVar[Board] = H200
+    every_value_loads: ClassVar[bool] = True
+    """False where an entry cannot know, without loading it, whether a value makes a task."""
+
+    def allows(self, site: Site, statement: str) -> bool:
+        """Whether this statement at the top of a file may change too, such as a constant of the module.
+
+        Functions, imports and the task always may.
+        """
+        return False
+
+    def test_it_says_what_it_is(self) -> None:
+        about = self.entry.about
+        for words in (about.id, about.name, about.what, about.when, about.when_not, about.effect.source):
+            assert words.strip() == words and words, about
+        assert re.fullmatch(r"\d{4}-\d\d(-\d\d)?", about.effect.date), about.effect
+        assert 0 < about.effect.low <= about.effect.high
+        assert about.risk in ("lossless", "lossy")
+        assert set(about.priority) <= KINDS and all(place >= 1 for place in about.priority.values())
+
+    def test_it_finds_sites_that_have_values_and_words(self) -> None:
+        for name, text in self.examples.items():
+            sites = self.entry.sites(Source("task.py", text), self._facts(text))
+            assert sites, name
+            assert len(set(sites)) == len(sites)
+            lines = len(text.splitlines())
+            for site in sites:
+                values = values_of(site)
+                assert values and len(set(map(repr, values))) == len(values), site
+                assert site.what and "\n" not in site.what and 1 <= site.line <= lines and site.promise > 0, site
+
+    def test_it_finds_none_elsewhere(self) -> None:
+        for name, text in self.elsewhere.items():
+            sites = self.entry.sites(Source("task.py", text), self._facts(text))
+            assert not sites, f"{name}: {[str(site) for site in sites]}"
+
+    def test_the_same_source_has_the_same_sites(self) -> None:
+        for text in self.examples.values():
+            facts = self._facts(text)
+            first = self.entry.sites(Source("task.py", text), facts)
+            assert self.entry.sites(Source("other.py", text), facts) == first
+
+    def test_a_change_is_python_and_a_change(self) -> None:
+        for before, site, value, text in self._changes():
+            ast.parse(text)
+            assert text != before, f"{site} = {value!r} changes nothing"
+
+    def test_what_is_not_changed_stays_as_it_was_written(self) -> None:
+        """A statement that means the same after the change has the same text, and no comment is lost."""
+        for before, site, value, text in self._changes():
+            old, new = _statements(before), _statements(text)
+            for meaning in old.keys() & new.keys():
+                assert set(old[meaning]) >= set(new[meaning]), f"{site} = {value!r}"
+            lost = Counter(_comments(before)) - Counter(_comments(text))
+            assert not lost, f"{site} = {value!r} loses {list(lost)}"
+
+    def test_a_change_stays_in_its_function_and_the_task(self) -> None:
+        for before, site, value, text in self._changes():
+            kernels = set(Source("task.py", before).tile_code)
+            old, new = _functions(before), _functions(text)
+            names = {name for name in old if new.get(name) != old[name]}
+            assert not (names & kernels) - {site.kernel}, f"{site} = {value!r} changes {names}"
+            for statement in _top(before) - _top(text):
+                assert TASK_STATEMENTS.search(statement) or self.allows(site, statement), statement
+
+    def test_a_site_of_another_source_is_refused(self) -> None:
+        for text in self.examples.values():
+            source = Source("task.py", text)
+            for site in self.entry.sites(source, self._facts(text)):
+                foreign = replace(site, line=site.line + 10_000, column=site.column + 77)
+                try:
+                    self.entry.apply(source, foreign, values_of(site)[0])
+                except NotApplicable as reason:
+                    assert str(reason)
+                else:
+                    raise AssertionError(f"{foreign} is not refused")
+
+    def test_what_was_done_is_not_offered_again(self) -> None:
+        """In the changed source no site offers what stands there already."""
+        for before, site, value, text in self._changes():
+            if value not in (values_of(site)[0], values_of(site)[-1]):
+                continue
+            task = self._loaded(text)
+            if task is None:
+                continue
+            changed = Source("task.py", text)
+            for again in self.entry.sites(changed, replace(self._facts(before), task=task)):
+                for other in values_of(again):
+                    assert self.entry.apply(changed, again, other) != text, f"{site} = {value!r}, then {again}"
+
+    def test_every_change_loads_as_a_task(self) -> None:
+        for _, _, _, text in self._changes():
+            self._loaded(text)
+
+    def _changes(self) -> Iterator[tuple[str, Site, Value, str]]:
+        """The text before, site, value, and the text after."""
+        for before in self.examples.values():
+            source = Source("task.py", before)
+            for site in self.entry.sites(source, self._facts(before)):
+                for value in values_of(site):
+                    yield before, site, value, self.entry.apply(source, site, value)
+
+    def _facts(self, text: str) -> KernelFacts:
+        return _known_facts(text, self.board)
+
+    def _loaded(self, text: str) -> Task | None:
+        try:
+            return loaded(text, _folder())
+        except Exception:
+            if self.every_value_loads:
+                raise
+            return None
+
+
+@cache
+def _folder() -> Path:
+    """For the examples' files, which kernels are read from until the process ends."""
+    _FOLDERS.append(TemporaryDirectory(prefix="tilewright-entries-"))
+    return Path(_FOLDERS[0].name)
+
+
+_FOLDERS: list[TemporaryDirectory[str]] = []
+
+
+@cache
+def _known_facts(text: str, on: Board) -> KernelFacts:
+    """Asked for once for each text and board: they cost compilations."""
+    return facts_of(loaded(text, _folder()), on)
+
+
+def _statements(text: str) -> Mapping[str, list[str]]:
+    """Meaning of each statement that holds no other → its texts. The lines after the first keep their indentation."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            found[ast.dump(node)].append(ast.get_source_segment(text, node) or "")
+    return found
+
+
+def _comments(text: str) -> list[str]:
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return [token.string for token in tokens if token.type == tokenize.COMMENT]
+
+
+def _functions(text: str) -> dict[str, str]:
+    return {node.name: ast.dump(node) for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+
+
+def _top(text: str) -> set[str]:
+    """Statements at the top of the file that are neither functions nor imports."""
+    body = ast.parse(text).body
+    return {ast.unparse(one) for one in body if not isinstance(one, (ast.FunctionDef, ast.Import, ast.ImportFrom))}
