@@ -27,6 +27,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.optimize.optimized import Optimized, to_json
 from tilewright.optimize.run import Options, optimize
+from tilewright.optimize.versions.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
 
@@ -247,7 +248,7 @@ def test_a_kept_change_that_the_workspace_missed_is_kept_after_all(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("tilewright.optimize.versions.workspace.Workspace.keep", killed)
+        patched.setattr(Workspace, "keep", killed)
         with pytest.raises(KeyboardInterrupt):
             optimize(str(file), arch="sm_90", options=options, seed=1)
     found = optimize(str(file), arch="sm_90", options=options, seed=1)

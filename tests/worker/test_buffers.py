@@ -14,10 +14,12 @@ torch = pytest.importorskip("torch", reason="buffers are torch's memory")
 
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
+from tilewright.verify import arrays  # noqa: E402
 from tilewright.verify.images import POISONS  # noqa: E402
-from tilewright.verify.tolerance import Slice  # noqa: E402
+from tilewright.verify.judge import Wrong, judge_finite  # noqa: E402
+from tilewright.verify.tolerance import Slice, error_of  # noqa: E402
 from tilewright.worker.process import buffers as buffers_module  # noqa: E402
-from tilewright.worker.process.buffers import GUARD_BYTES, Buffers, _checksum, guarded, whole_difference  # noqa: E402
+from tilewright.worker.process.buffers import GUARD_BYTES, TENSORS, Buffers, DeviceMemory, _checksum, guarded  # noqa: E402
 
 DIMS = {"M": 6, "N": 5, "D": 4}
 
@@ -87,7 +89,7 @@ def test_poison_fills_the_outputs_alone() -> None:
         found.poison(byte)
         assert bool((found.all["y"].middle == byte).all())
     assert found.checksums() == before
-    assert found.out_of_bounds() == []
+    assert DeviceMemory(found, before).damaged() is None
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"])
@@ -234,6 +236,15 @@ def test_a_slice_of_8_bit_floats_comes_out() -> None:
 # Comparing everything
 
 
+def whole_difference(out: Any, other: Any) -> tuple[float, bool]:
+    """The largest difference by the judge's rule, and whether ``out`` is finite."""
+    try:
+        judge_finite("y", out, TENSORS)
+    except Wrong:
+        return error_of(out, other, TENSORS).worst, False
+    return error_of(out, other, TENSORS).worst, True
+
+
 @given(st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=30))
 def test_equal_tensors_do_not_differ(values: list[float]) -> None:
     one = torch.tensor(values, dtype=torch.float32)
@@ -250,7 +261,7 @@ def test_one_element_that_is_not_finite_is_seen(place: int, value: float) -> Non
 
 
 def test_the_largest_difference_of_all_pieces_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffers_module, "CHUNK", 16)
+    monkeypatch.setattr(arrays, "CHUNK", 16)
     one, other = torch.ones(100), torch.ones(100)
     one[55], one[99] = 1.5, 1.25
     assert whole_difference(one, other) == (0.25, True)

@@ -62,7 +62,9 @@ def _cells(rows: Sequence[Result]) -> list[Text]:
     if len(rows) > 1:
         dims = f"{len(rows)} {'edges' if case.why == 'edge' else 'hidden draws'}, worst {dims}"
     memory = " ".join(word for word in (case.layout, case.run) if word not in ("row-major", "plain"))
-    numbers = [f"{error.worst:.2g}", f"{error.allowed:.2g}", f"{error.trusted:.2g}"] if error else [NOTHING] * 3
+    numbers = [NOTHING] * 3
+    if error:
+        numbers = [f"{one:.2g}" for one in (error.error.worst, error.allowed.worst, error.trusted)]
     return [
         Text(dims), Text(case.data), Text(memory or "row-major"), Text(shown.verdict, style=STYLES[shown.verdict]),
         *map(Text, numbers), Text(shown.reason),

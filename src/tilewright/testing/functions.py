@@ -14,8 +14,9 @@ from typing import Any
 
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Dims, Task
+from tilewright.verify.arrays import Array
 from tilewright.verify.engine import NO_ALIAS, Ran
-from tilewright.verify.images import Array, Image
+from tilewright.verify.images import Image
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Compiles, Examiner, Result
-from tilewright.verify.judging import Judge, Trusting
 from tilewright.verify.minimising import minimised
 from tilewright.verify.planning import Planned, plan
+from tilewright.verify.reference import Reference, Trusting
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
@@ -93,7 +93,7 @@ def check(
     started = time.perf_counter()
     configurations = tuple(configurations) or (task.space.shipped,)
     workloads = tuple(workloads) or task.selected(None)
-    examiner = Examiner(task, engine, Judge(task, trusted), compiles, reaches)
+    examiner = Examiner(task, engine, Reference(task, trusted), compiles, reaches)
     if only is not None:
         planned = [Planned(one, only, 0, ("asked for",)) for one in configurations]
     else:
@@ -111,7 +111,7 @@ def check(
     word, reason = _verdict(planned, results, skipped)
     return Verdict(
         word, reason, engine.name, task.name, seed, configurations, tuple(results),
-        tuple(_unverified(examiner, results, skipped)), _findings(results), examiner.judge.yardstick, smallest,
+        tuple(_unverified(examiner, results, skipped)), _findings(results), examiner.reference.yardstick, smallest,
         task.space.shipped, time.perf_counter() - started,
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ def _refuse_degenerate(examiner: Examiner, planned: Sequence[Planned]) -> None:
     """On the shape of a workload: on an edge an output may well be one constant."""
     case = planned[0].case
     inputs = [drawn(examiner.task, case.sizes, "declared", case.seed + number) for number in range(DRAWS)]
-    examiner.judge.degenerate(case.sizes, inputs)
+    examiner.reference.degenerate(case.sizes, inputs)
 
 
 def _verdict(

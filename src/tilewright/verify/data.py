@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.errors import UnknownChoice
 from tilewright.task.task import Dims, Distribution, Task
-from tilewright.verify.images import Array, storage
+from tilewright.verify.arrays import Array
+from tilewright.verify.images import is_whole, storage
 from tilewright.verify.tolerance import draw
 
 Draw = Callable[[tuple[int, ...], Distribution, Any, np.random.Generator], Array]
@@ -32,11 +33,6 @@ WOBBLE = 2.0**-6
 WHOLE = 4
 """Small integers are of this magnitude at most: their products are exact in every float dtype."""
 HALF = 0.5
-
-
-def is_whole(dtype: str) -> bool:
-    """Whether a dtype holds whole numbers only."""
-    return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
 def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:

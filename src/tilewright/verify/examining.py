@@ -18,11 +18,24 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import ArraySpec, Dims, Task
 from tilewright.verify import tolerance as verify
 from tilewright.verify.addresses import Reaches
+from tilewright.verify.arrays import Array
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
 from tilewright.verify.engine import NO_ALIAS, Engine, Ran
-from tilewright.verify.images import POISONS, Array, Image, images_for
-from tilewright.verify.judging import Compared, Judge, Wanted
+from tilewright.verify.images import POISONS, HostMemory, Image, images_for
+from tilewright.verify.judge import (
+    Compared,
+    Unverified,
+    Wanted,
+    Wrong,
+    bits,
+    compared,
+    differing,
+    judge_finite,
+    judge_memory,
+    judge_values,
+)
+from tilewright.verify.reference import Reference
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
@@ -33,14 +46,6 @@ CHANGES = 4
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
 """Whether a kernel compiles, where the engine's own word is no proof: a crash is no compiler error."""
-
-
-class Wrong(Exception):
-    """The kernel is wrong; the message says how."""
-
-
-class Unverified(Exception):
-    """This case tells nothing; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Examiner:
 
     task: Task
     engine: Engine
-    judge: Judge
+    reference: Reference
     compiles: Compiles | None = None
     reaches: Reaches | None = None
     uncounted: bool = False
@@ -83,7 +88,7 @@ class Examiner:
             self._served(case)
             reason = how(configuration, case)
         except Wrong as wrong:
-            verdict, reason = "incorrect", str(wrong)
+            verdict, reason, self._error = "incorrect", str(wrong), wrong.compared or self._error
         except Unverified as unverified:
             verdict, reason = "unverified", str(unverified)
         seconds = time.perf_counter() - started
@@ -116,7 +121,7 @@ class Examiner:
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         once = self._outputs(configuration, case, inputs, 0)
         often = self._outputs(configuration, case, inputs, 0, launches=RELAUNCHES)
-        if self.task.deterministic and (name := _differing(once, often)):
+        if self.task.deterministic and (name := differing(once, often)):
             raise Wrong(f"'{name}' after {RELAUNCHES} launches on the same buffers differs from that after one")
         return self._right(case, inputs, once, often)
 
@@ -146,7 +151,7 @@ class Examiner:
         first = self._outputs(configuration, case, one, 0)
         fresh = self._outputs(configuration, case, other, 0)
         again = self._outputs(configuration, case, one, 0)
-        if self.task.deterministic and (name := _differing(first, again)):
+        if self.task.deterministic and (name := differing(first, again)):
             raise Wrong(f"'{name}' is another for the same inputs at other addresses")
         self._right(case, one, first, again)
         self._right(case, other, fresh)
@@ -155,7 +160,8 @@ class Examiner:
             self._outputs(configuration, case, one, 0)  # the engine's turns stay in step
             return "no single element changes the answer by more than the allowed error"
         self._right(case, changed, self._outputs(configuration, case, changed, 0))
-        return self._words()
+        assert self._error is not None
+        return self._error.verdict
 
     def _one_changed(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
         """The inputs with one element changed so that the old answer would be wrong."""
@@ -167,8 +173,8 @@ class Examiner:
             changed = {**inputs, name: inputs[name].copy()}
             place = int(rng.integers(inputs[name].size))
             changed[name].reshape(-1)[place] = others[name].reshape(-1)[place]
-            wanted = self.judge.wanted(case.sizes, changed, case.data)
-            if isinstance(wanted, Wanted) and self.judge.compare(wanted, before.values).share > 1:
+            wanted = self.reference.wanted(case.sizes, changed, case.data)
+            if not isinstance(wanted, str) and compared(wanted, {n: one.values for n, one in before.items()}).share > 1:
                 return changed
         return None
 
@@ -185,7 +191,7 @@ class Examiner:
         ran = self.engine.run(configuration, case.sizes, images, launches=launches,
                               seed=2 * case.seed + number, poison=byte, alias=alias)  # fmt: skip
         self._judge_run(ran, configuration, case, images)
-        self._judge_memory(images, inputs, alias)
+        judge_memory(HostMemory(images, inputs, frozenset(alias.values())))
         return {name: images[alias.get(name, name)].array.copy() for name in self.task.outputs}
 
     def _judge_run(self, ran: Ran, configuration: Configuration, case: Case, images: Mapping[str, Image]) -> None:
@@ -226,14 +232,6 @@ class Examiner:
             raise Unverified(f"does not compile: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
-    def _judge_memory(self, images: Mapping[str, Image], inputs: Mapping[str, Array], alias: Mapping[str, str]) -> None:
-        for name, image in images.items():
-            if (place := image.damaged()) is not None:
-                raise Wrong(f"wrote outside '{name}', {place} bytes from its first element")
-        for name in inputs:
-            if name not in alias.values() and images[name].content != inputs[name].tobytes():
-                raise Wrong(f"changed its input '{name}', which no output declares to take the place of")
-
     # What is said of the outputs
 
     def _same(
@@ -241,11 +239,11 @@ class Examiner:
         first: Mapping[str, Array], second: Mapping[str, Array], alias: Mapping[str, str] = NO_ALIAS,
     ) -> None:  # fmt: skip
         """Bit-equality of two runs; where they differ, a third says what it depends on (trust.md 1, 11)."""
-        if not self.task.deterministic or not (name := _differing(first, second)):
+        if not self.task.deterministic or not (name := differing(first, second)):
             return
         third = self._outputs(configuration, case, inputs, 0, alias=alias, poison=POISONS[1])
-        why = "memory that nothing wrote" if _differing(first, third) else "the order of the blocks"
-        different = np.flatnonzero(_bits(first[name]) != _bits(second[name]))
+        why = "memory that nothing wrote" if differing(first, third) else "the order of the blocks"
+        different = np.flatnonzero(bits(first[name]) != bits(second[name]))
         index = tuple(int(i) for i in np.unravel_index(int(different[0]), first[name].shape))
         raise Wrong(
             f"'{name}' depends on {why}: {different.size} of {first[name].size} elements differ between two runs, "
@@ -261,44 +259,24 @@ class Examiner:
         cut = self._cut(case)
         for outputs in runs:
             for name in outputs:
-                self._finite(name, outputs[name], wanted)
-            one = self.judge.compare(wanted, {n: _part(self.task, n, a, cut) for n, a in outputs.items()})
-            if self._error is None or one.share > self._error.share:
-                self._error = one
-            if not one.share <= 1:
-                raise Wrong(str(one))
-        return self._words() + (f"; {cut}" if cut.indices else "")
-
-    def _words(self) -> str:
+                if outputs[name].size > wanted[name].values.size:
+                    judge_finite(name, outputs[name])
+            worst = judge_values(wanted, {n: _part(self.task, n, a, cut) for n, a in outputs.items()})
+            if self._error is None or worst.share > self._error.share:
+                self._error = worst
         assert self._error is not None
-        if self._error.allowed == 0:
-            return f"exact ({self._error.why})"
-        return f"{self._error.share:.0%} of the allowed error"
-
-    def _finite(self, name: str, out: Array, wanted: Wanted) -> None:
-        """Beyond the slices that are compared, each element must at least be a number."""
-        if out.size > wanted.values[name].size and not np.isfinite(out.astype(np.float64)).all():
-            raise Wrong(f"'{name}' is not finite everywhere, or not written")
+        return self._error.verdict + (f"; {cut}" if cut.indices else "")
 
     def _cut(self, case: Case) -> verify.Slice:
         return verify.pick_slice(self.task, case.sizes, np.random.default_rng(case.seed))
 
-    def _wanted(self, case: Case, inputs: Mapping[str, Array]) -> Wanted:
+    def _wanted(self, case: Case, inputs: Mapping[str, Array]) -> dict[str, Wanted]:
         cut = self._cut(case)
         part = {name: _part(self.task, name, array, cut) for name, array in inputs.items()}
-        wanted = self.judge.wanted(verify.sliced_dims(case.sizes, cut), part, case.data)
+        wanted = self.reference.wanted(verify.sliced_dims(case.sizes, cut), part, case.data)
         if isinstance(wanted, str):
             raise Unverified(wanted)
         return wanted
-
-
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
-
-
-def _differing(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
-    """The first output that is not the same bit for bit."""
-    return next((name for name in first if not np.array_equal(_bits(first[name]), _bits(second[name]))), None)
 
 
 def _part(task: Task, name: str, array: Array, cut: verify.Slice) -> Array:

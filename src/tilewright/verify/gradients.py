@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.task.task import Dims, Task
-from tilewright.verify.data import is_whole
-from tilewright.verify.images import Array
+from tilewright.verify.arrays import Array
+from tilewright.verify.images import is_whole
 from tilewright.verify.tolerance import draw, reference_outputs
 
 STEPS = (1e-7, 1e-5)

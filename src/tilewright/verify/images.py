@@ -7,7 +7,7 @@ what lies beyond an input to what lies beyond an output must not go unseen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from tilewright.task.strides import row_major, span
 from tilewright.task.task import ITEM_BYTES, ArraySpec, Dims, Task
+from tilewright.verify.arrays import Array
 
-Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"
@@ -37,6 +37,11 @@ OUTPUT_GUARD = 0x5A
 def storage(dtype: str) -> np.dtype[Any]:
     """The NumPy dtype of a task's dtype name."""
     return np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
+
+
+def is_whole(dtype: str) -> bool:
+    """Whether a dtype holds whole numbers only."""
+    return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
 @dataclass
@@ -143,3 +148,24 @@ def fill(image: Image, poison: int) -> None:
     """Makes every byte of the elements ``poison``."""
     size = image.itemsize
     image.array.view(f"u{size}")[...] = int.from_bytes(bytes([poison]) * size, "little")
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """The images of one run as the judge asks of them. ``replaced``: inputs that the kernel may write."""
+
+    images: Mapping[str, Image]
+    inputs: Mapping[str, Array]
+    replaced: Collection[str] = ()
+
+    def damaged(self) -> str | None:
+        for name, image in self.images.items():
+            if (place := image.damaged()) is not None:
+                return f"'{name}', {place} bytes from its first element"
+        return None
+
+    def changed(self) -> str | None:
+        for name, before in self.inputs.items():
+            if name not in self.replaced and self.images[name].content != before.tobytes():
+                return f"'{name}', which no output declares to take the place of"
+        return None

@@ -17,7 +17,8 @@ from tilewright.task.task import Dims, Task
 from tilewright.verify import shapes
 from tilewright.verify.addresses import huge
 from tilewright.verify.cases import Case
-from tilewright.verify.data import KINDS, SPECIAL, is_whole
+from tilewright.verify.data import KINDS, SPECIAL
+from tilewright.verify.images import is_whole
 from tilewright.verify.shapes import Limit
 
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)

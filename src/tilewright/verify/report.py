@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.verify.cases import as_json, shell_word
 from tilewright.verify.checking import Verdict
 from tilewright.verify.examining import Result
-from tilewright.verify.judging import Compared
+from tilewright.verify.judge import Compared
 
 WORDS = ("correct", "unverified", "incorrect")
 """From the best to the worst."""
@@ -61,16 +61,17 @@ def _result(result: Result) -> dict[str, Any]:
     }
 
 
-def _error(error: Compared) -> dict[str, Any]:
+def _error(compared: Compared) -> dict[str, Any]:
+    error, allowed = compared.error, compared.allowed
     return {
-        "output": error.output,
+        "output": compared.output,
         "worst": error.worst,
-        "allowed": error.allowed,
-        "why": error.why,
+        "allowed": allowed.worst,
+        "why": allowed.why,
         "index": list(error.index),
         "got": error.got,
         "wanted": error.wanted,
-        "trusted": error.trusted,
+        "trusted": compared.trusted,
     }
 
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import TaskError
 from tilewright.task.task import Dims, Distribution, Task, call_by_name
-
-Array = npt.NDArray[Any]
+from tilewright.verify.arrays import HOST, Array, Arrays
+from tilewright.verify.images import is_whole, storage
 
 FACTOR = 2.0
 """How many times the trusted implementation's error a candidate may make (trust.md 4)."""
@@ -161,40 +161,70 @@ class Error:
     wanted: float
 
 
-def error_of(out: Array, ref: Array, *, negligible: float = 0.0, special: bool = False) -> Error:
-    """``out`` in any dtype against ``ref`` in float64, equal shapes. NaN equals nothing (trust.md 13).
+NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
+
+
+def error_of(
+    out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False
+) -> Error:  # fmt: skip
+    """``out`` against ``ref`` of the same shape, in any dtypes. NaN equals nothing.
 
     negligible: a difference up to this is none: what the output's dtype cannot hold beside zero.
-    special: where the reference is infinite or NaN the output must be the same; those elements are
-        then left out.
+    special: infinities and NaN are right where ``ref`` has the same; such elements count for nothing else.
     """
-    out = np.asarray(out, np.float64)
+    shape, worst, off = tuple(ref.shape), Error(-1.0, 0.0, (), 0.0, 0.0), 0.0
+    size, start = math.prod(shape), 0
+    if not size:
+        return NO_ERROR
+    with np.errstate(all="ignore"):
+        squares = sum(arrays.squares(_scale(arrays, piece, special)) for piece in arrays.pieces(ref))
+        rms = math.sqrt(squares / size)
+        for a, b in zip(arrays.pieces(out), arrays.pieces(ref), strict=True):
+            distance = _distance(arrays, a, b, negligible, special)
+            scale = _scale(arrays, b, special) + rms
+            scaled = distance / arrays.where(scale < 1e-300, 1e-300, scale)
+            # Also where the reference is NaN:
+            largest, at = arrays.largest(arrays.where(~arrays.finite(scaled), math.inf, scaled))
+            if largest > worst.worst:
+                index = tuple(int(i) for i in np.unravel_index(start + at, shape))
+                worst = Error(largest, 0.0, index, float(a[at]), float(b[at]))
+            off += arrays.squares(distance)
+            start += math.prod(b.shape)
+        total = math.sqrt(off) / math.sqrt(squares) if squares else (math.inf if off else 0.0)
+    return replace(worst, total=total if math.isfinite(total) else math.inf)
+
+
+def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
+    """|ref|; without what is not finite, where such elements are compared on their own."""
+    scale = abs(arrays.wide(ref))
+    return arrays.where(~arrays.finite(scale), 0.0, scale) if special else scale
+
+
+def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
+    """|out − ref|: not finite where one of them is not, unless ``special`` and they are the same."""
+    equal, a, b = arrays.equal(out, ref), arrays.wide(out), arrays.wide(ref)
+    distance = abs(a - b)
+    distance = arrays.where(~equal & (distance == 0), 1.0, distance)  # whole numbers beyond what float64 holds
     if special:
-        same = (np.isnan(ref) & np.isnan(out)) | (np.isinf(ref) & (ref == out))
-        out, ref = np.where(same, 0.0, out), np.where(same, 0.0, ref)
-        finite = np.where(np.isfinite(ref), ref, 0.0)
-        rms = float(np.sqrt(np.mean(finite * finite))) if ref.size else 0.0
-        return _error(out, ref, rms, negligible)
-    rms = float(np.sqrt(np.mean(ref * ref))) if ref.size else 0.0
-    return _error(out, ref, rms, negligible)
+        distance = arrays.where(equal | ((a != a) & (b != b)), 0.0, distance)
+    return arrays.where(distance <= negligible, 0.0, distance)
 
 
-def _error(out: Array, ref: Array, rms: float, negligible: float) -> Error:
-    with np.errstate(invalid="ignore", over="ignore"):
-        difference = np.abs(out - ref)
-        difference = np.where(difference <= negligible, 0.0, difference)
-        scaled = difference / np.maximum(np.abs(ref) + rms, 1e-300)
-    scaled = np.where(np.isfinite(scaled), scaled, np.inf)  # also where the reference is NaN
-    worst = int(scaled.argmax()) if scaled.size else 0
-    index = tuple(int(i) for i in np.unravel_index(worst, ref.shape)) if scaled.size else ()
-    norm = float(np.linalg.norm(ref.ravel()))
-    total = float(np.linalg.norm(difference.ravel())) / norm if norm else float(difference.max(initial=0.0))
-    return Error(
-        worst=float(scaled.flat[worst]) if scaled.size else 0.0,
-        total=total if math.isfinite(total) else math.inf,
-        index=index,
-        got=float(out.flat[worst]) if scaled.size else 0.0,
-        wanted=float(ref.flat[worst]) if scaled.size else 0.0,
+def negligible(dtype: str) -> float:
+    """The difference that underflow alone makes: one step next to zero, and for what float32 can hold beside zero
+    only as a denormal, all of it, since kernels may flush those to zero."""
+    if is_whole(dtype):
+        return 0.0
+    limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
+    normal = dtype in ("float32", "bfloat16", "float64")
+    return float(limits.smallest_normal if normal else limits.smallest_subnormal)
+
+
+def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
+    """Of a trusted implementation that is off by more than `TRUSTED_AT_MOST`."""
+    return TaskError(
+        f"trusted of task '{task.name}': '{name}' is {error.total:.2g} of its norm from the float64 reference; "
+        "one of the two is wrong, and candidates would be allowed as much"
     )
 
 

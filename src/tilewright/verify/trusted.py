@@ -14,17 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task, call_by_name
-from tilewright.verify.data import is_whole, rounded
-from tilewright.verify.images import storage
+from tilewright.verify.arrays import Array
+from tilewright.verify.data import rounded
+from tilewright.verify.images import is_whole, storage
 from tilewright.worker.messages import Message
 from tilewright.worker.session import Lost, Session
-
-Array = npt.NDArray[Any]
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0

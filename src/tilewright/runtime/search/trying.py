@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.runtime.search.building import Ready
-from tilewright.runtime.search.comparing_outputs import Difference, Expected, difference
+from tilewright.runtime.search.comparing_outputs import Expected, difference
 from tilewright.runtime.search.device import Device
 from tilewright.runtime.search.scratch import NoRoom, arrays_of, keeping, overlapping, poison, tensor_of
 
@@ -64,7 +64,7 @@ class TrialRunner:
         with self._run(ready, ()) as written:
             for name, array in written.items():
                 expected[name] = Expected(name, first[name], difference(tensor_of(array), first[name]))
-        differing = [name for name, one in expected.items() if one.itself != Difference()]
+        differing = [name for name, one in expected.items() if one.itself.worst]
         if differing:
             worst = max(expected[name].itself.total for name in differing)
             self.note = (

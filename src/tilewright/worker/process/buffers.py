@@ -7,21 +7,22 @@ other modules that the worker process runs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from tilewright.task.task import Dims, Distribution, Task
-from tilewright.verify.tolerance import Array, Slice, axes_of, draw
+from tilewright.verify.arrays import Array, Tensors
+from tilewright.verify.tolerance import Slice, axes_of, draw
 
 GUARD_BYTES = 1 << 16
 """On each side. A multiple of 256, so that a tensor is as aligned as torch's allocator makes it."""
 GUARD = 0xA5
 CHUNK = 1 << 24
-"""Elements that are summed or compared at a time, to bound the memory that this takes."""
+"""Eight bytes of which so many are summed at a time, to bound the memory that this takes."""
+TENSORS = Tensors(torch)
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,6 @@ class Buffers:
             if output.updates:
                 self.all[name].middle.copy_(self.all[output.updates].middle)
 
-    def out_of_bounds(self) -> list[str]:
-        return [name for name, one in self.all.items() if not one.intact()]
-
     def checksums(self) -> dict[str, int]:
         """Of the inputs' bytes: equal checksum, untouched (trust.md 10)."""
         return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
@@ -140,24 +138,20 @@ def _checksum(data: torch.Tensor) -> int:
     return total % (1 << 64)
 
 
-EXACT = (torch.float64, torch.int32, torch.uint32, torch.int64, torch.uint64)
-"""What float32 cannot hold."""
+@dataclass(frozen=True)
+class DeviceMemory:
+    """The buffers of one run as the judge asks of them. ``replaced``: inputs that the kernel may write."""
 
+    buffers: Buffers
+    before: Mapping[str, int]
+    """`Buffers.checksums` before the run."""
+    replaced: Collection[str | None] = ()
 
-def whole_difference(out: torch.Tensor, other: torch.Tensor) -> tuple[float, bool]:
-    """Largest |a − b| / (|b| + rms(b)) over every element, on the device, and whether ``out`` is finite.
+    def damaged(self) -> str | None:
+        outside = [name for name, one in self.buffers.all.items() if not one.intact()]
+        return f"the buffer of {', '.join(outside)}" if outside else None
 
-    Infinite where ``other`` is not finite: what cannot be compared did not agree (trust.md 13).
-    """
-    wide = torch.float64 if out.dtype in EXACT else torch.float32
-    outs, others = out.reshape(-1).split(CHUNK), other.reshape(-1).split(CHUNK)
-    squares = sum(float(b.to(torch.float64).square().sum()) for b in others)  # float32 ends at 1.8e19 squared
-    rms, worst, finite = math.sqrt(squares / max(other.numel(), 1)), 0.0, True
-    for a, b in zip(outs, others, strict=True):
-        if a.numel() == 0:
-            continue
-        a, b = a.to(wide), b.to(wide)
-        finite = finite and bool(torch.isfinite(a).all())
-        largest = float(((a - b).abs() / (b.abs() + max(rms, 1e-30))).max())
-        worst = max(worst, math.inf if math.isnan(largest) else largest)
-    return worst, finite
+    def changed(self) -> str | None:
+        after = self.buffers.checksums()
+        names = [name for name in after if name not in self.replaced and after[name] != self.before[name]]
+        return ", ".join(names) or None

@@ -16,9 +16,22 @@ import torch
 from tilewright.errors import TaskError
 from tilewright.records import Checked
 from tilewright.task.task import Dims, Task, call_by_name
-from tilewright.verify import tolerance as verify
+from tilewright.verify.arrays import Array
 from tilewright.verify.images import POISONS
-from tilewright.worker.process.buffers import Buffers, whole_difference
+from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
+from tilewright.verify.tolerance import (
+    TRUSTED_AT_MOST,
+    Slice,
+    allowance,
+    degenerate,
+    error_of,
+    negligible,
+    pick_slice,
+    reference_outputs,
+    sliced_dims,
+    untrustworthy,
+)
+from tilewright.worker.process.buffers import TENSORS, Buffers, DeviceMemory
 
 Tensors = Mapping[str, torch.Tensor]
 Runner = Callable[[Any], None]
@@ -33,14 +46,11 @@ class Draw:
 
     seed: int
     poison: int
-    part: verify.Slice
-    wanted: Mapping[str, verify.Array]
-    allowed: Mapping[str, verify.Allowance]
+    part: Slice
+    wanted: Mapping[str, Wanted]
+    """On the slice."""
     trusted: Mapping[str, torch.Tensor] | None
-
-
-class Wrong(Exception):
-    """A candidate's output is wrong; the message says where and how much."""
+    """The trusted implementation's whole outputs."""
 
 
 class DeviceExaminer:
@@ -51,7 +61,7 @@ class DeviceExaminer:
         self._agreed: dict[int, dict[str, torch.Tensor]] = {}
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
-        if draws > 1 and (reason := verify.degenerate(self.draws[0].wanted, self.draws[1].wanted)):
+        if draws > 1 and (reason := degenerate(*(values_of(draw) for draw in self.draws))):
             raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
 
     def described(self) -> list[str]:
@@ -71,7 +81,7 @@ class DeviceExaminer:
                 cases.append("in place, as deployed")
         except Wrong as wrong:
             return Checked("incorrect", str(wrong), None, tuple(cases))
-        how = next(iter(self.draws[0].allowed.values())).why
+        how = next(iter(self.draws[0].wanted.values())).allowed.why
         return Checked("correct", f"{worst:.0%} of the allowed error ({how})", worst, tuple(cases))
 
     def timing_tensors(self) -> dict[str, torch.Tensor]:
@@ -98,23 +108,19 @@ class DeviceExaminer:
 
     def _prepared(self, seed: int, poison: int, rng: np.random.Generator) -> Draw:
         self.buffers.draw(seed)
-        part = verify.pick_slice(self.task, self.dims, rng)
-        wanted = verify.reference_outputs(
-            self.task, verify.sliced_dims(self.dims, part), self.buffers.input_slices(part)
-        )
-        trusted = self._trusted()
-        allowed = {}
-        for name, spec in self.task.outputs.items():
-            error = None
+        part = pick_slice(self.task, self.dims, rng)
+        values = reference_outputs(self.task, sliced_dims(self.dims, part), self.buffers.input_slices(part))
+        trusted, wanted = self._trusted(), {}
+        for name, value in values.items():
+            dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
-                error = verify.error_of(self.buffers.slice_of(name, trusted[name], part), wanted[name])
-                if not error.total <= verify.TRUSTED_AT_MOST:
-                    raise TaskError(
-                        f"trusted of task '{self.task.name}': '{name}' is {error.total:.2g} of its norm from the "
-                        "float64 reference; one of the two is wrong, and candidates would be allowed as much"
-                    )
-            allowed[name] = verify.allowance(spec.dtype, error, precision=self.task.precision)
-        return Draw(seed, poison, part, wanted, allowed, trusted)
+                error = error_of(self.buffers.slice_of(name, trusted[name], part), value, negligible=negligible(dtype))
+                if not error.total <= TRUSTED_AT_MOST:
+                    raise untrustworthy(self.task, name, error)
+            wanted[name] = Wanted(
+                value, dtype, allowance(dtype, error, precision=self.task.precision), within="the slice"
+            )
+        return Draw(seed, poison, part, wanted, trusted)
 
     def _trusted(self) -> dict[str, torch.Tensor] | None:
         if self.task.trusted is None:
@@ -139,53 +145,37 @@ class DeviceExaminer:
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
         """The share of the allowed error; raises `Wrong`."""
         self.buffers.draw(draw.seed)
-        before = self.buffers.checksums()
+        replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
+        memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
         self.buffers.poison(draw.poison)
         self._run(runner)
-        if outside := self.buffers.out_of_bounds():
-            raise Wrong(f"wrote outside the buffer of {', '.join(outside)} ({self._case(draw)})")
-        written = {output.in_place_of for output in self.task.outputs.values()} if in_place else set()
-        after = self.buffers.checksums()
-        if changed := [name for name in before if name not in written and after[name] != before[name]]:
-            raise Wrong(f"changed its input {', '.join(changed)} ({self._case(draw)})")
-        share = self._compared(draw, tensors)
-        self._compare_whole(draw, tensors)
-        return share
+        try:
+            judge_memory(memory)
+            worst = judge_values(draw.wanted, self.buffers.output_slices(draw.part, tensors))
+            self._judge_whole(draw, tensors)
+        except Wrong as wrong:
+            dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())
+            raise Wrong(f"{wrong} ({dims}; seed {draw.seed}, poison 0x{draw.poison:02X})") from None
+        return worst.share
 
     def _run(self, runner: Runner) -> None:
         if self.device == "cpu":
             runner(None)
             return
         runner(torch.cuda.current_stream().cuda_stream)
-        torch.cuda.synchronize()  # every launch's error is read (trust.md 14)
+        torch.cuda.synchronize()  # every launch's error is read here
 
-    def _compared(self, draw: Draw, tensors: Tensors) -> float:
-        worst = 0.0
-        for name, got in self.buffers.output_slices(draw.part, tensors).items():
-            error, allowed = verify.error_of(got, draw.wanted[name]), draw.allowed[name]
-            share = verify.share(error, allowed)
-            if share > 1:
-                raise Wrong(
-                    f"'{name}' at {error.index} of the slice is {error.got:.6g}, should be {error.wanted:.6g}: "
-                    f"{share:.3g} × the allowed error ({allowed.why}; {self._case(draw)})"
-                )
-            worst = max(worst, share)
-        return worst
-
-    def _compare_whole(self, draw: Draw, tensors: Tensors) -> None:
-        """Every element, on the device: against the trusted output, or the first correct candidate's."""
-        others = draw.trusted if draw.trusted is not None else self._agreed.get(draw.seed, tensors)
-        whose = "the trusted implementation" if draw.trusted is not None else "the first correct candidate"
-        for name in self.task.outputs:
-            difference, finite = whole_difference(tensors[name], others[name])
-            limit = (1 + 1 / verify.FACTOR) * draw.allowed[name].worst + 1e-12
-            if not finite:
-                raise Wrong(f"'{name}' is not finite everywhere, or not written ({self._case(draw)})")
-            if difference > 2 * limit:
-                raise Wrong(f"'{name}' is {difference:.3g} from {whose}'s outside the slices ({self._case(draw)})")
+    def _judge_whole(self, draw: Draw, tensors: Tensors) -> None:
+        """On the device, against the trusted outputs or else the first correct candidate's."""
+        whose, others = "the trusted implementation", draw.trusted
+        if others is None:
+            whose, others = "the first correct candidate", self._agreed.get(draw.seed, tensors)
+        for name, wanted in draw.wanted.items():
+            judge_whole(name, tensors[name], others[name], whose, wanted, TENSORS)
         if others is tensors:
             self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
 
-    def _case(self, draw: Draw) -> str:
-        dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())
-        return f"{dims}; seed {draw.seed}, poison 0x{draw.poison:02X}"
+
+def values_of(draw: Draw) -> dict[str, Array]:
+    """The reference's outputs."""
+    return {name: wanted.values for name, wanted in draw.wanted.items()}

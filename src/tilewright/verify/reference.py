@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.task.task import Dims, Task
-from tilewright.verify import tolerance as verify
-from tilewright.verify.data import SPECIAL, is_whole, limits, rounded
-from tilewright.verify.images import Array
+from tilewright.verify.arrays import Array
+from tilewright.verify.data import SPECIAL, limits, rounded
+from tilewright.verify.images import is_whole
+from tilewright.verify.judge import Wanted
+from tilewright.verify.tolerance import (
+    FACTOR,
+    NO_ERROR,
+    TRUSTED_AT_MOST,
+    UNIT_ROUNDOFF,
+    Allowance,
+    Error,
+    allowance,
+    degenerate,
+    error_of,
+    negligible,
+    reference_outputs,
+    untrustworthy,
+)
 from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20
@@ -37,41 +51,7 @@ class Trusting(Protocol):
     def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str: ...
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The reference's outputs for one set of inputs, and what is allowed."""
-
-    values: Mapping[str, Array]
-    allowed: Mapping[str, verify.Allowance]
-    trusted: Mapping[str, float]
-    """The yardstick's own largest error."""
-    special: bool
-    exact: Mapping[str, Array]
-    """Elements that must be equal, for outputs that whole numbers make whole numbers of (trust.md 5)."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """The worst element of one output against what it should be."""
-
-    output: str
-    share: float
-    """Of the allowed error; above 1 is incorrect."""
-    worst: float
-    allowed: float
-    why: str
-    index: tuple[int, ...]
-    got: float
-    wanted: float
-    trusted: float
-
-    def __str__(self) -> str:
-        place = ", ".join(map(str, self.index))
-        beside = "must be exact" if self.allowed == 0 else f"{self.share:.3g} × the allowed error"
-        return f"'{self.output}'[{place}] is {self.got:.6g}, should be {self.wanted:.6g}: {beside} ({self.why})"
-
-
-class Judge:
+class Reference:
     """Reference, yardstick and allowance of one task.
 
     ``yardstick``: whose error sets the allowance, in words.
@@ -81,11 +61,11 @@ class Judge:
         self.task, self.trusted = task, trusted
         self.yardstick = "the trusted implementation" if trusted else "the reference in float32"
 
-    def wanted(self, dims: Dims, inputs: Mapping[str, Array], data: str) -> Wanted | str:
-        """The answer on ``inputs`` (as the tensors hold them), or why there is none."""
+    def wanted(self, dims: Dims, inputs: Mapping[str, Array], data: str) -> dict[str, Wanted] | str:
+        """By output, the answer on ``inputs`` (as the tensors hold them); or why there is none."""
         special = data in SPECIAL
         with np.errstate(all="ignore"):
-            values = verify.reference_outputs(self.task, dims, inputs)
+            values = reference_outputs(self.task, dims, inputs)
             for name, value in values.items():
                 if reason := self._unfit(name, value, special):
                     return reason
@@ -96,33 +76,23 @@ class Judge:
         if isinstance(allowed, str):
             return allowed
         exact = self._exact(dims, inputs, values) if data == "small integers" else {}
-        return Wanted(values, allowed, {name: error.worst for name, error in measured.items()}, special, exact)
-
-    def compare(self, wanted: Wanted, outputs: Mapping[str, Array]) -> Compared:
-        """The worst output of ``outputs``."""
-        return max((self._compared(wanted, name, outputs[name]) for name in wanted.values), key=_by_share)
+        return {
+            name: Wanted(
+                value, self.task.outputs[name].dtype, allowed[name], measured[name].worst, special, exact.get(name)
+            )
+            for name, value in values.items()
+        }
 
     def degenerate(self, dims: Dims, draws: Sequence[Mapping[str, Array]]) -> None:
         """Raises TaskError where all ``draws`` of inputs show that the reference tells nothing (trust.md 2)."""
         with np.errstate(all="ignore"):
-            first, *others = (verify.reference_outputs(self.task, dims, inputs) for inputs in draws)
-        reasons = [verify.degenerate(first, other) for other in others]
+            first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
+        reasons = [degenerate(first, other) for other in others]
         if all(reasons):
             raise TaskError(f"task '{self.task.name}': {reasons[0]}; a check against it would prove nothing")
 
-    def _compared(self, wanted: Wanted, name: str, out: Array) -> Compared:
-        ref, allowed = wanted.values[name], wanted.allowed[name]
-        error, exact = self._error(name, out, ref, wanted.special), wanted.exact.get(name)
-        if exact is not None:
-            only = self._error(name, np.where(exact, out.astype(np.float64), ref), ref, wanted.special)
-            if exact.all() or only.worst > 0:
-                error, allowed = only, verify.Allowance(0.0, 0.0, "small integers")
-        share = verify.share(error, allowed)
-        return Compared(name, share, error.worst, allowed.worst, allowed.why, error.index, error.got,
-                        error.wanted, wanted.trusted[name])  # fmt: skip
-
-    def _error(self, name: str, out: Array, ref: Array, special: bool) -> verify.Error:
-        return verify.error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
+    def _error(self, name: str, out: Array, ref: Array, special: bool) -> Error:
+        return error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
 
     def _unfit(self, name: str, value: Array, special: bool) -> str | None:
         """Why an output cannot hold the answer."""
@@ -142,7 +112,7 @@ class Judge:
 
     def _measured(
         self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array], special: bool, declared: bool
-    ) -> dict[str, verify.Error] | str:
+    ) -> dict[str, Error] | str:
         """The yardstick's error on each output."""
         found = self.trusted.outputs(dims, inputs) if self.trusted else "none"
         if isinstance(found, str):
@@ -151,37 +121,34 @@ class Judge:
             found, declared = yardstick(self.task, dims, inputs), False
         if isinstance(found, str):
             self.yardstick = f"the dtype alone ({found})"
-            return {name: verify.Error(0.0, 0.0, (), 0.0, 0.0) for name in values}
+            return dict.fromkeys(values, NO_ERROR)
         errors = {name: self._error(name, found[name], values[name], special) for name in values}
         for name, error in errors.items():
-            if error.total <= verify.TRUSTED_AT_MOST:
+            if error.total <= TRUSTED_AT_MOST:
                 continue
             if declared:
-                raise TaskError(
-                    f"trusted of task '{self.task.name}': '{name}' is {error.total:.2g} of its norm from the "
-                    "float64 reference; one of the two is wrong, and candidates would be allowed as much"
-                )
+                raise untrustworthy(self.task, name, error)
             return f"not applicable: {self.yardstick} is itself {error.total:.2g} of its norm off on '{name}'"
         return errors
 
     def _allowed(
         self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array],
-        measured: Mapping[str, verify.Error], special: bool,
-    ) -> dict[str, verify.Allowance] | str:  # fmt: skip
-        moved = [verify.reference_outputs(self.task, dims, one) for one in self._perturbed(inputs)]
+        measured: Mapping[str, Error], special: bool,
+    ) -> dict[str, Allowance] | str:  # fmt: skip
+        moved = [reference_outputs(self.task, dims, one) for one in self._perturbed(inputs)]
         whose = "the trusted implementation" if self.trusted else "the float32 reference"
         allowed = {}
         for name, value in values.items():
             dtype = self.task.outputs[name].dtype
-            one = verify.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
+            one = allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
             errors = [self._error(name, other[name], value, special) for other in moved]
             worst, total = max(error.worst for error in errors), max(error.total for error in errors)
-            if not is_whole(dtype) and verify.FACTOR * worst > one.worst:
-                if total > max(verify.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
+            if not is_whole(dtype) and FACTOR * worst > one.worst:
+                if total > max(TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
                     return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g}"
-                one = verify.Allowance(
-                    verify.FACTOR * worst, max(one.total, verify.FACTOR * total),
-                    f"{verify.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}",
+                one = Allowance(
+                    FACTOR * worst, max(one.total, FACTOR * total),
+                    f"{FACTOR:g} × what rounding of the inputs changes, {worst:.2g}",
                 )  # fmt: skip
             allowed[name] = one
         return allowed
@@ -196,7 +163,7 @@ class Judge:
             if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "rising"):
                 continue
             exact, sign = array.astype(np.float64), np.where(rng.random(array.shape) < 0.5, -1.0, 1.0)
-            roundoff = CONDITION * verify.UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]
+            roundoff = CONDITION * UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]
             apart[name] = exact * (1 + max(roundoff, self._roundoff(spec.dtype)) * sign)
             together[name] = exact * (1 + roundoff)
         return apart, together
@@ -204,7 +171,7 @@ class Judge:
     def _roundoff(self, dtype: str) -> float:
         """Of values between operations: nothing is known of them without a trusted implementation but that
         kernels may round to the dtype that they get."""
-        return 0.0 if self.trusted else verify.UNIT_ROUNDOFF.get(dtype, 0.0)
+        return 0.0 if self.trusted else UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
         """Where the answer is whole and the dtype holds it, for outputs whose every element is whole, also
@@ -227,17 +194,3 @@ def _shows_whole(value: Array) -> bool:
         and np.array_equal(value, np.rint(value))
         and np.abs(value).max() <= EXACT_UP_TO
     )
-
-
-def _by_share(one: Compared) -> float:
-    return math.inf if math.isnan(one.share) else one.share
-
-
-def negligible(dtype: str) -> float:
-    """The difference that underflow alone makes: one step next to zero, and for what float32 can hold
-    beside zero only as a denormal, all of it, since kernels may flush those to zero."""
-    if is_whole(dtype):
-        return 0.0
-    if dtype in ("float32", "bfloat16", "float64"):
-        return float(limits(dtype).smallest_normal)
-    return float(limits(dtype).smallest_subnormal)

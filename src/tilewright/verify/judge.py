@@ -1,0 +1,157 @@
+"""The one judge: what is wrong with a run, whoever ran the kernel and wherever its memory lies.
+
+A run begins on poisoned, guarded memory. After it the judge asks, in this order:
+
+    judge_memory    was anything written outside its tensor? was an input changed?
+    judge_finite    is every element a number? (an element that was not written still holds the poison)
+    judge_values    is each output near what it should be, by its own scale?
+    judge_whole     is every element near that of another implementation, where `judge_values` saw a slice?
+
+What an output should be is a `Wanted`. It has two sources: the float64 reference (`reference.Reference`), and what the
+shipped configuration wrote on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or
+torch's (`arrays`). A finding against the kernel is raised as `Wrong`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.verify.arrays import HOST, Array, Arrays
+from tilewright.verify.tolerance import FACTOR, Allowance, Error, error_of, negligible, share
+
+EXACT = Allowance(0.0, 0.0, "small integers")
+
+
+class Wrong(Exception):
+    """The kernel is wrong; the message says how. ``compared``: the element that shows it, where one does."""
+
+    def __init__(self, reason: str, compared: Compared | None = None) -> None:
+        super().__init__(reason)
+        self.compared = compared
+
+
+class Unverified(Exception):
+    """The run tells nothing; the message says why."""
+
+
+class Memory(Protocol):
+    """The tensors of one run, with the guards around them."""
+
+    def damaged(self) -> str | None:
+        """The place outside every tensor that was written, in words; None where there is none."""
+        ...
+
+    def changed(self) -> str | None:
+        """The inputs that are not as before and should be, in words."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What one output should be, and how far it may be off."""
+
+    values: Array
+    dtype: str
+    allowed: Allowance
+    trusted: float = 0.0
+    """The largest error of the implementation that the allowance was measured on."""
+    special: bool = False
+    """Infinities and NaN are part of the answer."""
+    exact: Array | None = None
+    """Elements that must be equal, where whole numbers make whole numbers."""
+    within: str = ""
+    """What the elements are counted in, where that is not the output: ``the slice``."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The worst element of one output against what it should be."""
+
+    output: str
+    share: float
+    """Of the allowed error; above 1 is incorrect."""
+    error: Error
+    allowed: Allowance
+    trusted: float
+    """The largest error of the implementation that the allowance was measured on."""
+    within: str = ""
+
+    def __str__(self) -> str:
+        beside = "must be exact" if self.allowed.worst == 0 else f"{self.share:.3g} × the allowed error"
+        return f"{self.place} is {self.error.got:.6g}, should be {self.error.wanted:.6g}: {beside} ({self.allowed.why})"
+
+    @property
+    def place(self) -> str:
+        """The element, as in ``'y'[3, 5]``."""
+        if self.within:
+            return f"'{self.output}' at {self.error.index} of {self.within}"
+        return f"'{self.output}'[{', '.join(map(str, self.error.index))}]"
+
+    @property
+    def verdict(self) -> str:
+        """How near, in words, of an output that is right."""
+        return f"exact ({self.allowed.why})" if self.allowed.worst == 0 else f"{self.share:.0%} of the allowed error"
+
+
+def judge_memory(memory: Memory) -> None:
+    """Raises `Wrong` where the kernel wrote what it must not."""
+    if (place := memory.damaged()) is not None:
+        raise Wrong(f"wrote outside {place}")
+    if (inputs := memory.changed()) is not None:
+        raise Wrong(f"changed its input {inputs}")
+
+
+def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
+    """Raises `Wrong` where an element of an output is not a number."""
+    if not all(bool(arrays.finite(arrays.wide(piece)).all()) for piece in arrays.pieces(out)):
+        raise Wrong(f"'{name}' is not finite everywhere, or not written")
+
+
+def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
+    """The worst output; raises `Wrong` where it is off by more than is allowed."""
+    worst = compared(wanted, outputs, arrays)
+    if not worst.share <= 1:
+        raise Wrong(str(worst), worst)
+    return worst
+
+
+def judge_whole(
+    name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST
+) -> None:  # fmt: skip
+    """Every element of ``out`` against ``other``, the output of ``whose``, which may be off by as much itself."""
+    judge_finite(name, out, arrays)
+    worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
+    if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
+        raise Wrong(f"'{name}' is {worst:.3g} from {whose}'s outside the slices")
+
+
+def compared(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
+    """The worst output, right or wrong."""
+    every = (_compared(name, outputs[name], one, arrays) for name, one in wanted.items())
+    return max(every, key=lambda one: math.inf if math.isnan(one.share) else one.share)
+
+
+def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared:
+    ref, allowed, limit = wanted.values, wanted.allowed, negligible(wanted.dtype)
+    error = error_of(out, ref, arrays, negligible=limit, special=wanted.special)
+    if wanted.exact is not None:
+        exact = np.where(wanted.exact, np.asarray(out, np.float64), ref)
+        only = error_of(exact, ref, negligible=limit, special=wanted.special)
+        if wanted.exact.all() or only.worst > 0:
+            error, allowed = only, EXACT
+    return Compared(name, share(error, allowed), error, allowed, wanted.trusted, wanted.within)
+
+
+def differing(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
+    """The first output that is not the same bit for bit."""
+    return next((name for name in first if not np.array_equal(bits(first[name]), bits(second[name]))), None)
+
+
+def bits(array: Array) -> Array:
+    """The elements as whole numbers, in which a NaN equals itself."""
+    return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
