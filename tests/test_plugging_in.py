@@ -14,11 +14,15 @@ from tests.test_docs import BLOCK, ROOT
 
 from tilewright.cli import main as cli
 from tilewright.compile.compile import Unit, compile_all
-from tilewright.errors import RequestError
+from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import is_kernel, language_of
+from tilewright.optimize.choosing import proposals
+from tilewright.optimize.run import Options
+from tilewright.playbook import catalogue
 from tilewright.records import MachineCode
 from tilewright.task.loading import load_task
+from tilewright.testing.entries import facts_of
 from tilewright.tileir.run.launching import Launcher
 
 GUIDE = (ROOT / "docs" / "plugging-in.md").read_text()
@@ -82,6 +86,38 @@ def test_a_language_that_cannot_launch_says_so(built: Build) -> None:
     launch = task.launched(task.space.shipped, {"N": 4096}, task.arrays({"N": 4096}), default_board("sm_90"))
     with pytest.raises(Exception, match="language 'ptx' does not say how to launch a kernel"):
         language_of(launch.kernel).runner(launch, {})
+
+
+def test_an_entry_is_built_by_the_guide(built: Build, tmp_path: Path) -> None:
+    """The loop finds it, chooses it, and its change loads."""
+    own = {entry.about.id for entry in catalogue()}
+    folder = built("A playbook entry")
+    (entry,) = (entry for entry in catalogue() if entry.about.id not in own)
+    assert entry is catalogue()[-1] and Options(only=("opt_level",)).only == ("opt_level",)
+    with pytest.raises(UnknownChoice, match="known: tile_load, .*, opt_level; did you mean 'opt_level'"):
+        Options(only=("optlevel",))
+    kit = import_module("test_opt_level_entry")
+    path = folder / "scale.py"
+    path.write_text(kit.SCALE)
+    facts = facts_of(load_task(str(path)))
+    usual: dict[str, Any] = {"history": {}, "tried": {}, "kept": 0, "lossy": False}
+    ranked, unable = proposals({path: kit.SCALE}, facts, catalogue(), **usual)
+    (proposal,) = (proposal for proposal in ranked if proposal.entry == "opt_level")
+    assert not unable and proposal.values() == (2, 1)
+    assert "@ct.kernel(occupancy=2, opt_level=1)" in proposal.apply(1)[path]
+    assert passes(kit.TestOptLevel()) >= 10
+
+
+def test_an_entry_point_that_is_no_entry_is_one_line(built: Build) -> None:
+    module = built("A playbook entry") / "opt_level_entry.py"
+    module.write_text("ENTRY = 3\n")
+    with pytest.raises(RequestError, match=r"entry point of tilewright.playbook names a int, not a playbook entry"):
+        catalogue()
+    module.with_name("tile_load_again.py").write_text("from tilewright.playbook.entries.tile_load import ENTRY\n")
+    points = module.parent / "shown-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[tilewright.playbook]\nagain = tile_load_again:ENTRY\n")
+    with pytest.raises(RequestError, match="two playbook entries are called 'tile_load'"):
+        catalogue()
 
 
 def test_a_plug_in_that_does_not_load_is_one_line(built: Build) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import pairwise
 
 from tilewright.errors import RequestError
@@ -10,7 +9,6 @@ from tilewright.playbook.base import Entry
 from tilewright.plugins import plugins
 
 
-@lru_cache(maxsize=1)
 def catalogue() -> tuple[Entry, ...]:
     """All entries by their ``order``: the folder `entries`, and the entry points ``tilewright.playbook``.
 
