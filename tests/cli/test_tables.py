@@ -8,8 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from tilewright.cli import doctor_table, tables
+from tilewright.cli import doctor_table
+from tilewright.cli.candidate_table import by_time, microseconds
 from tilewright.cli.doctor import Check
+from tilewright.cli.inspect_table import inspected
+from tilewright.cli.terminal_table import Column, TerminalTable
+from tilewright.cli.tune_table import tuned, workload_result
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.inspect import Inspected
 from tilewright.records import (
@@ -36,15 +40,20 @@ SLOW = Configuration.of({"TILE_M": 64, "GROUP": 8, "occupancy": 2})
 BROKEN = Configuration.of({"TILE_M": 256, "GROUP": 8, "occupancy": None})
 
 
+def code_of(config: Configuration) -> MachineCode:
+    """Only the first has this many registers and spills."""
+    return CODE if config["TILE_M"] == 128 else replace(CODE, registers=128, local_stores=0)
+
+
 def candidate(config: Configuration, predicted: float | None, measured: float | None = None) -> Candidate:
     return Candidate(
         config,
         "raced" if measured else "predicted" if predicted else "failed",
         "leader" if measured else "[bold]compile[/bold]: out of shared memory",
-        CODE if predicted else None,
+        code_of(config) if predicted else None,
         0.5,
         PredictedTime(predicted, "roofline") if predicted else None,
-        MeasuredTime(measured, (measured - 0.1, measured + 0.3), (measured,)) if measured else None,
+        MeasuredTime(measured, (measured - 0.1, measured * 1.01 - 0.325), (measured,)) if measured else None,
     )
 
 
@@ -67,7 +76,7 @@ def line_with(text: str, word: str) -> str:
 
 
 def test_predicted_and_measured_times_have_columns_of_their_own() -> None:
-    text = shown(tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
+    text = shown(workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
     assert re.search(r"predicted +measured +± +speed", text)
     row = line_with(text, " 128 ")
     assert row.index("60.00") < row.index("62.50") < row.index("0.2") < row.index("80.0%")
@@ -76,11 +85,11 @@ def test_predicted_and_measured_times_have_columns_of_their_own() -> None:
 
 def test_rows_stand_by_measured_then_predicted_time_and_what_failed_is_last() -> None:
     rows = [candidate(BROKEN, None), candidate(SLOW, 55.0), candidate(FAST, 60.0, 62.5)]
-    assert [one.configuration for one in tables.by_time(rows)] == [FAST, SLOW, BROKEN]
+    assert [one.configuration for one in by_time(rows)] == [FAST, SLOW, BROKEN]
 
 
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:
-    text = shown(tables.workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
+    text = shown(workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
     assert f"best: {FAST}  measured 62.50 ± 0.2 µs, 80.0% of the speed of light" in text
     assert "why: the leader" in text
     assert "shipped today: 70.00 µs measured, 1.12× the best" in text
@@ -91,7 +100,7 @@ def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() ->
 
 def test_without_a_measurement_there_is_no_measured_column() -> None:
     one = result(candidate(FAST, 60.0), candidate(BROKEN, None), measured=False)
-    text = shown(tables.workload_result(one, False))
+    text = shown(workload_result(one, False))
     assert "measured" not in text and "± " not in text
     assert "(predicted)" in text
     assert f"best: {FAST}  predicted 60.00 µs" in text
@@ -99,7 +108,7 @@ def test_without_a_measurement_there_is_no_measured_column() -> None:
 
 
 def test_knobs_that_do_not_vary_are_said_once() -> None:
-    text = shown(tables.workload_result(result(candidate(FAST, 60.0), candidate(SLOW, 55.0), measured=False), False))
+    text = shown(workload_result(result(candidate(FAST, 60.0), candidate(SLOW, 55.0), measured=False), False))
     assert "the same in all: GROUP=8" in text
     assert not re.search(r"^ *TILE_M.*GROUP", text, re.MULTILINE)
 
@@ -107,25 +116,25 @@ def test_knobs_that_do_not_vary_are_said_once() -> None:
 def test_a_long_knob_is_broken_and_the_compilers_choice_is_auto() -> None:
     hinted = FAST.replace(occupancy=None)
     named = Configuration((*hinted.items_, ("num_worker_warps", 8)))
-    text = shown(tables.workload_result(result(candidate(named, 60.0), measured=False), False))
-    assert re.search(r"num_ *\n.*worker_.*\n.*warps", text)
+    text = shown(workload_result(result(candidate(named, 60.0), measured=False), False))
+    assert re.search(r"num_ .*\n.*worker_.*\n.*warps", text)
     assert re.search(r"^ *128 +8 +auto +8 +predicted", text, re.MULTILINE)
 
 
 def test_text_of_a_record_is_not_markup() -> None:
     one = result(candidate(FAST, 60.0), candidate(BROKEN, None), measured=False)
-    assert "[bold]compile[/bold]" in shown(tables.workload_result(one, False))
+    assert "[bold]compile[/bold]" in shown(workload_result(one, False))
 
 
 def test_nothing_worked() -> None:
     lost = replace(result(candidate(BROKEN, None), measured=False), best=None, reason="no candidate compiled")
-    text = shown(tables.workload_result(lost, False))
+    text = shown(workload_result(lost, False))
     assert "best: none; no candidate compiled" in text
 
 
 def test_a_narrow_terminal_loses_no_configuration() -> None:
-    one = result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0))
-    text = shown(tables.workload_result(one, True), width=100)
+    one = result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0), candidate(BROKEN, None))
+    text = shown(workload_result(one, True), width=100)
     assert re.search(r"^ *128 +auto +raced +60.00 +62.50 +0.2 +80.0% +168 +658/606", text, re.MULTILINE)
 
 
@@ -133,7 +142,7 @@ def test_every_workload_has_its_table() -> None:
     machine = Machine("sm_90", None, None, "here", {})
     one = result(candidate(FAST, 60.0), measured=False)
     other = replace(one, workload=Workload("odd", {"M": 1000}))
-    text = shown(tables.tuned(TuningResult("matmul", machine, False, (one, other), "run", {"total": 1.0})))
+    text = shown(tuned(TuningResult("matmul", machine, False, (one, other), "run", {"total": 1.0})))
     assert "workload 4096" in text and "workload odd" in text
 
 
@@ -144,12 +153,81 @@ def test_inspected_has_one_table_for_each_architecture() -> None:
         for arch in ("sm_90", "sm_100")
         for one in (candidate(BROKEN, None), candidate(FAST, 60.0))
     ]
-    text = shown(tables.inspected(rows))
+    text = shown(inspected(rows))
     assert "sm_90 (H200), workload 4096" in text and "sm_100 (B200), workload 4096" in text
     row = line_with(text, " 128 ")
     for cell in ("168", "658/606", "1808", "96", "HGMMA", "256", "60.00"):
         assert cell in row
     assert text.index(" 128 ") < text.index(" 256  failed")
+
+
+def forty(measured: bool) -> WorkloadResult:
+    """Forty candidates with seven knobs, of which most are slow, alike or broken."""
+    made = []
+    for n in range(40):
+        knobs = {"TILE_M": 64 << n % 3, "TILE_N": 64 << n % 4, "TILE_K": 32, "GROUP_SIZE_M": n + 1}
+        config = Configuration.of({**knobs, "occupancy": None, "num_ctas": 1 + n % 2, "num_worker_warps": 4})
+        one = candidate(config, None if n % 5 == 4 else 60.0 + n, 61.5 + n if measured and n < 3 else None)
+        why = (
+            f"compile: shared memory {220 + n} KiB of 227 KiB"
+            if one.code is None
+            else f"predicted 1.{n} times the best"
+        )
+        made.append(replace(one, reason="same machine code as " + str(FAST) if n % 5 == 3 else why))
+    return result(*made, measured=measured)
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_forty_candidates_fit_into_eighty_columns(measured: bool) -> None:
+    """The best ten and the shipped one stand there with their reasons; of the others a count for each reason."""
+    one = forty(measured)
+    text = shown(workload_result(one, measured), width=80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "the same in all: TILE_K=32, occupancy=auto, num_worker_warps=4" in text
+    for best in by_time(one.candidates)[:10]:
+        assert re.search(rf"\b{best.configuration['GROUP_SIZE_M']}\b", text)
+    assert "30 more configurations; --all shows them" in text
+    assert "8 failed: compile: shared memory … KiB of 227 KiB" in text
+    everything = shown(workload_result(one, measured, show_all=True), width=80)
+    assert max(map(len, everything.splitlines())) <= 80 and "more configurations" not in everything
+    assert everything.count("same machine code as") == 8 and "…" not in everything
+
+
+def test_inspected_fits_into_eighty_columns() -> None:
+    rows = [
+        Inspected("sm_90", default_board("sm_90"), Workload("4096", {"M": 4096}), BOUND, one)
+        for one in forty(False).candidates
+    ]
+    text = shown(inspected(rows), width=80)
+    assert max(map(len, text.splitlines())) <= 80 and "30 more configurations" in text
+    everything = shown(inspected(rows, show_all=True), width=80)
+    assert max(map(len, everything.splitlines())) <= 80 and "…" not in everything
+    assert all(f"{220 + n} KiB" in everything for n in range(4, 40, 5))
+
+
+def test_the_shipped_configuration_is_always_shown() -> None:
+    one = forty(False)
+    slowest = by_time(one.candidates)[-9]
+    text = shown(workload_result(replace(one, shipped=slowest.configuration), False), width=80)
+    assert slowest.reason in text and "29 more configurations" in text
+
+
+def test_a_table_loses_nothing_on_a_narrow_terminal() -> None:
+    table = TerminalTable("kernel", Column("arrays", spare=1), Column("µs", right=True), title="all")
+    table.add(
+        ("a_kernel_with_a_name_of_forty_characters", "bf16[4096,4096] bf16[4096]", "12.50"), "a reason of its own"
+    )
+    table.add(("softmax", "f32[16]", "1.25"))
+    text = shown(table, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    joined = "".join(text.split())
+    for words in (
+        "a_kernel_with_a_name_of_forty_cha",
+        "racters",
+        "12.50",
+        "arraysbf16[4096,4096]bf16[4096];areasonofitsown",
+    ):
+        assert words in joined
 
 
 @pytest.mark.parametrize(
@@ -158,7 +236,7 @@ def test_inspected_has_one_table_for_each_architecture() -> None:
      (0.0, "0.000"), (float("inf"), "–")],
 )  # fmt: skip
 def test_microseconds_have_four_digits(us: float, text: str) -> None:
-    assert tables.microseconds(us) == text
+    assert microseconds(us) == text
 
 
 def test_checks_show_the_fix_below_the_finding() -> None:

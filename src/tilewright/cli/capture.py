@@ -14,7 +14,8 @@ import typer
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import ended
 from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
-from tilewright.cli.shared import AsJson, print_json
+from tilewright.cli.shared import All, AsJson, print_json
+from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="Of arrays tha
 Exact = Annotated[
     bool, typer.Option("--exact", help="Look at every launch for its kind: costs each some microseconds.")
 ]
-Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: all]")]
+Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: 10, with --json all]")]
 Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
 To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
@@ -93,7 +94,7 @@ def capture(
         said = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
         raise ended(said, code or StorageError.exit_code, as_json) from error
     if earlier is None or recorded.launches():
-        _show(recorded, file, None, as_json)
+        _show(recorded, file, None if as_json else ROWS, as_json)
     else:
         _show_kept(earlier, file, as_json)
     if code:
@@ -101,7 +102,7 @@ def capture(
 
 
 @app.command()
-def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> None:
+def show(record: Record = None, top: Top = None, show_all: All = False, as_json: AsJson = False) -> None:
     """Where the time went: one row for each kind of launch.
 
     Example: `tilewright captured show`
@@ -109,7 +110,7 @@ def show(record: Record = None, top: Top = None, as_json: AsJson = False) -> Non
     from tilewright.runtime.capture import record as capture_record
 
     file = _file(record)
-    _show(capture_record.read(file), file, top, as_json)
+    _show(capture_record.read(file), file, top if top or show_all or as_json else ROWS, as_json)
 
 
 @app.command()

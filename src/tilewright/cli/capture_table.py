@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.record import Capture, Recorded, programs
 
-NOTHING = "–"
 ARRAYS = 4
 """Shapes that a row shows."""
+
+
+COLUMNS = (
+    Column("N", right=True, always=True), Column("launches", right=True), Column("kernel", always=True),
+    Column("grid", spare=1), Column("arrays", spare=2), Column("constants", spare=2), Column("hints", spare=2),
+    Column("mean µs", right=True), Column("n", right=True, spare=3), Column("total ms", right=True),
+    Column("share", right=True), Column("host µs", right=True, spare=3),
+)  # fmt: skip
 
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:
     """One row for each kind of launch, those that took longest first; below, what the numbers are."""
     kinds = capture.launches()
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("N", "launches"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("kernel", "grid", "arrays", "constants", "hints"):
-        table.add_column(name)
-    for name in ("mean µs", "n", "total ms", "share", "host µs"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = TerminalTable(*COLUMNS)
     total = sum(one.total_us or 0.0 for one in kinds)
     for number, one in enumerate(kinds[:top], 1):
-        table.add_row(*_row(number, one, total))
+        table.add(_row(number, one, total))
     return Group(table, *(Text(line) for line in _below(capture, kinds, top)))
 
 
@@ -94,7 +94,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
         f"({programs(capture.parts)})"
     ]
     if top is not None and len(kinds) > top:
-        lines.append(f"{len(kinds) - top} more kinds are not shown")
+        lines.append(f"{len(kinds) - top} more kinds; --all shows them")
     if unseen := sum(one.estimated for one in kinds):
         lines.append(
             f"≈: the launches of each kernel are all counted, but {made - unseen} of the {made} looked at for their "

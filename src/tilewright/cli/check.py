@@ -8,6 +8,7 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.shared import (
+    All,
     Arch,
     AsJson,
     Config,
@@ -51,6 +52,7 @@ def check(
     case: CaseText = None,
     quick: Quick = False,
     seconds: Seconds = DEFAULT_SECONDS,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Is the kernel right? Hostile shapes, data and memory, on the GPU or on the interpreter.
@@ -80,7 +82,7 @@ def check(
         console = terminal.stdout()
         for number, verdict in enumerate(verdicts):
             place = checks.beside(where, verdict) if number else where
-            console.print(check_tables.checked(verdict, place, options))
+            console.print(check_tables.checked(verdict, place, options, show_all))
     if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
         raise typer.Exit(code)
 

@@ -8,33 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
 from tilewright.verify.checking import Verdict
 from tilewright.verify.examining import Result
 from tilewright.verify.report import command
 
 STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
-NOTHING = "–"
-AT_MOST = 12
-"""Lines of a list of what was not compared."""
 
 
-def checked(verdict: Verdict, where: str, options: Sequence[str] = ()) -> RenderableType:
+def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:
     """Cases of one origin that are correct share a row, which shows the worst of them."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("dimensions", max_width=48)
-    for name in ("data", "memory", "verdict"):
-        table.add_column(name, no_wrap=True)
-    for name in ("worst\nerror", "allowed", "trusted"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", min_width=16)
-    for rows in _grouped(verdict.results):
-        table.add_row(*_cells(rows))
-    return Group(table, *_conclusion(verdict, where, options), Text())
+    numbers = (
+        Column(name, right=True, spare=spare) for name, spare in (("worst\nerror", 0), ("allowed", 1), ("trusted", 2))
+    )
+    table = TerminalTable("dimensions", "data", "memory", "verdict", *numbers)
+    grouped = _grouped(verdict.results)
+    shown = first(grouped, show_all)
+    for rows in shown:
+        table.add(*_cells(rows))
+    hidden = [(rows[0].verdict, rows[0].reason) for rows in grouped[len(shown) :]]
+    return Group(table, *not_shown(hidden, "cases"), *_conclusion(verdict, where, options, show_all), Text())
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
@@ -55,7 +51,8 @@ def _order(result: Result) -> tuple[int, int]:
     )
 
 
-def _cells(rows: Sequence[Result]) -> list[Text]:
+def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
+    """The cells of a row, and its reason."""
     shown = max(rows, key=lambda one: one.error.share if one.error else 0.0)
     case, error = shown.case, shown.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)
@@ -65,13 +62,11 @@ def _cells(rows: Sequence[Result]) -> list[Text]:
     numbers = [NOTHING] * 3
     if error:
         numbers = [f"{one:.2g}" for one in (error.error.worst, error.allowed.worst, error.trusted)]
-    return [
-        Text(dims), Text(case.data), Text(memory or "row-major"), Text(shown.verdict, style=STYLES[shown.verdict]),
-        *map(Text, numbers), Text(shown.reason),
-    ]  # fmt: skip
+    verdict = Text(shown.verdict, style=STYLES[shown.verdict])
+    return [Text(dims), Text(case.data), Text(memory or "row-major"), verdict, *map(Text, numbers)], shown.reason
 
 
-def _conclusion(verdict: Verdict, where: str, options: Sequence[str]) -> list[Text]:
+def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: bool) -> list[Text]:
     configurations = "; ".join(map(str, verdict.configurations))
     lines = [
         Text.assemble(f"{verdict.task}: ", (verdict.verdict, STYLES[verdict.verdict]), f", {verdict.reason}"),
@@ -82,9 +77,10 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str]) -> list[Te
     lines += [Text(f"finding: {one}", style="red") for one in verdict.findings]
     if verdict.unverified:
         lines.append(Text(f"not compared ({len(verdict.unverified)}):"))
-        lines += [Text(f"  {one}", style="dim") for one in verdict.unverified[:AT_MOST]]
-        if len(verdict.unverified) > AT_MOST:
-            lines.append(Text(f"  and {len(verdict.unverified) - AT_MOST} more; --json lists all", style="dim"))
+        shown = first(verdict.unverified, show_all)
+        lines += [Text(f"  {one}", style="dim") for one in shown]
+        if len(shown) < len(verdict.unverified):
+            lines.append(Text(f"  and {len(verdict.unverified) - len(shown)} more; --all shows them", style="dim"))
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))

@@ -9,6 +9,7 @@ import typer
 from tilewright.cli import terminal
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
+    All,
     Arch,
     AsJson,
     Budget,
@@ -42,6 +43,7 @@ def compare(
     workload: OneWorkload = None,
     arch: Arch = None,
     budget: Budget = DEFAULT_BUDGET,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """What changed between two versions of a kernel: its Tile IR by source line, and its machine code.
@@ -71,7 +73,7 @@ def compare(
     if as_json:
         print_json(result.to_json())
     else:
-        terminal.stdout().print(comparison_tables.compared(result))
+        terminal.stdout().print(comparison_tables.compared(result, show_all))
 
 
 def _joined(both: str | None, own: str | None) -> str | None:

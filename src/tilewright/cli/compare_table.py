@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, Indented, TerminalTable, first
 from tilewright.inspect.compare import Code, VersionComparison
 from tilewright.records import Failed
 from tilewright.tileir.analysis.comparing import AccessChange, LineChange, OperationChange, Place, TraitChange, named
 
-NOTHING = "–"
 NUMBERS = (
     "registers", "stack_bytes", "shared_bytes", "local_loads", "local_stores", "tensor_path",
     "tensor_instructions", "threads", "cluster", "instructions",
 )  # fmt: skip
 
 
-def compared(result: VersionComparison) -> RenderableType:
+def compared(result: VersionComparison, show_all: bool = False) -> RenderableType:
     """What changed, or one line where nothing did."""
     heading = [
         *(
@@ -31,13 +29,13 @@ def compared(result: VersionComparison) -> RenderableType:
     ]
     if result.identical:
         return Group(*heading, Text("identical: the same Tile IR and the same machine code"))
-    return Group(*heading, Text(), *_tile_ir(result), Text(), *_machine_code(result))
+    return Group(*heading, Text(), *_tile_ir(result, show_all), Text(), *_machine_code(result))
 
 
 # Tile IR ----------------------------------------------------------------------------------------------
 
 
-def _tile_ir(result: VersionComparison) -> Iterator[RenderableType]:
+def _tile_ir(result: VersionComparison, show_all: bool) -> Iterator[RenderableType]:
     found = result.tile_ir
     if found.identical:
         yield Text("Tile IR: identical")
@@ -46,24 +44,34 @@ def _tile_ir(result: VersionComparison) -> Iterator[RenderableType]:
     if found.hints:
         yield Text("hints of the kernel: " + _traits(found.hints))
     if found.lines:
-        yield _lines(found.lines)
-    if found.accesses:
-        yield Text("Memory accesses", style="bold")
-        yield from (Text(f"  {_access(one)}") for one in found.accesses)
-    if found.chains:
-        yield Text("Token chains", style="bold")
-        yield from (Text(f"  {one}") for one in found.chains)
+        yield _lines(first(found.lines, show_all))
+        yield from _more(found.lines, "lines", show_all)
+    yield from _listed("Memory accesses", [_access(one) for one in found.accesses], show_all)
+    yield from _listed("Token chains", [str(one) for one in found.chains], show_all)
     if found.reordered is not None:
         yield Text(f"the same operations, from {found.reordered} on in another order or on other operands")
 
 
-def _lines(lines: Sequence[LineChange]) -> Table:
-    table = _table("A", "B", "source", "operations")
+def _listed(title: str, lines: Sequence[str], show_all: bool) -> Iterator[RenderableType]:
+    if lines:
+        yield Text(title, style="bold")
+        yield from (Indented(Text(line), 2) for line in first(lines, show_all))
+        yield from _more(lines, title.lower(), show_all)
+
+
+def _more(rows: Sequence[object], what: str, show_all: bool) -> list[Text]:
+    left = len(rows) - len(first(rows, show_all))
+    return [Text(f"{left} more {what}; --all shows them", style="dim")] if left else []
+
+
+def _lines(lines: Sequence[LineChange]) -> TerminalTable:
+    """Each line of the source, and under it the operations that changed."""
+    table = TerminalTable(Column("A", always=True), Column("B", always=True), Column("source", always=True))
     for one in lines:
         source = one.source_after or one.source_before
         if one.source_before and one.source_after and one.source_before != one.source_after:
             source = f"{one.source_before}\n{one.source_after}"
-        table.add_row(_number(one.before), _number(one.after), Text(source), _operations(one.operations))
+        table.add((_number(one.before), _number(one.after), source), *_operations(one.operations))
     return table
 
 
@@ -73,23 +81,20 @@ def _number(place: Place | None) -> Text:
     return Text(f"{place.line}" + (f" › {place.helper_line}" if place.helper_line is not None else ""))
 
 
-def _operations(changes: Sequence[OperationChange]) -> Text:
+def _operations(changes: Sequence[OperationChange]) -> list[Text]:
     """Removed, added, and in one line what changed nothing but its type or its attributes."""
     removed = [one for one in changes if one.after < one.before]
     added = [one for one in changes if one.after > one.before]
-    text = Text()
+    lines = []
     for one in removed:
         other = next((o for o in added if o.operation == one.operation and _gain(o) == -_gain(one)), None)
         if other is not None:
             added.remove(other)
             count = f"{_gain(other)} " if _gain(other) > 1 else ""
-            text.append(f"{count}{_described(one)} → {_described(other, brief=True)}\n", "yellow")
+            lines.append(Text(f"{count}{_described(one)} → {_described(other, brief=True)}", "yellow"))
         else:
-            text.append(f"−{-_gain(one)} {_described(one)}\n", "red")
-    for one in added:
-        text.append(f"+{_gain(one)} {_described(one)}\n", "green")
-    text.right_crop(1)
-    return text
+            lines.append(Text(f"−{-_gain(one)} {_described(one)}", "red"))
+    return lines + [Text(f"+{_gain(one)} {_described(one)}", "green") for one in added]
 
 
 def _gain(one: OperationChange) -> int:
@@ -138,18 +143,18 @@ def _machine_code(result: VersionComparison) -> Iterator[RenderableType]:
         yield _code_table(a, b)
 
 
-def _code_table(a: Code, b: Code) -> Table:
+def _code_table(a: Code, b: Code) -> TerminalTable:
     """The numbers always; copies and classes of instructions where they differ."""
-    table = _table("", "A", "B", "change")
+    table = TerminalTable("", Column("A", always=True), Column("B", always=True), "change")
     for name in NUMBERS:
-        table.add_row(name, *_cells(getattr(a.code, name), getattr(b.code, name)))
+        table.add((name, *_cells(getattr(a.code, name), getattr(b.code, name))))
     for title, before, after in (
         ("copies", a.code.copies, b.code.copies),
         ("instructions", a.instruction_mix, b.instruction_mix),
     ):
         for name in _names(before, after):
             if before.get(name) != after.get(name):
-                table.add_row(f"{title}: {name}", *_cells(before.get(name, 0), after.get(name, 0)))
+                table.add((f"{title}: {name}", *_cells(before.get(name, 0), after.get(name, 0))))
     return table
 
 
@@ -164,10 +169,3 @@ def _cells(before: int | str, after: int | str) -> list[Text]:
     elif before != after:
         change = "changed"
     return [Text(str(before)), Text(str(after)), Text(change)]
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="left", no_wrap=column in ("A", "B"))
-    return table

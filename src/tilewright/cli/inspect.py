@@ -11,6 +11,7 @@ from tilewright.cli import terminal
 from tilewright.cli.exit_codes import NO
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
+    All,
     Archs,
     AsJson,
     Budget,
@@ -40,6 +41,7 @@ def inspect(
     jobs: Jobs = None,
     budget: Budget = DEFAULT_BUDGET,
     lines: Lines = False,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """What the machine code of each configuration says. Needs no GPU.
@@ -53,7 +55,7 @@ def inspect(
     if lines:
         _count_lines(where, arch, config, workload, as_json)
         return
-    from tilewright.cli import tables
+    from tilewright.cli.inspect_table import inspected
     from tilewright.inspect import inspect as inspecting
     from tilewright.languages import keep_torch_out
 
@@ -70,7 +72,7 @@ def inspect(
     if as_json:
         print_json([row.to_json() for row in rows])
     else:
-        terminal.stdout().print(tables.inspected(rows))
+        terminal.stdout().print(inspected(rows, show_all))
     if not any(row.candidate.code for row in rows):
         raise typer.Exit(NO)
 

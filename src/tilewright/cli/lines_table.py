@@ -7,11 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable
 from tilewright.inspect.work import CountedWork
 from tilewright.records import Workload
 from tilewright.tileir.read.tree import Location
@@ -27,21 +26,18 @@ def counted(work: CountedWork, workload: Workload) -> RenderableType:
     """One row for each line that does work; totals below."""
     if work.counts is None:
         return Text(f"{workload.name}: {work.source}")
-    table = Table(box=box.SIMPLE_HEAD, title=f"workload {workload.name}", title_justify="left")
-    table.add_column("line", justify="right")
-    for name in ("tensor\nGFLOP", "other\nMFLOP", "loaded\nMB", "stored\nMB", "passes\na block"):
-        table.add_column(name, justify="right")
-    table.add_column("operations a block", min_width=32)
-    table.add_column("source", overflow="ellipsis", no_wrap=True, max_width=70)
+    names = ("line", "tensor\nGFLOP", "other\nMFLOP", "loaded\nMB", "stored\nMB", "passes\na block")
+    numbers = (Column(name, right=True, always=True) for name in names)
+    table = TerminalTable(*numbers, "operations a block", title=f"workload {workload.name}")
     for line in work.counts.lines():
         if named := _named(line, work.counts):
-            table.add_row(*_numbers(line, work.counts), named, Text(_source(line.location)))
+            table.add((*_numbers(line, work.counts), named), Text(_source(line.location), style="dim"))
     return Group(table, Text(_totals(work, work.counts)))
 
 
 def _numbers(line: LineCount, counts: Counts) -> tuple[str, ...]:
     return (
-        str(line.location.line) if line.location else "–",
+        str(line.location.line) if line.location else NOTHING,
         _scaled(counts, line.tensor_flop, 1e9),
         _scaled(counts, line.flop, 1e6),
         _scaled(counts, line.loaded_bytes, 1e6),

@@ -12,6 +12,7 @@ from tilewright.cli import terminal
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
+    All,
     Arch,
     AsJson,
     Budget,
@@ -73,6 +74,7 @@ def optimize(
     launch: How = "graph",
     seed: Seed = None,
     fresh: Fresh = False,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Make the kernel faster: one change at a time, verified, measured, kept or reverted.
@@ -109,7 +111,7 @@ def optimize(
     if as_json:
         print_json(optimized.to_json(result))
     else:
-        _print(result, where)
+        _print(result, where, show_all)
 
 
 def _telling(bars: Progress) -> Progress:
@@ -124,11 +126,11 @@ def _telling(bars: Progress) -> Progress:
     return tell
 
 
-def _print(result: Optimized, where: str) -> None:
+def _print(result: Optimized, where: str, show_all: bool) -> None:
     from tilewright.cli import optimize_table as optimize_tables
 
     console = terminal.stdout()
-    console.print(optimize_tables.iterations(result))
+    console.print(optimize_tables.iterations(result, show_all))
     console.print(optimize_tables.workloads(result))
     for line in optimize_tables.ending(result, where):
-        console.print(line, soft_wrap=True)
+        console.print(line)

@@ -4,45 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
 from tilewright.ledger.records import Iteration, Standing
 from tilewright.optimize.optimized import Optimized
 
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 
 
-def iterations(result: Optimized) -> Table:
-    """One row for each iteration."""
+def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
+    """One row for each iteration: what was kept, and of the others the first ones and a count."""
     measured = result.record.measured
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("", "optimization", "value", "measured ms" if measured else "predicted ms", "correct", "status"):
-        table.add_column(name, justify="right" if name.endswith("ms") or not name else "left")
-    table.add_column("reason", overflow="fold")
+    table = TerminalTable(
+        Column("", right=True), "optimization", Column("value", spare=1),
+        Column("measured ms" if measured else "predicted ms", right=True), Column("correct", spare=2), "status",
+    )  # fmt: skip
+    others = [one for one in result.iterations if one.status != "keep"]
+    hidden = {one.n for one in others} - {one.n for one in first(others, show_all)}
     for one in result.iterations:
-        table.add_row(
-            str(one.n), _optimization(one), one.value, _ms(one, measured), one.correctness,
-            Text(one.status, STYLES[one.status]), one.reason,
-        )  # fmt: skip
-    return table
+        if one.n not in hidden:
+            status = Text(one.status, STYLES[one.status])
+            cells = (str(one.n), _optimization(one), one.value, _ms(one, measured), one.correctness, status)
+            table.add(cells, one.reason)
+    return Group(
+        table, *not_shown([(one.status, one.reason) for one in others if one.n in hidden], "iterations"), Text()
+    )
 
 
-def workloads(result: Optimized) -> Table:
+def workloads(result: Optimized) -> TerminalTable:
     """Each workload before and after."""
     record = result.record
     how = "measured" if record.measured else "predicted"
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("workload", f"baseline, {how} µs", f"final, {how} µs", "speedup", "speed of light"):
-        table.add_column(name, justify="left" if name == "workload" else "right")
+    times = (f"baseline\n{how} µs", f"final\n{how} µs", "speedup", "speed\nof light")
+    table = TerminalTable("workload", *(Column(name, right=True, always=True) for name in times))
     for before, after in zip(record.baseline, record.final, strict=True):
         a, b = _us(before), _us(after)
         light = after.bound.speed_of_light_us / b if after.bound and b else None
-        table.add_row(
-            before.workload, _time(before), _time(after), f"{a / b:.2f}×" if a and b else "–",
-            f"{light:.0%}" if light and record.measured else "–",
-        )  # fmt: skip
+        speedup = f"{a / b:.2f}×" if a and b else NOTHING
+        share = f"{light:.0%}" if light and record.measured else NOTHING
+        table.add((before.workload, _time(before), _time(after), speedup, share))
     return table
 
 
@@ -70,7 +72,7 @@ def _optimization(one: Iteration) -> str:
 def _ms(one: Iteration, measured: bool) -> str:
     time = one.latency_ms if measured else one.predicted_ms
     if time is None:
-        return "–"
+        return NOTHING
     interval = f" ±{(one.interval_ms[1] - one.interval_ms[0]) / 2:.2g}" if one.interval_ms else ""
     return f"{time:.4g}{interval}"
 
@@ -84,4 +86,4 @@ def _time(one: Standing) -> str:
     if one.measured is not None:
         low, high = one.measured.interval_us
         return f"{one.measured.us:,.1f} ±{(high - low) / 2:.2g}"
-    return f"{one.predicted.us:,.1f}" if one.predicted else "–"
+    return f"{one.predicted.us:,.1f}" if one.predicted else NOTHING

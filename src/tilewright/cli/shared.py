@@ -37,6 +37,7 @@ Workloads = Annotated[
 OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
 Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
+All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 

@@ -17,10 +17,7 @@ from rich.progress import Progress as Bars
 from tilewright.progress import Progress, silent
 
 WIDTH_OF_FILES = 180
-"""Columns of a table that goes into a file or a pipe."""
-
-NARROWEST = 120
-"""On a narrower terminal the terminal breaks the lines of a table: ugly, but nothing is left out."""
+"""Columns of what goes into a file or a pipe, where `$COLUMNS` says nothing."""
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -55,8 +52,8 @@ def can_print(text: str) -> bool:
 
 
 def stdout() -> Console:
-    columns = shutil.get_terminal_size().columns
-    width = max(columns, NARROWEST) if sys.stdout.isatty() else WIDTH_OF_FILES
+    """As wide as the terminal or ``$COLUMNS`` says."""
+    width = shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 

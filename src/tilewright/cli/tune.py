@@ -13,6 +13,7 @@ from tilewright.cli.exit_codes import NO
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
+    All,
     Arch,
     AsJson,
     Budget,
@@ -57,6 +58,7 @@ def tune(
     fresh: Fresh = False,
     store: StorePath = None,
     no_store: NoStore = False,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """The best configuration for each workload, with its evidence.
@@ -93,17 +95,17 @@ def tune(
         if not result.measured:
             terminal.note("predicted, not measured")
     else:
-        _print_tuned(result, target.note, results)
+        _print_tuned(result, target.note, results, show_all)
     if any(one.best is None for one in result.workloads):
         raise typer.Exit(NO)
 
 
-def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | None) -> None:
-    from tilewright.cli import tables
+def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | None, show_all: bool) -> None:
+    from tilewright.cli.tune_table import tuned
 
     console, machine = terminal.stdout(), result.machine
     console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
-    console.print(tables.tuned(result))
+    console.print(tuned(result, show_all))
     if results is not None:
         console.print(f"stored as run {result.run} in {results.path}")
     console.print(f"{result.seconds['total']:.1f} s in all")

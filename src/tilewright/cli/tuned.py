@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr
+from tilewright.cli.shared import All, AsJson, print_json, task_speaks_to_stderr
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _tuned(context: typer.Context) -> None:
 
 
 @app.command("list")
-def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
+def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False) -> None:
     """One line for each tuned call: arrays, board, configuration, gain over the shipped one.
 
     Example: `tilewright tuned list`
@@ -66,7 +66,7 @@ def list_(kernel: Kernel = None, as_json: AsJson = False) -> None:
     else:
         from tilewright.cli import tuned_table as tuned_tables
 
-        terminal.stdout().print(tuned_tables.listed(winners, kernels.called))
+        terminal.stdout().print(tuned_tables.listed(winners, kernels.called, show_all))
 
 
 @app.command()
@@ -176,6 +176,7 @@ def verify(
     key: OfKey = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="Of the race of one entry.")] = SECONDS,
     seed: Annotated[int, typer.Option(min=0, help="Of the data and the rounds.")] = 0,
+    show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
     """Race the stored winners again, here and now: the check after a driver or a compiler changed.
@@ -200,7 +201,7 @@ def verify(
     else:
         from tilewright.cli import tuned_table as tuned_tables
 
-        terminal.stdout().print(tuned_tables.verified(found, kernels.called))
+        terminal.stdout().print(tuned_tables.verified(found, kernels.called, show_all))
         print(_counted(found))
     if code := _exit_code(found):
         raise typer.Exit(code)

@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.verifying import Verified
 from tilewright.runtime.store.winners import Winner
 
-NOTHING = "–"
 KEY_SHOWN = 12
-STYLES = {"holds": "green", "drifted": "yellow", "wrong": "bold red", "cannot": "dim"}
+STYLES = {"wrong": "bold red", "drifted": "yellow", "cannot": "dim", "holds": "green"}
+"""Verdicts, the most urgent first."""
 
 
-def listed(winners: Iterable[Winner], called: Callable[[Winner], str]) -> RenderableType:
-    """One line for each winner. ``called``: what its kernel is called beside the others of the store."""
-    table = _table("key", "kernel", "arrays", "board", "configuration", "µs", "× shipped", "tuned", "by")
-    for one in winners:
-        table.add_row(
-            one.key[:KEY_SHOWN],
-            called(one),
-            evidence.shapes(one),
-            evidence.board(one),
-            one.label,
-            _number(evidence.winner_us(one), 2),
-            _number(evidence.speedup(one), 3),
-            one.created[:10],
-            one.origin,
-        )
-    return table
+def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
+    """One row for each winner. ``called``: what its kernel is called beside the others of the store."""
+    table = _table("key", "kernel", "arrays", "board", "µs", "× shipped", "tuned", "by")
+    shown = first(winners, show_all)
+    for one in shown:
+        times = _number(evidence.winner_us(one), 2), _number(evidence.speedup(one), 3)
+        place = called(one), evidence.shapes(one), evidence.board(one)
+        table.add((one.key[:KEY_SHOWN], *place, *times, one.created[:10], one.origin), one.label)
+    return Group(table, *not_shown([(called(one), "") for one in winners[len(shown) :]], "tuned calls"))
 
 
 def shown(winner: Winner) -> RenderableType:
     """All that is stored of one winner: what its key was made of, and what became of every configuration."""
     parts = _table("part of the key", "value")
     for name, value in winner.parts.items():
-        parts.add_row(name, _value(value))
-    outcomes = _table("configuration", "status", "µs", "±", "samples", "reason")
+        parts.add((name, _value(value)))
+    outcomes = _table("configuration", "status", "µs", "±", "samples")
     for place, one in enumerate(winner.outcomes):
-        outcomes.add_row(
-            Text(str(one.get("label", "")), style="bold" if place == winner.index else ""),
-            str(one.get("status", "")),
-            _number(one.get("us"), 2),
-            _number(one.get("error_margin_us"), 2),
-            str(one.get("samples") or NOTHING),
-            str(one.get("reason", "")),
-        )
+        label = Text(str(one.get("label", "")), style="bold" if place == winner.index else "")
+        times = _number(one.get("us"), 2), _number(one.get("error_margin_us"), 2)
+        status, samples = str(one.get("status", "")), str(one.get("samples") or NOTHING)
+        outcomes.add((label, status, *times, samples), str(one.get("reason", "")))
     gain, module = evidence.speedup(winner), evidence.module(winner)
     heading = [
         Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
@@ -60,29 +48,25 @@ def shown(winner: Winner) -> RenderableType:
     return Group(*heading, Text(), parts, Text(), *rest)
 
 
-def verified(found: Sequence[Verified], called: Callable[[Winner], str]) -> RenderableType:
-    """One line for each verdict, with its reason."""
-    table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs", "reason")
-    for one in found:
+def verified(found: Sequence[Verified], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
+    """One row for each verdict, the bad ones first, with its reason."""
+    table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs")
+    ordered = sorted(found, key=lambda one: list(STYLES).index(one.verdict))
+    shown = first(ordered, show_all)
+    for one in shown:
         note = f" (tuned with {one.tuned_with})" if one.tuned_with else ""
-        table.add_row(
-            one.winner.key[:KEY_SHOWN],
-            called(one.winner),
-            evidence.shapes(one.winner),
-            one.winner.label,
-            Text(one.verdict, style=STYLES[one.verdict]),
-            _number(one.us, 2),
-            one.reason + note,
-        )
-    return table
+        place = called(one.winner), evidence.shapes(one.winner), one.winner.label
+        verdict = Text(one.verdict, style=STYLES[one.verdict])
+        table.add((one.winner.key[:KEY_SHOWN], *place, verdict, _number(one.us, 2)), one.reason + note)
+    return Group(table, *not_shown([(one.verdict, one.reason) for one in ordered[len(shown) :]], "tuned calls"))
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name in ("µs", "±", "× shipped", "samples") else "left",
-                         overflow="fold")  # fmt: skip
-    return table
+RIGHT = ("µs", "±", "× shipped", "samples")
+SPARE = {"arrays": 1, "configuration": 1, "board": 2, "tuned": 3, "by": 3, "samples": 3}
+
+
+def _table(*names: str) -> TerminalTable:
+    return TerminalTable(*(Column(name, right=name in RIGHT, spare=SPARE.get(name, 0)) for name in names))
 
 
 def _number(value: float | None, digits: int) -> str:

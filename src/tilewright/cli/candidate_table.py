@@ -1,0 +1,93 @@
+"""What the tables of candidates share: the best rows, the cells, and a count of the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, knob_column, not_shown
+from tilewright.records import Bound, Candidate, Configuration, MachineCode
+
+STATUS_STYLES: Mapping[str, str] = {
+    "raced": "green",
+    "duplicate": "dim",
+    "screened": "yellow",
+    "failed": "red",
+    "wrong": "bold red",
+}
+
+Cell = tuple[Column, Callable[[Candidate], str]]
+
+
+def candidate_table(
+    title: str,
+    candidates: Sequence[Candidate],
+    cells: Sequence[Cell],
+    *,
+    show_all: bool,
+    shipped: Configuration | None = None,
+) -> list[RenderableType]:
+    """The best ten and the one shipped today, each with its reason below it; then a count of the others."""
+    ordered = by_time(candidates)
+    shown = [one for at, one in enumerate(ordered) if show_all or at < ROWS or one.configuration == shipped]
+    knobs = list(ordered[0].configuration) if ordered else []
+    table = TerminalTable(*map(knob_column, knobs), "status", *(column for column, _ in cells), title=title)
+    for one in shown:
+        values = (_value(one.configuration, knob) for knob in knobs)
+        status = Text(one.status, style=STATUS_STYLES.get(one.status, ""))
+        table.add([*values, status, *(cell(one) for _, cell in cells)], one.reason)
+    hidden = [(one.status, one.reason) for one in ordered if one not in shown]
+    return [table, *not_shown(hidden, "configurations")]
+
+
+def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
+    """A cell of the machine code, where there is any."""
+    return lambda one: str(cell(one.code)) if one.code else NOTHING
+
+
+REGISTERS: Cell = (Column("registers", right=True, spare=2), of_code(lambda code: code.registers))
+SPILLS: Cell = (
+    Column("spills\nst/ld", right=True, spare=2),
+    of_code(lambda code: f"{code.local_stores}/{code.local_loads}"),
+)
+PREDICTED: Cell = (
+    Column("predicted\nµs", right=True),
+    lambda one: microseconds(one.predicted.us) if one.predicted else NOTHING,
+)
+
+
+def bound_line(bound: Bound) -> Text:
+    light = f"speed of light {microseconds(bound.speed_of_light_us)} µs"
+    return Text.assemble("bound: ", (bound.kind, "bold"), f", {light}; {bound.why}")
+
+
+def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Measured ones first, then predicted ones, each the fastest first; what has no time comes last."""
+
+    def key(one: Candidate) -> tuple[int, float]:
+        if one.measured:
+            return (0, one.measured.us)
+        if one.predicted:
+            return (2 if one.status in ("failed", "wrong") else 1, one.predicted.us)
+        return (3, 0.0)
+
+    return sorted(candidates, key=key)
+
+
+def microseconds(us: float) -> str:
+    """Four significant digits, or whole microseconds above that."""
+    if not math.isfinite(us):
+        return NOTHING
+    if us >= 1000:
+        return f"{us:,.0f}"
+    digits = max(0, 3 - (math.floor(math.log10(us)) if us > 0 else 0))
+    return f"{us:.{min(digits, 4)}f}"
+
+
+def _value(configuration: Configuration, knob: str) -> Text:
+    """``auto`` where the compiler chooses."""
+    value = configuration.get(knob)
+    return Text("auto", style="dim") if value is None else Text(str(value))

@@ -1,0 +1,191 @@
+"""A table that fits its terminal, and lists that show their first rows.
+
+A column whose rows all agree is said once above the table. Where the rest is still too wide, spare columns move to a
+second line under their row, and the widest column of text wraps. Nothing is cut off. Text is never read as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeVar
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+NOTHING = "–"
+ROWS = 10
+"""How many rows are shown without ``--all``."""
+REASONS = 6
+"""How many reasons of the rows that are not shown are named."""
+GAP, INDENT, NARROWEST = 2, 4, 12
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading (with line breaks), and what becomes of the column on a narrow terminal."""
+
+    name: str
+    right: bool = False
+    spare: int = 0
+    """0: always a column. The highest numbers move under their rows first."""
+    knob: bool = False
+    """Written ``name=value`` outside the table."""
+    always: bool = False
+    """Stays a column also where all its rows agree."""
+
+    def said(self, value: Text) -> str:
+        """The column and one value of it in a line of text."""
+        name = re.sub(r"(?<=_)\n", "", self.name).replace("\n", " ")
+        return f"{name}={value.plain}" if self.knob else f"{name} {value.plain}"
+
+
+def knob_column(knob: str) -> Column:
+    """A long name is broken, so that its column is no wider than its values need."""
+    return Column(knob if len(knob) <= 9 else knob.replace("_", "_\n"), right=True, spare=1, knob=True)
+
+
+class TerminalTable:
+    """Rows of cells, each with notes that stand under it."""
+
+    def __init__(self, *columns: Column | str, title: str = ""):
+        self.columns = [Column(one) if isinstance(one, str) else one for one in columns]
+        self.title = title
+        self._rows: list[tuple[list[Text], list[Text]]] = []
+
+    def add(self, cells: Iterable[str | Text], *notes: str | Text) -> None:
+        """One row; empty notes are left out."""
+        self._rows.append(([_text(cell) for cell in cells], [_text(note) for note in notes if note]))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        if self.title:
+            yield Text(self.title, style="bold")
+        same = self._same()
+        if said := [
+            self.columns[at].said(self._rows[0][0][at]) for at in same if self._rows[0][0][at].plain.strip("–")
+        ]:
+            yield Text(f"the same in all: {', '.join(said)}", style="dim")
+        shown, below, widths = self._layout(
+            [at for at in range(len(self.columns)) if at not in same], options.max_width
+        )
+        yield from self._heading(shown, widths)
+        for cells, notes in self._rows:
+            yield from self._lines([cells[at] for at in shown], shown, widths, console)
+            if moved := self._said(below, cells):
+                notes = [Text.assemble(moved, "; ", notes[0]) if notes else Text(moved), *notes[1:]]
+            for note in notes:
+                yield from Indented(note).__rich_console__(console, options)
+
+    def _said(self, places: Iterable[int], cells: Sequence[Text]) -> str:
+        """These columns of a row as text."""
+        return ", ".join(self.columns[at].said(cells[at]) for at in places if cells[at].plain not in ("", NOTHING))
+
+    def _same(self) -> list[int]:
+        """The columns whose rows all agree."""
+        if len(self._rows) < 2:
+            return []
+        values = ({cells[at].plain for cells, _ in self._rows} for at in range(len(self.columns)))
+        return [at for at, found in enumerate(values) if len(found) == 1 and not self.columns[at].always]
+
+    def _layout(self, shown: list[int], width: int) -> tuple[list[int], list[int], dict[int, int]]:
+        """The columns that stay, those that move under their rows, and the width of each."""
+        wide = {at: self._width(at) for at in shown}
+        below: list[int] = []
+        while sum(wide[at] + GAP for at in shown) - GAP > width and any(self.columns[at].spare for at in shown):
+            rank = max(self.columns[at].spare for at in shown)
+            below += [at for at in shown if self.columns[at].spare == rank]
+            shown = [at for at in shown if at not in below]
+        over = sum(wide[at] + GAP for at in shown) - GAP - width
+        wrapping = max((at for at in shown if not self.columns[at].right), key=lambda at: wide[at], default=None)
+        if over > 0 and wrapping is not None:
+            wide[wrapping] = max(wide[wrapping] - over, NARROWEST)
+        return shown, sorted(below), wide
+
+    def _width(self, at: int) -> int:
+        texts = (self.columns[at].name, *(cells[at].plain for cells, _ in self._rows))
+        return max(cell_len(line) for text in texts for line in text.split("\n"))
+
+    def _heading(self, shown: Sequence[int], widths: dict[int, int]) -> Iterator[Text]:
+        names = [self.columns[at].name.split("\n") for at in shown]
+        height = max(map(len, names), default=0)
+        for line in zip(*([""] * (height - len(name)) + name for name in names), strict=True):
+            yield self._line(map(Text, line), shown, widths)
+        yield Text("─" * (sum(widths[at] + GAP for at in shown) - GAP), style="dim")
+
+    def _lines(
+        self, cells: Sequence[Text], shown: Sequence[int], widths: dict[int, int], console: Console
+    ) -> Iterator[Text]:
+        wrapped = [list(cell.wrap(console, widths[at])) or [Text()] for cell, at in zip(cells, shown, strict=True)]
+        for number in range(max(map(len, wrapped), default=0)):
+            yield self._line((lines[number] if number < len(lines) else Text() for lines in wrapped), shown, widths)
+
+    def _line(self, cells: Iterable[Text], shown: Sequence[int], widths: dict[int, int]) -> Text:
+        line = Text()
+        for cell, at in zip(cells, shown, strict=True):
+            cell.rstrip()
+            pad = " " * (widths[at] - cell.cell_len)
+            line.append_text(Text(pad) + cell if self.columns[at].right else cell + Text(pad))
+            line.append(" " * GAP)
+        line.rstrip()
+        return line
+
+
+def _text(value: str | Text) -> Text:
+    return value if isinstance(value, Text) else Text(value)
+
+
+@dataclass(frozen=True)
+class Indented:
+    """Text whose every line is indented."""
+
+    text: Text
+    by: int = INDENT
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        for line in self.text.wrap(console, max(options.max_width - self.by, NARROWEST)):
+            line.rstrip()
+            yield Text(" " * self.by) + line
+
+
+# Lists that show their first rows -----------------------------------------------------------------
+
+
+def first(rows: Sequence[T], show_all: bool) -> Sequence[T]:
+    """All rows, or the first ten."""
+    return rows if show_all else rows[:ROWS]
+
+
+def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:
+    """How many rows are not shown, by status and reason. The parts in which reasons of one kind differ read ``…``."""
+    if not hidden:
+        return []
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for status, reason in hidden:
+        kinds.setdefault((status, _kind(reason)), []).append(_head(reason))
+    by_count = sorted(kinds.items(), key=lambda kind: -len(kind[1]))
+    lines = [f"{len(heads)} {status}: {reduce(_common, heads)}".removesuffix(": ") for (status, _), heads in by_count]
+    if len(lines) > REASONS:
+        lines[REASONS:] = [f"{sum(len(heads) for _, heads in by_count[REASONS:])} for other reasons"]
+    return [
+        Text(f"{len(hidden)} more {what}; --all shows them", "dim"),
+        *(Indented(Text(line, "dim")) for line in lines),
+    ]
+
+
+def _head(reason: str) -> str:
+    return reason.partition(";")[0]
+
+
+def _kind(reason: str) -> str:
+    """The reason without what differs from row to row: numbers, and values of knobs."""
+    return re.sub(r"\S*[\d=]\S*", "…", _head(reason))
+
+
+def _common(a: str, b: str) -> str:
+    """The words that two reasons of one kind share."""
+    return " ".join(one if one == other else "…" for one, other in zip(a.split(" "), b.split(" "), strict=True))

@@ -1,0 +1,97 @@
+"""What `tilewright tune` prints: for each workload the candidates, the best with its reason, and the noise.
+
+Predicted and measured times stand in columns of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tilewright.cli.candidate_table import PREDICTED, REGISTERS, SPILLS, Cell, bound_line, candidate_table, microseconds
+from tilewright.cli.terminal_table import NOTHING, Column, first
+from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
+
+
+def tuned(result: TuningResult, show_all: bool = False) -> RenderableType:
+    """One table for each workload."""
+    return Group(*(workload_result(one, result.measured, show_all) for one in result.workloads))
+
+
+def workload_result(result: WorkloadResult, measured: bool, show_all: bool = False) -> RenderableType:
+    """The candidates, and below them what was found."""
+    cells = [PREDICTED, *(_measured() if measured else ()), _speed_of_light(result.bound, measured), REGISTERS, SPILLS]
+    title = f"workload {result.workload.name}"
+    table = candidate_table(title, result.candidates, cells, show_all=show_all, shipped=result.shipped)
+    return Group(*table, bound_line(result.bound), *_best(result, show_all), *_noise(result), Text())
+
+
+def _measured() -> tuple[Cell, Cell]:
+    return (
+        (Column("measured\nµs", right=True), lambda one: microseconds(one.measured.us) if one.measured else NOTHING),
+        (Column("±\nµs", right=True), lambda one: _half_width(one.measured.interval_us) if one.measured else NOTHING),
+    )
+
+
+def _speed_of_light(bound: Bound, measured: bool) -> Cell:
+    def share(one: Candidate) -> str:
+        timed = one.measured if measured else one.predicted
+        return _share(bound.speed_of_light_us, timed.us) if timed else NOTHING
+
+    return Column("speed\nof light" if measured else "speed\nof light\n(predicted)", right=True), share
+
+
+def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
+    """The best as ``--config`` takes it, why it is the best, what it gains, and what ties with it."""
+    if result.best is None:
+        return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
+    best = result.best
+    lines = [Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")]
+    lines.append(Text(f"why: {result.reason}"))
+    lines += _gain(result, best)
+    others = [str(config) for config in result.tied if config != best.configuration]
+    if others:
+        shown = first(others, show_all)
+        more = [f"and {len(others) - len(shown)} more; --all shows them"] if len(shown) < len(others) else []
+        lines.append(Text(f"tied with it ({len(others)}):\n  " + "\n  ".join([*shown, *more])))
+    return lines
+
+
+def _times(one: Candidate, bound: Bound) -> str:
+    if one.measured:
+        share = _share(bound.speed_of_light_us, one.measured.us)
+        width = _half_width(one.measured.interval_us)
+        return f"measured {microseconds(one.measured.us)} ± {width} µs, {share} of the speed of light"
+    return f"predicted {microseconds(one.predicted.us)} µs" if one.predicted else ""
+
+
+def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
+    """What the shipped configuration took in the same race."""
+    if best.configuration == result.shipped:
+        return [Text("it is the configuration shipped today")]
+    shipped = next((one for one in result.candidates if one.configuration == result.shipped), None)
+    if shipped is None or shipped.measured is None or best.measured is None:
+        return []
+    ratio = shipped.measured.us / best.measured.us
+    return [Text(f"shipped today: {microseconds(shipped.measured.us)} µs measured, {ratio:.3g}× the best")]
+
+
+def _noise(result: WorkloadResult) -> list[Text]:
+    """What the A/A check said: the clock's own noise."""
+    noise = (result.race or {}).get("noise")
+    if not isinstance(noise, Mapping) or not noise.get("why"):
+        return []
+    return [Text(f"A/A noise: {noise['why']}", style="yellow" if noise.get("biased") else "")]
+
+
+def _half_width(interval_us: tuple[float, float]) -> str:
+    """Half of the interval; too few samples have none."""
+    half = (interval_us[1] - interval_us[0]) / 2
+    return f"{half:.2g}" if math.isfinite(half) else NOTHING
+
+
+def _share(speed_of_light_us: float, us: float) -> str:
+    return f"{speed_of_light_us / us:.1%}" if us > 0 and math.isfinite(us) else NOTHING
