@@ -11,7 +11,7 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
+from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first, not_shown
 from tilewright.verify.checking import Verdict
 from tilewright.verify.examining import Result
 from tilewright.verify.report import command
@@ -26,10 +26,10 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
     )
     table = TerminalTable("dimensions", "data", "memory", "verdict", *numbers)
     grouped = _grouped(verdict.results)
-    shown = first(grouped, show_all)
+    shown = [rows for at, rows in enumerate(grouped) if show_all or at < ROWS or len(rows) > 1]
     for rows in shown:
         table.add(*_cells(rows))
-    hidden = [(rows[0].verdict, rows[0].reason) for rows in grouped[len(shown) :]]
+    hidden = [(rows[0].verdict, rows[0].reason) for rows in grouped if rows not in shown]
     return Group(table, *not_shown(hidden, "cases"), *_conclusion(verdict, where, options, show_all), Text())
 
 
