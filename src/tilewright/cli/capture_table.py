@@ -18,8 +18,8 @@ ARRAYS = 4
 COLUMNS = (
     Column("N", right=True, always=True), Column("launches", right=True), Column("kernel", always=True),
     Column("grid", spare=1), Column("arrays", spare=2), Column("constants", spare=2), Column("hints", spare=2),
-    Column("mean µs", right=True, always=True), Column("n", right=True, spare=3), Column("total ms", right=True, always=True),
-    Column("share", right=True), Column("host µs", right=True, spare=3),
+    Column("mean µs", right=True, always=True), Column("n", right=True, spare=3),
+    Column("total ms", right=True, always=True), Column("share", right=True), Column("host µs", right=True, spare=3),
 )  # fmt: skip
 
 
