@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tilewright.ledger.records import Attempt, Iteration, RunRecord, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Iteration, Metrics, RunRecord, WorkloadOutcome
 from tilewright.race.stats import median_interval, ratio_interval
 from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
 
@@ -37,16 +37,16 @@ def code(seed: int = 0) -> MachineCode:
     )
 
 
-def standing(workload: str, us: float, *, measured: bool = True, before_us: float | None = None) -> Standing:
+def metrics(workload: str, us: float, *, measured: bool = True, before_us: float | None = None) -> Metrics:
     """4 MiB of traffic and as many FLOP as bytes; the bandwidth of an H200."""
     moved = 4.0 * 2**20
     bound = Bound("memory", "1 FLOP/B: below 10 (P-05)", 1.0, 206.0, moved / 4.8e6)
     if not measured:
         time = PredictedTime(us, "traffic")
-        return Standing(workload=workload, predicted=time, bound=bound, flops=moved, bytes=moved, mix=MIX)
+        return Metrics(workload=workload, predicted=time, bound=bound, flops=moved, bytes=moved, mix=MIX)
     time_us, before = times(us), times(before_us) if before_us else None
     ratio = ratio_interval(time_us.samples_us, before.samples_us, 0.95) if before else None
-    return Standing(
+    return Metrics(
         workload=workload, measured=time_us, against_baseline=ratio, bound=bound, flops=moved, bytes=moved,
         code=code(), mix=MIX,
     )  # fmt: skip
@@ -73,7 +73,7 @@ def run_record(
         branch="cutile-perf-rms_norm-20261125",
         base_commit="0123abc",
         reproduce="tilewright optimize examples/naive/rms_norm.py --seed 7",
-        baseline=tuple(standing(name, us, measured=measured) for name in workloads),
+        baseline=tuple(metrics(name, us, measured=measured) for name in workloads),
     )
 
 

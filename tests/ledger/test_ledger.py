@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, predicted, raced, run_record, standing
+from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, predicted, raced, run_record
 
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 from tilewright.ledger.ledger import Ledger, default_path
@@ -64,7 +64,7 @@ def test_a_run_comes_back_as_it_was(ledger: Ledger, path: Path) -> None:
     for iteration in iterations:
         ledger.append(begun.run, iteration)
     assert ledger.run(begun.run) == begun
-    final = tuple(standing(name, 15.0, before_us=20.0) for name in WORKLOADS)
+    final = tuple(metrics(name, 15.0, before_us=20.0) for name in WORKLOADS)
     ledger.finish(begun.run, "nothing left to try", final, DIFF)
     with Ledger(path) as reader:
         run = reader.run(begun.run)

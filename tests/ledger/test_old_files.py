@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.ledger.test_tunings import MACHINE, begin, result, resumed
-from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, raced, run_record, standing
+from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, raced, run_record
 
 from tilewright.errors import StorageError
 from tilewright.ledger.ledger import Ledger
@@ -46,7 +46,7 @@ def test_a_ledger_of_the_first_schema_still_reads(tmp_path: Path) -> None:
         run = ledger.run(finished.run)
         assert ledger.iterations(run.run) == (baseline_iteration(), raced(1, 15.0, 20.0, keep=True), crashed(2))
         assert (run.stop_reason, run.patch) == ("nothing left to try", DIFF)
-        assert run.final == tuple(standing(name, 15.0, before_us=20.0) for name in WORKLOADS)
+        assert run.final == tuple(metrics(name, 15.0, before_us=20.0) for name in WORKLOADS)
         assert replace(run_record(), run=run.run, started=run.started) == replace(
             run, finished=None, stop_reason=None, final=(), patch=""
         )

@@ -21,7 +21,7 @@ from tilewright.errors import MachineError, TaskError, TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord, WorkloadOutcome
 from tilewright.optimize.attempting import Builder, Variant, fell
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
 from tilewright.optimize.gates.base import Judged
@@ -201,12 +201,12 @@ class Scripted:
         rng = np.random.default_rng(self.seed)
         return tuple(float(one) for one in us * rng.normal(1.0, 0.002, 400))
 
-    def baseline(self, variant: Variant) -> tuple[Standing, ...]:
+    def baseline(self, variant: Variant) -> tuple[Metrics, ...]:
         return self.final(variant)
 
-    def final(self, variant: Variant) -> tuple[Standing, ...]:
+    def final(self, variant: Variant) -> tuple[Metrics, ...]:
         return tuple(
-            Standing(workload=name, measured=measured_of(self._samples(self.us)), code=code)
+            Metrics(workload=name, measured=measured_of(self._samples(self.us)), code=code)
             for name, code in variant.codes.items()
         )
 
@@ -314,7 +314,7 @@ def staged(
             yield Stage(loop, ledger, workspace, gate, file)
 
 
-def _record(task: Task, name: str, standings: tuple[Standing, ...]) -> RunRecord:
+def _record(task: Task, name: str, standings: tuple[Metrics, ...]) -> RunRecord:
     return RunRecord(
         run=name, key="k", task=task.name, kernel="scale", where=where_is(task),
         machine=MACHINE, measured=True, board=H200.name,

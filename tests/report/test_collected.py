@@ -14,17 +14,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.made_runs import (
-    DIFF,
-    WORKLOADS,
-    baseline_iteration,
-    crashed,
-    outcome,
-    predicted,
-    raced,
-    run_record,
-    standing,
-)
+from tests.made_runs import DIFF, WORKLOADS, baseline_iteration, crashed, metrics, outcome, predicted, raced, run_record
 from typer.testing import CliRunner
 
 from tilewright.cli import report as cli_report
@@ -45,7 +35,7 @@ STEPS = (
 
 
 def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **changes: Any) -> Report:
-    final = tuple(standing(name, us, before_us=20.0) for name in WORKLOADS)
+    final = tuple(metrics(name, us, before_us=20.0) for name in WORKLOADS)
     run = replace(run_record(), run="20261125-1", started="2026-11-25T10:00:00", finished="2026-11-25T11:00:00")
     run = replace(run, stop_reason="patience", final=final, patch=DIFF)
     return collect(replace(run, **changes), iterations)
@@ -53,7 +43,7 @@ def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **change
 
 def of_predictions() -> Report:
     run = replace(run_record(measured=False), run="20261125-2", confirm="tilewright optimize there --seed 7")
-    run = replace(run, final=tuple(standing(name, 5.0, measured=False) for name in WORKLOADS))
+    run = replace(run, final=tuple(metrics(name, 5.0, measured=False) for name in WORKLOADS))
     return collect(run, [predicted(n, us, keep=True) for n, us in enumerate((20.0, 8.0, 5.0))])
 
 
@@ -210,7 +200,7 @@ def recorded(tmp_path: Path) -> tuple[Path, str]:
         run = ledger.begin(run_record()).run
         for iteration in STEPS:
             ledger.append(run, iteration)
-        ledger.finish(run, "patience", tuple(standing(name, 10.0, before_us=20.0) for name in WORKLOADS), DIFF)
+        ledger.finish(run, "patience", tuple(metrics(name, 10.0, before_us=20.0) for name in WORKLOADS), DIFF)
     return tmp_path / "home", run
 
 

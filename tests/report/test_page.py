@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.made_runs import DIFF, baseline_iteration, crashed, raced, run_record, standing
+from tests.made_runs import DIFF, baseline_iteration, crashed, metrics, raced, run_record
 from tests.report.test_collected import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
 def made(workloads: int, iterations: list[Iteration], us: float = 10.0) -> Report:
     names = tuple(f"workload-{n}" for n in range(workloads))
-    final = tuple(standing(name, us, before_us=20.0) for name in names)
+    final = tuple(metrics(name, us, before_us=20.0) for name in names)
     run = replace(run_record(workloads=names), final=final, patch=DIFF, stop_reason="patience", finished="2026")
     return collect(run, iterations)
 
@@ -226,7 +226,7 @@ def test_a_rate_lies_on_the_roof_where_it_is_the_roof() -> None:
     run = run_record(workloads=("w",))
     bound = run.baseline[0].bound
     assert bound is not None
-    at_light = standing("w", bound.speed_of_light_us, measured=False)
+    at_light = metrics("w", bound.speed_of_light_us, measured=False)
     report = collect(replace(run, measured=False, baseline=(at_light,), final=(at_light,)), [])
     chart = Page(str(roofline(report)))
     dot = chart.of_class("after")[0][1]

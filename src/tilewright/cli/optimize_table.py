@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
-from tilewright.ledger.records import Iteration, Standing
+from tilewright.ledger.records import Iteration, Metrics
 from tilewright.optimize.optimized import Optimized
 
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
@@ -77,12 +77,12 @@ def _ms(one: Iteration, measured: bool) -> str:
     return f"{time:.4g}{interval}"
 
 
-def _us(one: Standing) -> float | None:
+def _us(one: Metrics) -> float | None:
     time = one.measured or one.predicted
     return time.us if time else None
 
 
-def _time(one: Standing) -> str:
+def _time(one: Metrics) -> str:
     if one.measured is not None:
         low, high = one.measured.interval_us
         return f"{one.measured.us:,.1f} ±{(high - low) / 2:.2g}"

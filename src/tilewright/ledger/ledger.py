@@ -24,7 +24,7 @@ from typing import TextIO
 from tilewright.ledger import rows
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Unusable, dump, insert
-from tilewright.ledger.records import EntryHistory, Iteration, RunOverview, RunRecord, Standing
+from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunOverview, RunRecord
 from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished
 from tilewright.race.stats import geometric_mean
 
@@ -58,7 +58,7 @@ class Ledger(LedgerFile):
             for sample in samples:
                 insert(connection, "samples", sample)
 
-    def finish(self, run: str, stop_reason: str, final: tuple[Standing, ...], patch: str = "") -> None:
+    def finish(self, run: str, stop_reason: str, final: tuple[Metrics, ...], patch: str = "") -> None:
         """Close the run: why it stopped, and the metrics of its last version on each workload.
 
         patch: unified, from the baseline to what the run ends with.

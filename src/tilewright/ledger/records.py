@@ -113,7 +113,7 @@ def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class Metrics:
     """How one version stands on one workload: of the baseline, and of what the run ends with."""
 
     workload: str
@@ -152,7 +152,7 @@ class RunRecord:
     dtype: str
     """Of the products; the roof of arithmetic is this dtype's."""
     seed: int
-    baseline: tuple[Standing, ...]
+    baseline: tuple[Metrics, ...]
     policy: Mapping[str, Json] = field(default_factory=dict)
     """Of the decision: thresholds, confidence, patience."""
     options: Mapping[str, Json] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class RunRecord:
     """ISO 8601, UTC; so is `finished`."""
     finished: str | None = None
     stop_reason: str | None = None
-    final: tuple[Standing, ...] = ()
+    final: tuple[Metrics, ...] = ()
     patch: str = ""
     """Unified, from the baseline to what the run ends with."""
 

@@ -26,8 +26,8 @@ from tilewright.ledger.records import (
     EntryHistory,
     Iteration,
     IterationStatus,
+    Metrics,
     RunRecord,
-    Standing,
     WorkloadOutcome,
     still_kept,
 )
@@ -335,7 +335,7 @@ def _message(n: int, proposal: Proposal, value: Value, reason: str) -> str:
     return f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{reason}\nChosen: {proposal.why}\n"
 
 
-def baseline_iteration(standings: Sequence[Standing]) -> Iteration:
+def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
     """Row 0: the untouched code (P-19)."""
     measured = [one.measured for one in standings if one.measured is not None]
     predicted = [one.predicted.us for one in standings if one.predicted is not None]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tilewright.inspect.work import count
-from tilewright.ledger.records import Standing
+from tilewright.ledger.records import Metrics
 from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.optimize.attempting import Variant
@@ -20,10 +20,10 @@ def metrics_of(
     bound: Bound,
     measured: MeasuredTime | None = None,
     against_baseline: Interval | None = None,
-) -> Standing:
+) -> Metrics:
     """Measured where there is a ``measured``; otherwise predicted."""
     work = count(variant.task, workload, variant.board)
-    return Standing(
+    return Metrics(
         workload=workload.name,
         measured=measured,
         predicted=variant.predicted[workload.name] if measured is None else None,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, still_kept
 from tilewright.race.stats import geometric_mean
 
 
@@ -36,7 +36,7 @@ class Optimized:
         return geometric_mean(ratios)
 
 
-def speedup_of(before: Standing, after: Standing) -> float | None:
+def speedup_of(before: Metrics, after: Metrics) -> float | None:
     """Paired where it can be: two medians of different minutes also differ by what happened in between."""
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
@@ -44,7 +44,7 @@ def speedup_of(before: Standing, after: Standing) -> float | None:
     return a / b if a and b else None
 
 
-def us_of(one: Standing) -> float | None:
+def us_of(one: Metrics) -> float | None:
     time = one.measured or one.predicted
     return time.us if time else None
 
@@ -69,7 +69,7 @@ def to_json(result: Optimized) -> dict[str, Any]:
     }
 
 
-def _standing_json(one: Standing) -> dict[str, Any]:
+def _standing_json(one: Metrics) -> dict[str, Any]:
     """A measured time under ``us``, a predicted one under ``predicted_us``."""
     return {
         "us": one.measured.us if one.measured else None,

@@ -22,7 +22,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.file import key_of
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Iteration, RunRecord, Standing, still_kept
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.decide import PATIENCE, POLICIES
 from tilewright.optimize.escalating import FinalTime, Tried, escalation
@@ -234,7 +234,7 @@ def _finished(asked: _Asked, loop: Loop, reasons: list[str]) -> Optimized:
     return Optimized(setup.ledger.run(setup.run.run), tuple(loop.iterations), patch, folder, asked.target.note)
 
 
-def _escalated(loop: Loop, final: Sequence[Standing]) -> str:
+def _escalated(loop: Loop, final: Sequence[Metrics]) -> str:
     """What a person should look at, where the loop ends far from the bound and the cause does not show (P-22). Of
     predicted times nothing follows: how far they are from the bound is the model's affair."""
     if not loop.setup.gate.measured:
@@ -273,7 +273,7 @@ def _gate(
 
 
 def _record(
-    asked: _Asked, name: str, key: str, seed: int, machine: Machine, standings: tuple[Standing, ...],
+    asked: _Asked, name: str, key: str, seed: int, machine: Machine, standings: tuple[Metrics, ...],
     gate: Gate, workspace: Workspace,
 ) -> RunRecord:  # fmt: skip
     task, board, options = asked.task, asked.target.board, asked.options

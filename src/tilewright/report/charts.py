@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.ledger.records import RunRecord, Standing
+from tilewright.ledger.records import Metrics, RunRecord
 from tilewright.report.collected import Compared, Point, Report, time_us
 from tilewright.report.svg import Child, Markup, Scale, around, joined, label, tag
 from tilewright.report.words import between, number
@@ -156,7 +156,7 @@ def roofline(report: Report) -> Markup | None:
     )
 
 
-def _place(standing: Standing) -> tuple[float, float] | None:
+def _place(standing: Metrics) -> tuple[float, float] | None:
     """FLOP per byte, and TFLOP/s; None without arithmetic or a time."""
     us = time_us(standing)
     if not us or not standing.flops or not standing.bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ledger.codec import to_json
-from tilewright.ledger.records import Iteration, IterationStatus, RunRecord, Standing, WorkloadOutcome, still_kept
+from tilewright.ledger.records import Iteration, IterationStatus, Metrics, RunRecord, WorkloadOutcome, still_kept
 from tilewright.race.stats import Interval, geometric_mean
 
 US_PER_MS = 1e3
@@ -46,8 +46,8 @@ class Point:
 class Compared:
     """One workload before and after the run."""
 
-    before: Standing
-    after: Standing
+    before: Metrics
+    after: Metrics
     speedup: Speedup | None
 
     @property
@@ -107,13 +107,13 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> Report:
     )
 
 
-def time_us(standing: Standing) -> float | None:
+def time_us(standing: Metrics) -> float | None:
     """Its time, measured or else predicted: a run has only one of them."""
     time = standing.measured or standing.predicted
     return None if time is None else time.us
 
 
-def share_of_light(standing: Standing) -> float | None:
+def share_of_light(standing: Metrics) -> float | None:
     """How much of the speed of light it reaches, 1 being all of it."""
     us = time_us(standing)
     return standing.bound.speed_of_light_us / us if standing.bound and us else None
@@ -172,9 +172,9 @@ def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[Com
         yield Compared(before, after, _speedup(before, after))
 
 
-def _standing(outcome: WorkloadOutcome, before: Standing) -> Standing:
+def _standing(outcome: WorkloadOutcome, before: Metrics) -> Metrics:
     """As the last kept change left it; the work is taken to be the baseline's."""
-    return Standing(
+    return Metrics(
         workload=outcome.workload,
         measured=outcome.measured,
         predicted=outcome.predicted,
@@ -186,7 +186,7 @@ def _standing(outcome: WorkloadOutcome, before: Standing) -> Standing:
     )
 
 
-def _speedup(before: Standing, after: Standing) -> Speedup | None:
+def _speedup(before: Metrics, after: Metrics) -> Speedup | None:
     paired = speedup_of(after.against_baseline)
     if paired is not None:
         return paired
@@ -194,7 +194,7 @@ def _speedup(before: Standing, after: Standing) -> Speedup | None:
     return Speedup(old / new) if old and new else None
 
 
-def _mean_ms(standings: Iterable[Standing]) -> float | None:
+def _mean_ms(standings: Iterable[Metrics]) -> float | None:
     mean_us = _geometric_mean([time_us(standing) for standing in standings])
     return None if mean_us is None else mean_us / US_PER_MS
 

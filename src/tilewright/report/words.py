@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tilewright.ledger.records import Iteration, Standing
+from tilewright.ledger.records import Iteration, Metrics
 from tilewright.report.collected import Report, Speedup, share_of_light
 
 NOTHING = "–"
@@ -40,13 +40,13 @@ def faster(speedup: Speedup | float | None) -> str:
     return f"{speedup.centre:.2f}×{bounds}"
 
 
-def light(standing: Standing) -> str:
+def light(standing: Metrics) -> str:
     """Share of the speed of light."""
     share = share_of_light(standing)
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def interval_us(standing: Standing) -> str:
+def interval_us(standing: Metrics) -> str:
     """The 95 % interval of a measured time."""
     return between(standing.measured.interval_us) if standing.measured else NOTHING
 

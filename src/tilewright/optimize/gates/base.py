@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tilewright.ledger.records import Attempt, Correctness, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Correctness, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval
 
@@ -49,7 +49,7 @@ class Gate(Protocol):
         """By workload: how far two copies of the baseline differ on this machine; empty where nothing is measured."""
         ...
 
-    def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
+    def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """How the untouched code stands on each workload; the reason where it is not correct."""
         ...
 
@@ -57,6 +57,6 @@ class Gate(Protocol):
         """Which of them went furthest, the best predicted first, and whether it takes the incumbent's place."""
         ...
 
-    def final(self, variant: Variant) -> tuple[Standing, ...]:
+    def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """How the last incumbent stands."""
         ...

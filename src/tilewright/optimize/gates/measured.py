@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation, Race, VersionFailed
@@ -50,7 +50,7 @@ class MeasuredGate:
         self._blind = False
         """The interpreter cannot judge even the untouched code: then the GPU's word has to do."""
 
-    def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
+    def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """The untouched code: verified on both engines, and timed against a second copy of itself."""
         self._baseline = variant
         variant.remember()
@@ -70,7 +70,7 @@ class MeasuredGate:
             times[workload.name] = measured_of(seen.incumbent_us)
         return tuple(metrics_of(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
 
-    def final(self, variant: Variant) -> tuple[Standing, ...]:
+    def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """The last incumbent, paired with the baseline once more."""
         assert self._baseline is not None, "the baseline is judged first"
         found = []

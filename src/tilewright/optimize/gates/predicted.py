@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tilewright.ledger.records import Attempt, Standing, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import PredictedDecision, decide_predicted
 from tilewright.optimize.gates.base import CORRECTNESS, Judged
@@ -28,13 +28,13 @@ class PredictedGate:
         self.interpreting, self.workloads, self.bounds = interpreting, tuple(workloads), bounds
         self._baseline: Variant | None = None
 
-    def baseline(self, variant: Variant) -> tuple[Standing, ...] | str:
+    def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
         """The untouched code, checked by the interpreter."""
         self._baseline = variant
         checked = self.interpreting.verdict(variant, CHECK_SECONDS)
         return checked.reason if checked.verdict == "incorrect" else self._standings(variant)
 
-    def final(self, variant: Variant) -> tuple[Standing, ...]:
+    def final(self, variant: Variant) -> tuple[Metrics, ...]:
         return self._standings(variant)
 
     def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
@@ -77,7 +77,7 @@ class PredictedGate:
         assert self._baseline is not None, "the baseline is judged first"
         return decide_predicted(one.predicted, incumbent.predicted, self._baseline.predicted)
 
-    def _standings(self, variant: Variant) -> tuple[Standing, ...]:
+    def _standings(self, variant: Variant) -> tuple[Metrics, ...]:
         return tuple(metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
 
