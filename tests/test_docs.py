@@ -25,7 +25,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 MADE_LATER = {
-    ".tilewright/", "ledger.db", "results.db", "results.db.imported", "perf_results.md", "perf_predicted.md", "runs/", "attention_task.py",
+    ".tilewright/", "ledger.db", "results.db", "results.db.imported",
+    "perf_results.md", "perf_predicted.md", "runs/", "attention_task.py",
     "attention_triton.py", "doubled_task.py",
 }  # fmt: skip
 """Paths that a command makes, or that stand for a file of the reader's."""
