@@ -190,6 +190,13 @@ def test_what_the_space_forbids_is_compiled_when_asked_for_and_said(run: Run, ta
     assert ran.err.startswith("note: outside the space on sm_90: ") and "TILE=512" in ran.err
 
 
+@pytest.mark.parametrize("command", ["inspect", "tune"])
+def test_a_value_that_the_space_drops_is_said(run: Run, task_file: TaskFile, command: str) -> None:
+    space = 'tw.Space(constants={"TILE": (256, 1000)}, shipped={"TILE": 256})'
+    ran = run(command, task_file(f"task = make(space={space})"), "--arch", "sm_90", "--json")
+    assert ran.code == 0 and "note: left out on sm_90: TILE=1000 is not a power of two" in ran.err
+
+
 def test_a_task_file_that_prints_does_not_spoil_the_json(run: Run, task_file: TaskFile) -> None:
     ran = run("inspect", task_file('print("hello")\ntask = make()'), "--arch", "sm_90", "--json")
     assert len(json.loads(ran.out)) == 2
@@ -327,6 +334,10 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect",), "Missing argument 'FILE[:TASK]'"),
         (("inspect", RMS_NORM, "--colour"), "--colour"),
         (("inspekt", RMS_NORM), "inspekt"),
+        (("inspekt", RMS_NORM), "no such command: inspekt; did you mean inspect?"),
+        (("inspect", RMS_NORM, "--confg", "TILE_M=1"), "no such option: --confg; did you mean --config?"),
+        (("inspect", RMS_NORM, "--arch", "sm90"), "did you mean 'sm_90'?"),
+        (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILEM=1"), "did you mean 'TILE_M'?"),
         (("tuned", "list", "--colour"), "see tilewright tuned list --help"),
         (("tuned", "lst"), "see tilewright tuned --help"),
         (("lst",), "see tilewright --help"),
@@ -442,6 +453,25 @@ def test_a_mistake_of_ours_keeps_its_traceback(run: Run, monkeypatch: pytest.Mon
     assert ran.code == exit_codes.OUR_MISTAKE == 70
     assert "Traceback" in ran.err and "RuntimeError: surprise" in ran.err
     assert ran.err.splitlines()[-1].startswith("error: this is a mistake in Tilewright")
+
+
+def test_with_json_an_error_is_an_object_on_stdout(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its kind; an argument of the program that `run` starts is not ours."""
+    for arguments, kind in (
+        (("inspekt", "--json"), "request"),
+        (("check", RMS_NORM, "--engine", "gpu", "--json"), "machine"),
+    ):
+        if kind == "machine" and detect() is not None:
+            continue
+        ran = run(*arguments)
+        said = json.loads(ran.out)["error"]
+        assert (said["kind"], said["exit_code"]) == (kind, ran.code)
+        assert f"error: {said['message']}" in ran.err.splitlines()
+    assert run("run", "./gone", "--json").out == ""
+
+
+def test_every_way_to_end_has_its_code() -> None:
+    assert list(exit_codes.EXIT_CODES) == [0, 1, 2, 3, 70, 130, 143]
 
 
 # Ctrl-C -------------------------------------------------------------------------------------------

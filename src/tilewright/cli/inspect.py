@@ -22,12 +22,13 @@ from tilewright.cli.shared import (
     architectures,
     loaded,
     print_json,
+    say_what_is_dropped,
     task_speaks_to_stderr,
 )
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
-    from tilewright.records import Configuration
+    from tilewright.records import Configuration, Workload
     from tilewright.task.task import Task
 
 Lines = Annotated[bool, typer.Option("--lines", help="The work of each source line, counted in Tile IR.")]
@@ -64,8 +65,7 @@ def inspect(
         task = loaded(where)
         keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
-        if chosen is not None:
-            _say_what_is_not_allowed(task, archs, chosen, workload)
+        _say_what_is_left_out(task, archs, chosen, task.selected([workload] if workload else None)[0])
         rows = inspecting.inspect(
             task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
         )
@@ -98,11 +98,13 @@ def _count_lines(where: str, arch: str | None, config: str | None, workload: str
         terminal.stdout().print(count_tables.counted(work, asked))
 
 
-def _say_what_is_not_allowed(task: Task, archs: Sequence[str], config: Configuration, workload: str | None) -> None:
+def _say_what_is_left_out(task: Task, archs: Sequence[str], config: Configuration | None, workload: Workload) -> None:
     """What the space would not try is still compiled when asked for by name: that is how one sees why."""
     from tilewright.hardware.architectures import architecture
 
-    dims = task.selected([workload] if workload else None)[0].dims
     for arch in archs:
-        if problem := task.space.allows(config, architecture(arch).number, dims):
+        number = architecture(arch).number
+        if config is None:
+            say_what_is_dropped(task, number, [workload])
+        elif problem := task.space.allows(config, number, workload.dims):
             terminal.note(f"outside the space on {arch}: {problem}")

@@ -8,8 +8,10 @@ folder, and what it needs is imported when it runs.
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
+import re
 import signal
 import sys
 import threading
@@ -147,10 +149,21 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def _usage(error: Exception) -> str:
-    """typer's own words, and where the choices stand."""
+    """typer's own words, the nearest option or command, and where the choices stand."""
     said = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     context = getattr(error, "ctx", None)  # of the innermost command
-    return f"{said.rstrip('.')}; see {context.command_path if context else 'tilewright'} --help"
+    if context is None:
+        return f"{said.rstrip('.')}; see tilewright --help"
+    if hasattr(error, "possibilities"):
+        given, kind = str(getattr(error, "option_name", "")), "option"
+        known = [name for parameter in context.command.params for name in parameter.opts]
+    else:
+        command = re.match(r"No such command '(.+?)'", said)
+        given, kind, known = command[1] if command else "", "command", list(getattr(context.command, "commands", ()))
+    if given:
+        near = difflib.get_close_matches(given, known, 1)
+        said = f"no such {kind}: {given}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{said.rstrip('.')}; see {context.command_path} --help"
 
 
 def _unforeseen(error: Exception) -> tuple[str, int]:

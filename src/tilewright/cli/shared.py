@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
+    from tilewright.records import Workload
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
@@ -70,6 +71,13 @@ def loaded(where: str) -> Task:
     from tilewright.task.loading import load_task
 
     return load_task(where)
+
+
+def say_what_is_dropped(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
+    """A note for each value of the space that no configuration has, as a tile size that is no power of two."""
+    lines = dict.fromkeys(line for one in workloads for line in task.space.dropped(arch, one.dims))
+    for line in lines:
+        terminal.note(f"left out on sm_{arch}: {line}")
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from tilewright.cli.shared import (
     loaded,
     print_json,
     resumable,
+    say_what_is_dropped,
     task_speaks_to_stderr,
 )
 from tilewright.errors import RequestError
@@ -86,6 +87,7 @@ def tune(
     with resumable(not no_store), speaks, kept as results, worker, bar as progress:
         task = loaded(where)
         keep_torch_out()
+        say_what_is_dropped(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
             seed=seed, store=results, fresh=fresh, session=session, progress=progress,
