@@ -15,7 +15,7 @@ from tilewright.records import Built, MachineCode
 from tilewright.task.loading import load_task
 from tilewright.task.task import Dims, Distribution, Task
 from tilewright.verify import tolerance as verify
-from tilewright.verify.checking import check
+from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -208,7 +208,7 @@ def taken(array: np.ndarray, shape: tuple[str | int, ...], part: verify.Slice) -
 def test_a_plain_kernel_is_right(name: str) -> None:
     """On two tiles an axis and on ragged ones; `tilewright check` tries more."""
     task = example(name)
-    verdict = check(task, InterpreterEngine(task, default_board("sm_90")), quick=True)
+    verdict = check_on(task, InterpreterEngine(task, default_board("sm_90")), quick=True)
     assert verdict.verdict == "correct", verdict.reason
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.task.loading import editable
     from tilewright.task.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
     from tilewright.tune.tune import tune
+    from tilewright.verify.check import check
 
 __version__ = "0.1.0"
 
@@ -33,6 +34,7 @@ _HOMES = {
     "Tensor": "task.task",
     "TilewrightError": "errors",
     "Workload": "records",
+    "check": "verify.check",
     "decorated_hints": "languages.cutile.private",
     "editable": "task.loading",
     "inspect": "inspect.inspect",
@@ -57,6 +59,7 @@ __all__ = [
     "Tensor",
     "TilewrightError",
     "Workload",
+    "check",
     "decorated_hints",
     "editable",
     "inspect",

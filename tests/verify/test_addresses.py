@@ -13,7 +13,7 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.verify.addresses import ELEMENTS, LONGEST, Reached, Reaching, huge
 from tilewright.verify.cases import parse
-from tilewright.verify.checking import check
+from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.shapes import moduli
 
@@ -100,7 +100,7 @@ def test_only_shapes_that_the_task_serves_and_that_can_be_launched(file: Path) -
 
 def test_it_is_one_case_of_a_check_and_its_text_reads_back(file: Path) -> None:
     task = load_task(f"{file}:masked")
-    verdict = check(task, InterpreterEngine(task, BOARD), seed=3, reaches=Reaching(task, BOARD))
+    verdict = check_on(task, InterpreterEngine(task, BOARD), seed=3, reaches=Reaching(task, BOARD))
     (found,) = [one for one in verdict.results if one.case.run == "addresses"]
     assert verdict.verdict == found.verdict == "incorrect"
     assert [one for one in verdict.results if one.verdict == "incorrect"] == [found], "nothing else is wrong"

@@ -10,8 +10,10 @@ from tilewright.errors import NoGpu, UnknownChoice
 from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
 from tilewright.testing.functions import FunctionEngine
-from tilewright.verify import check as checks
-from tilewright.verify.checking import Verdict, check
+from tilewright.verify import engines
+from tilewright.verify.check import check_on
+from tilewright.verify.report import beside
+from tilewright.verify.verdict import Verdict
 
 
 def task() -> Task:
@@ -29,26 +31,26 @@ def task() -> Task:
 @pytest.fixture
 def verdict() -> Verdict:
     engine = FunctionEngine(task(), lambda run: run["y"].__setitem__(..., 2 * run["x"]))
-    return check(task(), engine, quick=True)
+    return check_on(task(), engine, quick=True)
 
 
 def test_the_engine_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hopper:
         arch = "sm_90"
 
-    monkeypatch.setattr(checks, "detect", lambda: Hopper)
-    assert checks.engine_name(None) == "gpu"
-    assert checks.engine_name("interpreter") == "interpreter"
-    monkeypatch.setattr(checks, "detect", lambda: None)
-    assert checks.engine_name(None) == "interpreter"
+    monkeypatch.setattr(engines, "detect", lambda: Hopper)
+    assert engines.engine_name(None) == "gpu"
+    assert engines.engine_name("interpreter") == "interpreter"
+    monkeypatch.setattr(engines, "detect", lambda: None)
+    assert engines.engine_name(None) == "interpreter"
     with pytest.raises(NoGpu, match="interpreter needs none"):
-        checks.engine_name("gpu")
+        engines.engine_name("gpu")
     with pytest.raises(UnknownChoice, match="known: interpreter, gpu"):
-        checks.engine_name("tpu")
+        engines.engine_name("tpu")
 
 
 def test_another_task_of_the_same_file(verdict: Verdict, tmp_path: Any) -> None:
     file = tmp_path / "ops.py"
     file.touch()
-    assert checks.beside(f"{file}:other", verdict) == f"{file}:twice"
-    assert checks.beside(str(file), verdict) == f"{file}:twice"
+    assert beside(f"{file}:other", verdict) == f"{file}:twice"
+    assert beside(str(file), verdict) == f"{file}:twice"

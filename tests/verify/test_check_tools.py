@@ -17,9 +17,10 @@ from tilewright.testing.functions import FunctionEngine
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verify import watching as check_watching
 from tilewright.verify.cases import Case
-from tilewright.verify.checking import Verdict, check
+from tilewright.verify.check import check_on
 from tilewright.verify.compiling import Compiling
 from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized
+from tilewright.verify.verdict import Verdict
 from tilewright.verify.watching import Watching
 
 OPS = """\
@@ -94,7 +95,7 @@ def test_the_interpreter_needs_no_machine_code(task: Task, monkeypatch: pytest.M
 
 
 def verdict_of(task: Task) -> Verdict:
-    return check(task, FunctionEngine(task, lambda run: run["y"].__setitem__(..., 2 * run["x"])), quick=True)
+    return check_on(task, FunctionEngine(task, lambda run: run["y"].__setitem__(..., 2 * run["x"])), quick=True)
 
 
 def watched(task: Task, monkeypatch: pytest.MonkeyPatch, said: Mapping[str, Sanitized]) -> Verdict:

@@ -21,8 +21,9 @@ from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verify import report
 from tilewright.verify.cases import Case, parse
-from tilewright.verify.checking import Verdict, check
+from tilewright.verify.check import check_on
 from tilewright.verify.engine import Ran
+from tilewright.verify.verdict import Verdict
 
 SPACE = Space(constants={"TILE_M": (16,), "TILE_N": (16,)}, shipped={"TILE_M": 16, "TILE_N": 16})
 Function = Callable[[Run], Any]
@@ -61,7 +62,7 @@ def multiplied(run: Run) -> None:
 
 
 def checked(task: Task, function: Function, **more: Any) -> Verdict:
-    return check(task, FunctionEngine(task, function), **more)
+    return check_on(task, FunctionEngine(task, function), **more)
 
 
 def caught(task: Task, function: Function, words: str, **more: Any) -> Verdict:
@@ -374,7 +375,7 @@ def test_dependence_on_the_order_of_blocks_is_caught_unless_declared() -> None:
     task = elementwise(lambda x: x.sum(axis=1, keepdims=True) + 0 * x, independent=("M",))
     caught(task, ordered, "depends on the order of the blocks")
     verdict = passes(replace(task, deterministic=False), ordered)
-    assert any("trust 11" in one for one in verdict.unverified)
+    assert any("bit-equality" in one for one in verdict.unverified)
 
 
 def test_drift_after_launches_is_caught() -> None:
@@ -501,7 +502,7 @@ def test_only_the_declared_kernel_may_compute(ran: Ran, words: str) -> None:
 
 def test_where_kernels_cannot_be_counted_that_is_said() -> None:
     verdict = passes(elementwise(), lambda run: (thrice(run), Ran())[1])
-    assert any("trust 15" in one for one in verdict.unverified)
+    assert any("which kernels ran" in one for one in verdict.unverified)
 
 
 def test_a_finding_is_a_mistake_and_is_listed_once() -> None:
@@ -587,7 +588,7 @@ def test_the_json_has_what_scripts_rely_on() -> None:
 
 def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
     task = elementwise(workloads={"odd": {"M": 3001, "N": 770}})
-    verdict = check(task, FunctionEngine(task, thrice, "gpu"))
+    verdict = check_on(task, FunctionEngine(task, thrice, "gpu"))
     assert verdict.verdict == "correct"
     assert (("M", 3001), ("N", 770)) in {one.case.dims for one in verdict.results}
 
@@ -596,7 +597,7 @@ def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
         if run["y"].shape[0] > 2000:
             run["y"][2000, 5] = np.nan
 
-    verdict = check(task, FunctionEngine(task, wrong_far_out, "gpu"))
+    verdict = check_on(task, FunctionEngine(task, wrong_far_out, "gpu"))
     assert verdict.verdict == "incorrect" and "not finite" in verdict.reason
 
 

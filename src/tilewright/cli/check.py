@@ -23,10 +23,10 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.task.task import Task
-    from tilewright.verify.check import Asked
+    from tilewright.verify.cases import Case
 
 DEFAULT_SECONDS = 120.0
-"""As `verification.checking.SECONDS` has it; `--help` does not import it."""
+"""As `verify.check.SECONDS` has it; `--help` does not import it."""
 
 EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
@@ -63,38 +63,42 @@ def check(
     """
     from tilewright.cli import check_table as check_tables
     from tilewright.languages import keep_torch_out
-    from tilewright.verify import check as checks
-    from tilewright.verify.report import worst
+    from tilewright.verify.check import check as checked
+    from tilewright.verify.engines import engine_name
+    from tilewright.verify.report import all_to_json, beside, worst
 
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
-        name = checks.engine_name(engine)
+        name = engine_name(engine)
         archs = architectures(arch)
         if len(archs) != 1:
             raise RequestError(f"--arch names {len(archs)} architectures; check takes one")
         task = loaded(where)
         keep_torch_out()
-        asked = _asked(task, config, workload, case, seed, quick, seconds)
-        verdicts = checks.verdicts(task, name, checks.board_here(name, archs[0]), asked, progress)
+        only, seed = _case(task, workload, case, seed, quick)
+        configurations = (task.space.parse(config),) if config is not None else ()
+        verdicts = checked(
+            task, engine=name, arch=archs[0], configurations=configurations, workloads=workload or (), case=only,
+            seed=seed, quick=quick, seconds=seconds, progress=progress,
+        )  # fmt: skip
     options = [*(("--engine", engine) if engine else ()), *(("--arch", arch) if arch else ())]
     if as_json:
-        print_json(checks.as_json(verdicts, where, options))
+        print_json(all_to_json(verdicts, where, options))
     else:
         console = terminal.stdout()
         for number, verdict in enumerate(verdicts):
-            place = checks.beside(where, verdict) if number else where
+            place = beside(where, verdict) if number else where
             console.print(check_tables.checked(verdict, place, options, show_all))
     if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
         raise typer.Exit(code)
 
 
-def _asked(
-    task: Task, config: str | None, workload: list[str] | None, case: str | None, seed: int | None, quick: bool,
-    seconds: float,
-) -> Asked:  # fmt: skip
+def _case(
+    task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
+) -> tuple[Case | None, int]:  # fmt: skip
+    """The one case that is asked for, if any, and the seed."""
     import secrets
 
     from tilewright.verify.cases import parse
-    from tilewright.verify.check import Asked
 
     if case is not None and (quick or workload or seed is not None):
         raise RequestError("--case says everything itself; leave out --workload, --seed and --quick")
@@ -102,11 +106,4 @@ def _asked(
     only = parse(case, task) if case is not None else None
     if seed is None:
         seed = only.seed if only is not None else secrets.randbelow(1 << 16)
-    return Asked(
-        configurations=(task.space.parse(config),) if config is not None else (),
-        workloads=tuple(workload or ()),
-        case=only,
-        seed=seed,
-        quick=quick,
-        seconds=seconds,
-    )
+    return only, seed

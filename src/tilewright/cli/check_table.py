@@ -12,9 +12,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first, not_shown
-from tilewright.verify.checking import Verdict
 from tilewright.verify.examining import Result
 from tilewright.verify.report import command
+from tilewright.verify.verdict import Verdict
 
 STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
 

@@ -55,9 +55,8 @@ def architectures(text: str | None) -> tuple[str, ...]:
 
 
 def default_architecture() -> str:
-    from tilewright.hardware.architectures import ARCHITECTURES
+    from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH
     from tilewright.hardware.gpu import detect
-    from tilewright.tune.tune import DEFAULT_ARCH
 
     gpu = detect()
     if gpu is not None and gpu.arch in ARCHITECTURES:

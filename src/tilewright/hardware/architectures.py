@@ -204,6 +204,10 @@ def board(name: str) -> Board:
     return BOARDS[name]
 
 
+DEFAULT_ARCH = "sm_90"
+"""What is compiled for where there is no GPU and none is named."""
+
+
 def default_board(arch: str | Architecture) -> Board:
     """The board that stands for an architecture when only that is known.
 

@@ -12,6 +12,7 @@ from tilewright.hardware.architectures import Board, default_board
 from tilewright.inspect.work import bound_of
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
+from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 
 
@@ -60,7 +61,7 @@ class Inspected:
 
 
 def inspect(
-    task: Task,
+    task: Task | str,
     archs: Sequence[str],
     *,
     config: Configuration | None = None,
@@ -71,9 +72,11 @@ def inspect(
 ) -> tuple[Inspected, ...]:
     """Every configuration of the space (or only ``config``) for each architecture.
 
+    task: a task, or ``FILE[:TASK]``.
     workload: the one to build for; the task's first where none is named.
     Raises UnknownChoice for an architecture or a workload that does not exist.
     """
+    task = task_of(task)
     chosen = task.workload(workload) if workload else task.selected(None)[0]
     boards = [default_board(arch) for arch in archs]
     units = [Unit(chosen, one, board) for board in boards for one in _configurations(task, board, chosen, config)]

@@ -39,7 +39,7 @@ from tilewright.playbook.base import Entry, by_present_name, present_name
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
-from tilewright.task.loading import editable_files, load_task, where_is
+from tilewright.task.loading import editable_files, task_of, where_is
 from tilewright.task.task import Task
 from tilewright.tune.tune import Target, machine_of, target_of
 from tilewright.worker.session import Session
@@ -105,7 +105,7 @@ def optimize(
     session: a worker process that is starting already (`session.early_session`).
     proposers: who may propose changes; asked before the playbook.
     """
-    task = load_task(task) if isinstance(task, str) else task
+    task = task_of(task)
     options, policy = options or Options(), policy or Policy()
     check_changes(options.changes, editable_files(task))
     target = target_of(arch, detect())

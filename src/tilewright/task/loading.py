@@ -66,6 +66,11 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     return replace(task, file=path, edit=_edit(task, loading), backward=backward)
 
 
+def task_of(task: Task | str | os.PathLike[str]) -> Task:
+    """A task as it is; ``FILE`` or ``FILE:TASK`` as `load_task` loads it."""
+    return task if isinstance(task, Task) else load_task(os.fspath(task))
+
+
 def editable(where: str | os.PathLike[str]) -> ModuleType:
     """A module whose file Tilewright may edit, for a task whose kernel lives in another file.
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
-from tilewright.hardware.architectures import Board, default_board
+from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.monitor import driver_version
 from tilewright.hardware.packages import installed_version
@@ -42,9 +42,6 @@ from tilewright.worker.session import Session
 
 if TYPE_CHECKING:
     from tilewright.verify.quick import QuickChecker
-
-DEFAULT_ARCH = "sm_90"
-"""What is compiled for where there is no GPU and none is named."""
 
 VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")
 """The packages whose versions belong to a result."""

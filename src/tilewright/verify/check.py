@@ -1,125 +1,129 @@
-"""`tilewright check`: a task and its gradient, verified on the engine that this machine has."""
+"""`tilewright check`: is a task's kernel right, and that of its gradient?
+
+    plan → compile → run → judge → minimise → report
+
+Each case runs and is judged (`examining`) before the next begins. The limits of time and the tools that work beside
+the cases are in `schedule`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
 
-from tilewright.errors import NoGpu, UnknownChoice
-from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
-from tilewright.hardware.gpu import detect
+from tilewright.hardware.architectures import DEFAULT_ARCH
 from tilewright.progress import Progress, silent
-from tilewright.records import Configuration
+from tilewright.records import Configuration, Workload
+from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.verify import shapes
-from tilewright.verify.addresses import Reaching
+from tilewright.verify.addresses import Reaches
 from tilewright.verify.cases import Case
-from tilewright.verify.checking import SECONDS, Verdict, check
-from tilewright.verify.compiling import Compiling
 from tilewright.verify.engine import Engine
+from tilewright.verify.engines import board_here, engine_name
+from tilewright.verify.examining import Compiles, Examiner, refuse_degenerate
 from tilewright.verify.gradients import check_gradients
-from tilewright.verify.report import to_json, worst
-from tilewright.verify.trusted import Trusted
-from tilewright.verify.watching import Watching
+from tilewright.verify.minimising import minimised
+from tilewright.verify.planning import Planned, plan
+from tilewright.verify.reference import Reference, Trusting
+from tilewright.verify.schedule import Equipment, run_and_judge
+from tilewright.verify.verdict import Verdict, report
 
-ENGINES = ("interpreter", "gpu")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a check is asked for, beside the task."""
-
-    configurations: tuple[Configuration, ...] = ()
-    workloads: tuple[str, ...] = ()
-    case: Case | None = None
-    seed: int = 0
-    quick: bool = False
-    seconds: float = SECONDS
+SECONDS = 120.0
+"""For one check. What is not run by then is unverified, by name."""
 
 
-def engine_name(name: str | None) -> str:
-    """The engine to use: the GPU where there is one that the compiler knows, unless another is named.
+def check(
+    task: Task | str,
+    *,
+    engine: str | None = None,
+    arch: str | None = None,
+    configurations: Sequence[Configuration] = (),
+    workloads: Sequence[str] = (),
+    case: Case | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    seconds: float = SECONDS,
+    progress: Progress = silent,
+) -> tuple[Verdict, ...]:
+    """The verdict on a task, and a second one on its backward where it declares one.
 
-    Raises UnknownChoice for a name that is none, NoGpu where a GPU is asked for and there is none.
+    task: a task, or ``FILE[:TASK]``.
+    engine: ``interpreter`` or ``gpu``; by default the GPU where there is one that the compiler knows.
+    arch: the architecture that the interpreter stands for.
+    configurations, workloads, case, seed, quick, seconds: as of `check_on`.
+
+    Raises TaskError where a reference fails, tells nothing, or is no gradient; UnknownChoice and NoGpu for an engine
+    that does not exist or is not here.
     """
-    gpu = detect()
-    if name is None:
-        return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"
-    if name not in ENGINES:
-        raise UnknownChoice("engine", name, ENGINES)
-    if name == "gpu" and gpu is None:
-        raise NoGpu("--engine gpu needs a GPU, and there is none here; --engine interpreter needs none")
-    return name
+    task, name = task_of(task), engine_name(engine)
+    board = board_here(name, arch or DEFAULT_ARCH)
+
+    def verdict(part: Task, configurations: Sequence[Configuration], workloads: Sequence[str]) -> Verdict:
+        with Equipment(part, name, board, quick) as tools:
+            judged = check_on(
+                part, tools.engine, configurations=configurations, workloads=part.selected(workloads), seed=seed,
+                trusted=tools.trusted, compiles=tools.compiling, ahead=tools.ahead, reaches=tools.reaching,
+                only=case, quick=quick, seconds=seconds, progress=progress,
+            )  # fmt: skip
+            return tools.watching.joined(judged)
+
+    forward = verdict(task, configurations, workloads)
+    if task.backward is None or case is not None:
+        return (forward,)
+    _check_gradients(task, task.backward, task.selected(workloads)[0], seed)
+    return (forward, verdict(task.backward, (), ()))
 
 
-def verdicts(task: Task, engine: str, board: Board, asked: Asked, progress: Progress = silent) -> tuple[Verdict, ...]:
-    """The verdict on ``task``, and on its backward where it declares one.
+def check_on(
+    task: Task,
+    engine: Engine,
+    *,
+    configurations: Sequence[Configuration] = (),
+    workloads: Sequence[Workload] = (),
+    seed: int = 0,
+    trusted: Trusting | None = None,
+    compiles: Compiles | None = None,
+    ahead: Callable[[Sequence[tuple[Configuration, Case]]], None] | None = None,
+    reaches: Reaches | None = None,
+    only: Case | None = None,
+    quick: bool = False,
+    seconds: float = SECONDS,
+    progress: Progress = silent,
+) -> Verdict:
+    """Whether ``task``'s kernel is right on ``engine``.
 
-    Raises TaskError where a reference fails, tells nothing, or is no gradient.
+    configurations, workloads: default to the shipped one and to all of them.
+    trusted: gives the outputs in the declared precision; without it the float32 reference does.
+    compiles: tells a kernel that does not compile from one that crashes; without it a failure before the
+        run is believed to be the compiler's on shapes and layouts that no workload names.
+    ahead: gets all planned cases before the first of them runs.
+    reaches: follows addresses beyond 2³¹ elements; without it that is not part of the plan.
+    only: one case instead of the plan.
+    quick: reduced workloads and small integers only.
+    seconds: after which no further case is begun.
+    Raises TaskError where the task is at fault: its reference fails, or tells nothing.
     """
-    found = [_verdict(task, engine, board, asked, progress)]
-    if task.backward is not None and asked.case is None:
-        configuration = task.backward.space.shipped
-        for workload in task.selected(asked.workloads)[:1]:
-            tiles = shapes.moduli(task, configuration, workload.dims)
-            check_gradients(task, shapes.reduced(task, workload.dims, tiles, most=1), asked.seed)
-        own = Asked(seed=asked.seed, quick=asked.quick, seconds=asked.seconds)
-        found.append(_verdict(task.backward, engine, board, own, progress))
-    return tuple(found)
+    started = time.perf_counter()
+    configurations, workloads = tuple(configurations) or (task.space.shipped,), workloads or task.selected(None)
+    examiner = Examiner(task, engine, Reference(task, trusted), compiles, reaches)
+    if only is not None:
+        planned = [Planned(configuration, only, 0, ("asked for",)) for configuration in configurations]
+    else:
+        own_shapes, addresses = engine.name == "gpu", reaches is not None
+        planned = plan(task, configurations, workloads, seed, own_shapes=own_shapes, addresses=addresses, quick=quick)
+    if ahead is not None:
+        ahead([(one.configuration, one.case) for one in planned if one.case.run != "addresses"])
+    results, skipped = run_and_judge(examiner, planned, started + seconds, seconds, progress)
+    if only is None:
+        refuse_degenerate(examiner, planned[0].case)
+    smallest = minimised(examiner, results, only)
+    return report(
+        examiner, planned, results, skipped, smallest,
+        seed=seed, configurations=configurations, seconds=time.perf_counter() - started,
+    )  # fmt: skip
 
 
-def _verdict(task: Task, engine: str, board: Board, asked: Asked, progress: Progress) -> Verdict:
-    compiling = Compiling(task, board, to_machine_code=engine == "gpu")
-    with (
-        closing(Trusted(task, "cuda" if engine == "gpu" else "cpu")) as trusted,
-        closing(made(engine, task, board)) as runs,
-        closing(Watching(task, asked.quick or engine != "gpu")) as watching,
-    ):
-
-        def ahead(cases: Sequence[tuple[Configuration, Case]]) -> None:
-            compiling.ahead(cases)
-            watching.start(*cases[0])
-
-        verdict = check(
-            task, runs, configurations=asked.configurations, workloads=task.selected(asked.workloads),
-            seed=asked.seed, trusted=trusted if task.trusted is not None else None,
-            compiles=compiling, ahead=ahead, reaches=Reaching(task, board),
-            only=asked.case, quick=asked.quick, seconds=asked.seconds, progress=progress,
-        )  # fmt: skip
-        return watching.joined(verdict)
-
-
-def made(name: str, task: Task, board: Board) -> Engine:
-    """The engine of that name for one task."""
-    if name == "gpu":
-        from tilewright.verify.on_gpu import GpuEngine
-
-        return GpuEngine(task)
-    from tilewright.verify.interpreted import InterpreterEngine
-
-    return InterpreterEngine(task, board)
-
-
-def board_here(engine: str, arch: str) -> Board:
-    """The GPU's own board where it is the engine, else the default one of ``arch``."""
-    gpu = detect()
-    if engine == "gpu" and gpu is not None:
-        return gpu.board
-    return default_board(arch)
-
-
-def as_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Any]:
-    """The value of `check --json`: that of the task, with ``backward`` beside it where there is one."""
-    first, *others = verdicts
-    found = to_json(first, where, options) | {"verdict": worst(verdicts)}
-    found["backward"] = to_json(others[0], beside(where, others[0]), options) if others else None
-    return found
-
-
-def beside(where: str, verdict: Verdict) -> str:
-    """``FILE:TASK`` of another task of the file that ``where`` names."""
-    file, _, _ = where.rpartition(":")
-    return f"{file if file and Path(file).is_file() else where}:{verdict.task}"
+def _check_gradients(task: Task, backward: Task, workload: Workload, seed: int) -> None:
+    tiles = shapes.moduli(task, backward.space.shipped, workload.dims)
+    check_gradients(task, shapes.reduced(task, workload.dims, tiles, most=1), seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.errors import TaskError
@@ -15,10 +15,14 @@ TRIES = 12
 SECONDS = 4.0
 
 
-def minimised(examiner: Examiner, failed: Result) -> Result:
-    """The smallest failing case that up to `TRIES` cases and `SECONDS` seconds of trying find."""
-    if failed.case.run == "addresses":
-        return failed  # no other way to run it would fit in memory
+def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
+    """The smallest failing case that up to `TRIES` cases and `SECONDS` seconds of trying find; None where none failed.
+
+    only: the case that a person asked for, which stays as it is.
+    """
+    failed = next((result for result in results if result.verdict == "incorrect"), None)
+    if failed is None or only is not None or failed.case.run == "addresses":
+        return failed  # no other way to follow addresses would fit in memory
     best, tried, until = failed, {str(failed.case)}, time.monotonic() + SECONDS
     while len(tried) <= TRIES and time.monotonic() < until:
         candidate = next((one for one in _simpler(examiner, best.case) if str(one) not in tried), None)

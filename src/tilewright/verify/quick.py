@@ -11,9 +11,10 @@ from __future__ import annotations
 from tilewright.hardware.architectures import Board
 from tilewright.records import Checked, Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.verify.checking import Verdict, check
+from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.trusted import Trusted
+from tilewright.verify.verdict import Verdict
 
 SECONDS = 10.0
 """For one candidate."""
@@ -52,7 +53,7 @@ class QuickChecker:
     def _asked(self, workload: Workload, configuration: Configuration) -> Checked:
         if self._trusted is None:
             self._trusted = Trusted(self.task)
-        verdict = check(
+        verdict = check_on(
             self.task,
             self._engine,
             configurations=(configuration,),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tilewright.verify.cases import as_json, shell_word
-from tilewright.verify.checking import Verdict
 from tilewright.verify.examining import Result
 from tilewright.verify.judge import Compared
+from tilewright.verify.verdict import Verdict
 
 WORDS = ("correct", "unverified", "incorrect")
 """From the best to the worst."""
@@ -47,6 +48,20 @@ def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[s
         "reproduce": command(verdict, where, options),
         "seconds": round(verdict.seconds, 3),
     }
+
+
+def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Any]:
+    """The value of `check --json`: that of the task, with ``backward`` beside it where there is one."""
+    first, *others = verdicts
+    found = to_json(first, where, options) | {"verdict": worst(verdicts)}
+    found["backward"] = to_json(others[0], beside(where, others[0]), options) if others else None
+    return found
+
+
+def beside(where: str, verdict: Verdict) -> str:
+    """``FILE:TASK`` of another task of the file that ``where`` names."""
+    file, _, _ = where.rpartition(":")
+    return f"{file if file and Path(file).is_file() else where}:{verdict.task}"
 
 
 def _result(result: Result) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from tilewright.records import Configuration
 from tilewright.task.task import Task
 from tilewright.verify.cases import Case
-from tilewright.verify.checking import Verdict
 from tilewright.verify.data import drawn
 from tilewright.verify.images import POISONS, images_for
 from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized, find, sanitize
+from tilewright.verify.verdict import Verdict
 
 
 class Watching:

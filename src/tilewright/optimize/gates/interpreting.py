@@ -12,7 +12,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.optimize.attempting import Variant
 from tilewright.records import Checked, Workload
 from tilewright.task.task import Task
-from tilewright.verify.checking import check
+from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.quick import checked_of
 from tilewright.verify.trusted import Trusted
@@ -38,7 +38,7 @@ class Interpreting:
         engine = InterpreterEngine(variant.task, self.board)
         try:
             return checked_of(
-                check(
+                check_on(
                     variant.task, engine, workloads=self.workloads, seed=self.seed, trusted=self._trusted,
                     quick=quick, seconds=seconds,
                 )

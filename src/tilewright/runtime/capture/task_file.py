@@ -28,7 +28,7 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.verify.cases import Case
-from tilewright.verify.checking import check
+from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 
 MOST_FORMS = 6
@@ -183,12 +183,12 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
     engine, case = InterpreterEngine(task, default_board(ARCH)), Case(tuple(dims.items()), why="asked for")
-    first = check(task, engine, only=case)
+    first = check_on(task, engine, only=case)
     if first.verdict != "correct":
         raise NotAsCaptured(
             f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
         )
-    verdict = check(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
+    verdict = check_on(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
     seen = {shipped, *(one.configuration for one in verdict.results if one.verdict == "correct")}
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 

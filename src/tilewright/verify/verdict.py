@@ -1,0 +1,94 @@
+"""What a check found, and the words for it.
+
+``correct`` means that every workload was compared and nothing was wrong. What was not compared is listed by name with
+the reason. One wrong case is enough for ``incorrect``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tilewright.records import Configuration
+from tilewright.verify.examining import Examiner, Result
+from tilewright.verify.planning import Planned
+
+if TYPE_CHECKING:
+    from tilewright.tileir.watch.findings import Finding
+
+Word = Literal["correct", "incorrect", "unverified"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check found."""
+
+    verdict: Word
+    reason: str
+    engine: str
+    task: str
+    seed: int
+    configurations: tuple[Configuration, ...]
+    results: tuple[Result, ...]
+    unverified: tuple[str, ...]
+    """What was not compared, each with its reason."""
+    findings: tuple[Finding, ...]
+    yardstick: str
+    """Whose error sets what is allowed."""
+    smallest: Result | None
+    """The failing case that is cheapest to look at."""
+    shipped: Configuration
+    seconds: float
+    tools: tuple[str, ...] = ()
+    """What other tools that watched a case said, one line each."""
+
+
+def report(
+    examiner: Examiner, planned: Sequence[Planned], results: Sequence[Result],
+    skipped: Sequence[tuple[Planned, str]], smallest: Result | None, *,
+    seed: int, configurations: tuple[Configuration, ...], seconds: float,
+) -> Verdict:  # fmt: skip
+    """The verdict on all cases: those that ran, and those that were ``skipped`` with the reason."""
+    task, (word, reason) = examiner.task, _word(planned, results, skipped)
+    return Verdict(
+        word, reason, examiner.engine.name, task.name, seed, configurations, tuple(results),
+        tuple(_not_compared(examiner, results, skipped)), _findings(results), examiner.reference.yardstick, smallest,
+        task.space.shipped, seconds,
+    )  # fmt: skip
+
+
+def _word(
+    planned: Sequence[Planned], results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]
+) -> tuple[Word, str]:
+    wrong = [one for one in results if one.verdict == "incorrect"]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more cases)" if len(wrong) > 1 else ""
+        return "incorrect", f"{wrong[0].case.described}: {wrong[0].reason}{more}"
+    reasons = {(one.configuration, one.case): one.reason for one in results if one.verdict == "unverified"}
+    reasons |= {(one.configuration, one.case): reason for one, reason in skipped}
+    for one in planned:
+        if one.covers and (one.configuration, one.case) in reasons:
+            return "unverified", f"{', '.join(one.covers)}: {reasons[one.configuration, one.case]}"
+    right = sum(one.verdict == "correct" for one in results)
+    beside = f", {len(reasons)} not compared" if reasons else ""
+    return "correct", f"{right} case{'s' if right != 1 else ''}{beside}"
+
+
+def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]) -> list[str]:
+    named = [f"{one.case.described}: {one.reason}" for one in results if one.verdict == "unverified"]
+    named += [f"{one.case.described}: {reason}" for one, reason in skipped]
+    if examiner.uncounted:
+        named.append("which kernels ran: the engine cannot tell here")
+    if not examiner.task.deterministic:
+        named.append("bit-equality of two runs: the task declares that it is not deterministic")
+    return named
+
+
+def _findings(results: Sequence[Result]) -> tuple[Finding, ...]:
+    """Each once, by kind, place in the source and tensor."""
+    found: dict[object, Finding] = {}
+    for result in results:
+        for one in result.findings:
+            found.setdefault((one.kind, one.location, one.tensor), one)
+    return tuple(found.values())
