@@ -16,8 +16,9 @@ import pytest
 from tests.runtime.kit_wrapper import World
 
 import tilewright
-from tilewright.runtime.search.writes import written_by
+from tilewright.runtime.search.building import written_by
 from tilewright.runtime.wrapper.buckets import powers_of_two
+from tilewright.runtime.wrapper.missed_call import MissedCall
 from tilewright.runtime.wrapper.wrapper import tuned
 
 torch = pytest.importorskip("torch")
@@ -122,9 +123,9 @@ def test_what_ships_compiles_and_declares_what_it_writes(name: str, example: Any
 
     for op, values in ARGUMENTS[name](example(name)):
         chooser = op.tuned.chooser
-        request = chooser.request(None, values)
-        shipped = chooser._trials(request, request.configurations[:1])[0]
+        call = MissedCall(op.tuned.declared, chooser.environment, None, values)
+        shipped = chooser.searches.trials(call, call.configurations[:1])[0]
         assert written_by(shipped, "sm_90") == set(op.tuned.declared.outputs)
         with building.Building([shipped], "sm_90", 0, 1, 60) as built:
             assert isinstance(built.get(0), building.Ready), built.get(0)
-        assert len(request.configurations) > 4
+        assert len(call.configurations) > 4

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable, first, not_shown
+from tilewright.records import Json
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.verifying import Verified
 from tilewright.runtime.store.winners import Winner
@@ -69,8 +70,8 @@ def _table(*names: str) -> TerminalTable:
     return TerminalTable(*(Column(name, right=name in RIGHT, spare=SPARE.get(name, 0)) for name in names))
 
 
-def _number(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+def _number(value: Json, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, (int, float)) else NOTHING
 
 
 def _value(value: object) -> str:

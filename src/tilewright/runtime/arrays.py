@@ -1,11 +1,111 @@
-"""What a live array says of itself: torch's tensors on any device, and whatever has ``__cuda_array_interface__``."""
+"""What the caller's program hands over: arrays, kernels and streams, with only those members that are used here.
+
+An array is a torch tensor on any device, or any object with ``__cuda_array_interface__``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsInt, TypeAlias, TypedDict, TypeGuard
 
 from tilewright.task.strides import row_major
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+class LiveDevice(Protocol):
+    """A ``torch.device``."""
+
+    type: str
+    index: int | None
+
+
+class LiveDtype(Protocol):
+    """A ``torch.dtype``; its ``str`` is ``torch.`` and the name."""
+
+    is_floating_point: bool
+
+
+class LiveStorage(Protocol):
+    """The allocation that tensors are views of."""
+
+    def data_ptr(self) -> int: ...
+
+
+class LiveArray(Protocol):
+    """A torch tensor. Strides count elements."""
+
+    is_cuda: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> LiveDtype: ...
+    @property
+    def device(self) -> LiveDevice: ...
+    def stride(self) -> tuple[int, ...]: ...
+    def data_ptr(self) -> int: ...
+    def element_size(self) -> int: ...
+    def numel(self) -> int: ...
+    def untyped_storage(self) -> LiveStorage: ...
+    def set_(
+        self, storage: LiveStorage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> LiveArray: ...
+    def view(self, dtype: LiveDtype) -> LiveArray: ...
+    def reshape(self, *shape: int) -> LiveArray: ...
+    def as_strided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> LiveArray: ...
+    def narrow(self, axis: int, start: int, length: int) -> LiveArray: ...
+    def __getitem__(self, place: slice) -> LiveArray: ...
+    def contiguous(self) -> LiveArray: ...
+    def detach(self) -> LiveArray: ...
+    def clone(self, *, memory_format: Hashable = ...) -> LiveArray: ...
+    def copy_(self, other: LiveArray) -> LiveArray: ...
+    def fill_(self, value: int) -> LiveArray: ...
+    def to(self, where: LiveDevice | LiveDtype | str) -> LiveArray: ...
+    def double(self) -> LiveArray: ...
+    def cpu(self) -> LiveArray: ...
+    def numpy(self) -> npt.NDArray[np.generic]: ...
+
+
+class CudaArrayInterface(TypedDict, total=False):
+    """Version 3; ``strides`` in bytes, None where the array is row-major."""
+
+    shape: tuple[int, ...]
+    typestr: str
+    data: tuple[int, bool]
+    strides: tuple[int, ...] | None
+
+
+class InterfaceArray(Protocol):
+    """An array of the device that is not torch's."""
+
+    __cuda_array_interface__: CudaArrayInterface
+
+
+CallerArray: TypeAlias = LiveArray | InterfaceArray
+CallValue: TypeAlias = "CallerArray | Hashable | Sequence[CallValue]"
+"""An argument of a launch: an array, a list of arrays, a number or a flag."""
+
+
+class KernelObject(Protocol):
+    """What ``@ct.kernel`` made."""
+
+    _pyfunc: FunctionType
+
+    def replace_hints(self, **hints: Hashable) -> KernelObject: ...
+
+
+class StreamObject(Protocol):
+    """A stream of torch. Those of cuda.core and CuPy have ``handle`` or ``ptr`` instead."""
+
+    cuda_stream: int
+
+
+Stream: TypeAlias = StreamObject | SupportsInt | None
+"""An int is the CUDA handle; 0 and None are the default stream."""
 
 
 class ArrayFacts(NamedTuple):
@@ -17,22 +117,21 @@ class ArrayFacts(NamedTuple):
     address: int
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> TypeGuard[CallerArray]:
     return _is_tensor(value) or hasattr(value, "__cuda_array_interface__")
 
 
-def facts_of(value: Any) -> ArrayFacts | None:
-    """None for what is no array."""
+def facts_of(value: object) -> ArrayFacts | None:
+    """None if ``value`` is not an array."""
     if _is_tensor(value):
         dtype = str(value.dtype).removeprefix("torch.")
         address = 0 if getattr(value, "is_meta", False) else int(value.data_ptr())
         return ArrayFacts(dtype, tuple(map(int, value.shape)), tuple(map(int, value.stride())), address)
-    interface = getattr(value, "__cuda_array_interface__", None)
+    interface: CudaArrayInterface | None = getattr(value, "__cuda_array_interface__", None)
     return None if interface is None else _of_interface(interface)
 
 
-def _of_interface(interface: Mapping[str, Any]) -> ArrayFacts:
-    """Its strides are in bytes, or None where row-major."""
+def _of_interface(interface: CudaArrayInterface) -> ArrayFacts:
     import numpy as np
 
     dtype, shape = np.dtype(interface["typestr"]), tuple(map(int, interface["shape"]))
@@ -41,5 +140,5 @@ def _of_interface(interface: Mapping[str, Any]) -> ArrayFacts:
     return ArrayFacts(dtype.name, shape, strides, int(interface["data"][0]))
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> TypeGuard[LiveArray]:
     return hasattr(value, "data_ptr") and hasattr(value, "stride")

@@ -1,41 +1,48 @@
-"""What a tuned kernel needs of its world: a launch, a search, a store, a GPU. Tests bring other worlds."""
+"""What a tuned kernel needs of its environment: a launch, a search, a store, a GPU. Tests replace them."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import NoGpu
+from tilewright.runtime.arrays import CallValue, Stream
 from tilewright.runtime.key import board_of
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.search_locks import search_lock
 from tilewright.runtime.store.winners import Winners
 
+if TYPE_CHECKING:
+    from tilewright.hardware.architectures import Board
+    from tilewright.records import Failed
+    from tilewright.runtime.search.searching import SearchResult
+    from tilewright.runtime.search.trials import Trial
+
 SearchLock = Callable[..., AbstractContextManager[bool]]
 
 
 class TuningWarning(UserWarning):
-    """A kernel runs with another configuration than its author's caller may expect, and why."""
+    """A kernel does not run with a tuned configuration, and why."""
 
 
 LEAVING = threading.Event()
-"""Set when the program ends: a search beside it then stops at its next step."""
+"""Set when the program ends: a search in the background then stops at its next step."""
 
 
 class Left(Exception):
     """The program ends while a search runs."""
 
 
-def search(*arguments: Any, **options: Any) -> Any:
+def search(trials: Sequence[Trial | Failed], **options: Any) -> SearchResult:
     """`searching.search`, imported when there is something to search."""
     from tilewright.runtime.search import searching
 
-    return searching.search(*arguments, on_progress=_stop_when_leaving, **options)
+    return searching.search(trials, on_progress=_stop_when_leaving, **options)
 
 
 def _stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -43,7 +50,7 @@ def _stop_when_leaving(stage: str, done: int, total: int | None, note: str = "")
         raise Left
 
 
-def capturing(stream: Any) -> bool:
+def capturing(stream: Stream) -> bool:
     """Whether launches on the stream, or on the current one, are being recorded into a CUDA graph."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -54,33 +61,34 @@ def capturing(stream: Any) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
 
 
-def on_stream(stream: Any) -> AbstractContextManager[Any]:
-    """torch's own work goes to ``stream``: a torch stream, or the number of one (0 is the default stream)."""
+def on_stream(stream: Stream) -> AbstractContextManager[object]:
+    """Inside, torch queues its work on ``stream``."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return nullcontext()
     if isinstance(stream, torch.cuda.Stream):
         return torch.cuda.stream(stream)  # type: ignore[no-any-return]
-    number = int(getattr(stream, "cuda_stream", stream if isinstance(stream, int) else int(stream)))
-    return torch.cuda.stream(torch.cuda.ExternalStream(number))  # type: ignore[no-any-return]
+    given: Any = stream
+    handle = int(getattr(given, "cuda_stream", given or 0))
+    return torch.cuda.stream(torch.cuda.ExternalStream(handle))  # type: ignore[no-any-return]
 
 
 @cache
-def hardware_of(device: int) -> Any:
+def hardware_of(device: int) -> Board:
     """The `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
     from tilewright.hardware.architectures import board_for_gpu
 
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         raise NoGpu(f"there is no GPU {device} that CUDA can use")
-    one = torch.cuda.get_device_properties(device)
-    return board_for_gpu(one.name, one.multi_processor_count, one.total_memory, arch=f"sm_{one.major}{one.minor}")
+    gpu = torch.cuda.get_device_properties(device)
+    return board_for_gpu(gpu.name, gpu.multi_processor_count, gpu.total_memory, arch=f"sm_{gpu.major}{gpu.minor}")
 
 
-def device_of(value: Any) -> int | None:
-    """The index of the GPU that holds an array, or the arrays of a list; None for what no GPU holds."""
+def device_of(value: CallValue) -> int | None:
+    """The index of the GPU that holds an array, or the arrays of a list; None for everything else."""
     if isinstance(value, (list, tuple)):
-        return next((one for one in map(device_of, value) if one is not None), None)
+        return next((device for device in map(device_of, value) if device is not None), None)
     if hasattr(value, "get_device"):
         index = int(value.get_device())
         return index if index >= 0 else None
@@ -95,15 +103,15 @@ def devices() -> int:
 
 @dataclass(frozen=True)
 class Environment:
-    """The real ones by default; the functions of this module say what each does."""
+    """By default the functions of this module, which say what each does."""
 
     launch: Callable[..., None] | None = None
-    search: Callable[..., Any] = search
+    search: Callable[..., SearchResult] = search
     winners: Winners = field(default_factory=Winners)
     search_lock: SearchLock = search_lock
     board: Callable[[int], str] = board_of
-    hardware: Callable[[int], Any] = hardware_of
-    capturing: Callable[[Any], bool] = capturing
+    hardware: Callable[[int], Board] = hardware_of
+    capturing: Callable[[Stream], bool] = capturing
     devices: Callable[[], int] = devices
 
     def launching(self) -> Callable[..., None]:
@@ -116,5 +124,5 @@ class Environment:
 
 
 def warn(text: str) -> None:
-    """A warning that is never an exception, not even under ``-W error``: the user's call goes on."""
+    """A warning that never becomes an exception, not even under ``-W error``: the user's call goes on."""
     warn_once.warn(text, TuningWarning)

@@ -1,7 +1,7 @@
 """The key of a tuned launch: everything that may change which configuration is the fastest, part by part.
 
-A key is a dictionary of named, readable parts (`X-21`: nothing that decides may be missing) and the hash over
-them. Not in it, because a launch cannot see it: the values in the arrays, the clocks, what else runs.
+A key is a dictionary of named, readable parts, and the hash over them. Nothing that decides may be missing. The
+values in the arrays, the clocks and what else runs are not in it, because a launch cannot see them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
 
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
 from tilewright.hardware.packages import installed_version
+from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
 from tilewright.source.digest import source_of
 
@@ -43,19 +43,18 @@ def board_of(device: int) -> str:
     """``NVIDIA H200 sm_90``: the GPU with this index. Raises `NoGpu`."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        one = torch.cuda.get_device_properties(device)
-        return f"{one.name} sm_{one.major}{one.minor}"
+        gpu = torch.cuda.get_device_properties(device)
+        return f"{gpu.name} sm_{gpu.major}{gpu.minor}"
     from tilewright.hardware.gpu import detect
 
-    gpu = detect() if device == 0 else None
-    if gpu is None:
+    detected = detect() if device == 0 else None
+    if detected is None:
         raise NoGpu(f"there is no GPU {device} that CUDA can use")
-    return f"{gpu.name} {gpu.arch}"
+    return f"{detected.name} {detected.arch}"
 
 
-def array_part(tensor: Any) -> dict[str, Any]:
-    """dtype, shape, strides (in elements) and the address modulo 16 of a torch tensor, or of anything with
-    ``__cuda_array_interface__``."""
+def array_part(tensor: object) -> dict[str, Json]:
+    """dtype, shape, strides (in elements) and the address modulo 16 of an array. Raises `RequestError`."""
     facts = facts_of(tensor)
     if facts is None:
         raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")
@@ -67,10 +66,10 @@ def array_part(tensor: Any) -> dict[str, Any]:
     }
 
 
-def flag_part(value: Any, by_value: bool = True) -> Any:
+def flag_part(value: object, by_value: bool = True) -> Json:
     """A scalar of a call: integers, booleans, strings, None, enumerations, dtypes, tuples and frozen dataclasses of
-    them by value; floats, and whatever else there is, by type alone (A-15: a flag such as ``is_causal`` changes the
-    optimum, an ε does not). ``by_value=False``: by type alone."""
+    them by value; floats and everything else by type alone: a flag such as ``is_causal`` changes which configuration
+    is fastest, an ε does not. ``by_value=False``: by type alone."""
     kind = type(value).__qualname__
     if not by_value:
         return f"<{kind}>"
@@ -81,13 +80,13 @@ def flag_part(value: Any, by_value: bool = True) -> Any:
     if isinstance(value, tuple):
         return [kind, *map(flag_part, value)]
     if is_dataclass(value) and type(value).__hash__ is not None:
-        return [kind, *(flag_part(getattr(value, one.name)) for one in fields(value))]
+        return [kind, *(flag_part(getattr(value, field.name)) for field in fields(value))]
     if kind in ("dtype", "DType"):
         return str(value)
     return f"<{kind}>"
 
 
-def digest(parts: Mapping[str, Any]) -> str:
+def digest(parts: Mapping[str, Json]) -> str:
     """SHA-256 (hex) of the parts as canonical JSON: their order does not count, their types do."""
     try:
         text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -96,11 +95,11 @@ def digest(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     if isinstance(value, Enum):
         return _plain(value.value)
     return value

@@ -1,12 +1,11 @@
-"""When the wrapper may tune: read from the environment at every call, before any cache (A-16).
+"""When the wrapper may tune: read from the environment at every call, before any cache.
 
 ``TILEWRIGHT_TUNING=now|background|stored|off`` overrides what the author of the library chose.
 ``DISABLE_AUTOTUNE`` and ``TILEGYM_DISABLE_AUTOTUNE`` win over it and mean off.
 
-A look-up in `os.environ` costs 0.5 to 1 µs: it encodes the name and decodes the value. CPython on POSIX keeps
-bytes in a dictionary behind it, which is asked here instead: 60 ns for the three names (cuda-tile's own
-launch takes several µs). Changes through `os.environ` are seen at once; where that attribute is missing,
-the public way is taken.
+A look-up in `os.environ` costs 0.5 to 1 µs, because it encodes the name and decodes the value. CPython on POSIX
+keeps bytes in a dictionary behind it. Asking that costs 60 ns for the three names, and changes through `os.environ`
+are seen at once. If the dictionary is not there, `os.environ` itself is asked.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.errors import RequestError
 
@@ -30,7 +29,7 @@ class Mode(str, Enum):
     NOW = "now"
     """Tune, then launch the winner."""
     BACKGROUND = "background"
-    """Launch the shipped configuration, tune beside, switch when the winner is verified."""
+    """Launch the shipped configuration, tune in another thread, switch when the winner is verified."""
     STORED = "stored"
     """Launch what the store or the shipped config file has, else the shipped configuration; never search."""
     OFF = "off"
@@ -48,7 +47,7 @@ def from_name(name: object, where: str) -> Mode:
 
 
 def decided(variable: str | None, switches: Mapping[str, str | None], default: Mode) -> Mode:
-    """The mode for these values of the variables; None is unset. Raises `RequestError` for a bad one."""
+    """The mode for these values of the variables, None where unset. Raises `RequestError` for a bad value."""
     for name, given in switches.items():
         value = (given or "").strip().lower()
         if value in ON:
@@ -58,10 +57,13 @@ def decided(variable: str | None, switches: Mapping[str, str | None], default: M
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
 
 
-Names = tuple[Any, Any, Any]
+Text: TypeAlias = str | bytes
+Names: TypeAlias = tuple[Text, Text, Text]
+Container: TypeAlias = Mapping[Any, Text]
+"""By names that are all text or all bytes."""
 
 
-def behind(environment: Any) -> tuple[Any, Names]:
+def behind(environment: Mapping[str, str]) -> tuple[Container, Names]:
     """A container, and the names of the variables in it: ``name in container`` says whether one is set."""
     data = getattr(environment, "_data", None)
     if os.name == "posix" and type(data) is dict and all(type(name) is bytes for name in data):
@@ -69,14 +71,14 @@ def behind(environment: Any) -> tuple[Any, Names]:
     return environment, (VARIABLE, *SWITCHES)
 
 
-def from_values(values: tuple[Any, ...], default: Mode) -> Mode:
-    """The mode for what the container holds of `NAMES`, None where it holds nothing."""
+def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
+    """The mode for the values of `NAMES` in the container, None where it has none."""
     variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
     return decided(variable, dict(zip(SWITCHES, switches, strict=True)), default)
 
 
-def reader(container: Any, names: Names) -> Callable[[Mode], Mode]:
-    """The function that reads the mode from what `behind` gave."""
+def reader(container: Container, names: Names) -> Callable[[Mode], Mode]:
+    """The function that reads the mode from the result of `behind`."""
 
     def read(default: Mode = Mode.NOW) -> Mode:
         return from_values(tuple(map(container.get, names)), default)
@@ -85,6 +87,6 @@ def reader(container: Any, names: Names) -> Callable[[Mode], Mode]:
 
 
 CONTAINER, NAMES = behind(os.environ)
-"""For code that cannot afford a call: while none of `NAMES` is in `CONTAINER`, the author's mode is in force."""
+"""For code that cannot afford a call: as long as `CONTAINER` has none of `NAMES`, the author's mode applies."""
 mode = reader(CONTAINER, NAMES)
-"""``mode(default)``: the mode in force now; ``default`` is the author's, where the environment is silent."""
+"""``mode(default)``: the mode that applies now; ``default`` is the author's, for an environment that says nothing."""

@@ -1,15 +1,17 @@
-"""Puts one function where another stands, in whatever module of the program has it by name."""
+"""Replaces a function by another one in every module of the program that has it by name."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def swap(old: Callable[..., Any], new: Callable[..., Any], untouched: tuple[str, ...] = ()) -> None:
-    """Every module-level name for ``old`` becomes one for ``new``; ``untouched``: how the names of modules begin that
-    keep it. Not reached are default arguments, closures and attributes of objects that took the function before."""
+def swap(old: Function, new: Function, untouched: tuple[str, ...] = ()) -> None:
+    """Every module-level name of ``old`` gets ``new``, but in modules whose names begin with one of ``untouched``.
+    Default arguments, closures and attributes of objects that hold ``old`` are not reached."""
     for module_name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None)
         if type(names) is not dict or module_name.startswith(untouched):

@@ -9,8 +9,8 @@ import pytest
 
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.wrapper import tensor_guards
-from tilewright.runtime.wrapper.choosing import in_place
 from tilewright.runtime.wrapper.known import MOST_CHECKS, MOST_KEYS, KnownCalls
+from tilewright.runtime.wrapper.missed_call import in_place
 from tilewright.runtime.wrapper.signature import KeyKind, Layout, Pattern, hot_function, key_function, kind_of
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -390,7 +390,8 @@ def test_a_search_that_fails_is_a_warning(world: World, error: Exception) -> Non
         raise error
 
     op = world.tuned()
-    op.tuned.chooser._world = type(op.tuned.chooser._world)(**{**vars(op.tuned.chooser._world), "search": fails})
+    searches = op.tuned.chooser.searches
+    searches._environment = replace(searches._environment, search=fails)
     x, y = arrays()
     with pytest.warns(TuningWarning, match="scale is not tuned"):
         op(STREAM, x, y, 2.0)

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.runtime.patch.widening import fields_of
-from tilewright.runtime.store.recording import launches_of, machine_of, outcomes_as_json
+from tilewright.runtime.patch.widening import named_values
+from tilewright.runtime.store import recording
+from tilewright.runtime.store.recording import launches_of
 from tilewright.runtime.store.winners import Winner
 
 if TYPE_CHECKING:
@@ -69,34 +70,19 @@ def _error(outcome: Mapping[str, Any]) -> type[Exception]:
     return _OWN.get(str(outcome["status"]), RuntimeError)
 
 
-def winner_of(problem: Problem, found: SearchResult) -> Winner:
-    """What is stored of a search: the pick, its evidence, and the launches that `tilewright tuned verify` repeats."""
-    return Winner(
+def winner_of(problem: Problem, result: SearchResult) -> Winner:
+    """What is stored of a search: the winner, its evidence, the launches that `tilewright tuned verify` repeats."""
+    try:
+        launches = launches_of(problem.trials, result)
+    except Exception:  # one of them cannot be written down as data; the winner then cannot be raced again
+        launches = None
+    return recording.winner_of(
+        result,
         key=problem.key,
         kernel=problem.kernel,
         parts=problem.parts,
-        config=_record(problem, found.best),
-        index=found.best,
-        label=problem.labels[found.best],
-        shipped=_record(problem, 0),
-        runner_up=_record(problem, found.runner_up),
-        outcomes=outcomes_as_json(problem.labels, found.outcomes),
-        launches=_launches(problem, found),
+        labels=problem.labels,
+        config=lambda index: named_values(problem.space[index]),
+        launches=launches,
         origin="run",
-        machine=machine_of(problem.parts["board"], problem.parts["toolkit"], found),
-        created="",
     )
-
-
-def _record(problem: Problem, place: int | None) -> Mapping[str, Any] | None:
-    fields = fields_of(problem.space[place]) if place is not None else None
-    plain = (int, float, str, type(None))
-    return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
-
-
-def _launches(problem: Problem, found: SearchResult) -> Mapping[str, Any] | None:
-    """None where one of them cannot be written down as data; then the winner holds, and cannot be raced again."""
-    try:
-        return launches_of(problem.trials, found)
-    except Exception:
-        return None

@@ -273,6 +273,20 @@ def specified(trial: Trial) -> SpecifiedTrial | Failed:
     return SpecifiedTrial(trial, Launch(trial.kernel, trial.grid, specs), names, args if shared else None)
 
 
+def written_by(trial: Trial, arch: str) -> frozenset[str]:
+    """The kernel's parameters whose arrays a launch of ``trial`` writes, read from its Tile IR; empty if unknown."""
+    trial_specified = specified(trial)
+    if isinstance(trial_specified, Failed):
+        return frozenset()
+    launch = trial_specified.launch
+    language = language_of(launch.kernel)
+    lowered = language.lower(launch, {}, Configuration(()), arch)
+    if isinstance(lowered, Failed):
+        return frozenset()
+    written = touched(read_bytecode(lowered.code).entry(), language.arguments(launch)).written
+    return frozenset(name.partition("[")[0] for name in written)
+
+
 def _spec(value: Any, name: str) -> Any:
     if is_array(value):
         return array_spec(value, name)

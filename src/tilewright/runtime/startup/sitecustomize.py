@@ -1,7 +1,7 @@
-"""The `sitecustomize` that `tilewright run` puts before the user's own: it starts the patch, then runs theirs.
+"""The `sitecustomize` that `tilewright run` puts before the user's own: it starts the patch, then runs the user's.
 
-The folder leaves `sys.path` again, so the program sees its own path. It stays in PYTHONPATH, so the Python processes
-that the program starts (workers, ranks) are reached too.
+It removes its folder from `sys.path`, so the program sees its own path. The folder stays in PYTHONPATH, so that
+Python processes that the program starts (workers, ranks) are patched too.
 """
 
 import os
@@ -18,7 +18,7 @@ def start_the_patch() -> None:
 
 
 def run_theirs() -> None:
-    """Under its own name, as without us; an error in it is told by Python as without us."""
+    """The user's own `sitecustomize`, under its own name; Python reports an error in it as usual."""
     spec = PathFinder.find_spec("sitecustomize")
     if spec is None or spec.loader is None:
         return

@@ -1,10 +1,11 @@
-"""Runs at the start of a Python that Tilewright is to patch or to record: waits until the program imports
-`cuda.tile.tune`, then installs `runtime.patching.patch`, or `cuda.tile`, then installs `runtime.capturing.capture`.
+"""Runs when a Python starts that Tilewright is to patch or to record. It waits until the program imports
+`cuda.tile.tune` and then installs `runtime.patch.patch`, or until it imports `cuda.tile` and then installs
+`runtime.capture.capture`.
 
-Each interpreter of the user's program pays for it, so it imports nothing but `os` and `sys`, and the rest of
-Tilewright only when the program imports `cuda.tile`. Two ways lead here: `tilewright_patch.pth`, which an installed
-Tilewright leaves in site-packages, and the `sitecustomize` of this folder, which `tilewright run` puts on PYTHONPATH.
-Where both could, the first leaves it to the second.
+Every interpreter of the user's program pays for this module. It therefore imports only `os` and `sys`, and the rest
+of Tilewright when the program imports `cuda.tile`. It is started by `tilewright_patch.pth`, which an installed
+Tilewright leaves in site-packages, or by the `sitecustomize` of this folder, which `tilewright run` puts on
+PYTHONPATH. If both are there, the second starts it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` takes longer to import than all of this
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 AWAITED = "cuda.tile.tune"
 VARIABLE = "TILEWRIGHT_PATCH"
@@ -23,26 +27,29 @@ ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class TilewrightWaiting:
-    """A finder that finds nothing itself: it lets the others find the module, and acts once that is loaded."""
+    """An import finder that finds nothing itself. It lets the others find the module, and acts once that is loaded."""
 
-    def __init__(self, awaited: str, act: Any) -> None:
+    def __init__(self, awaited: str, act: Callable[[], None]) -> None:
         self.awaited, self.act = awaited, act
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self.awaited:
             return None
         stop_waiting(name)
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None else None
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
             if spec is not None:
-                _act_after(spec.loader, self.act)
+                if spec.loader is not None:
+                    _act_after(spec.loader, self.act)
                 return spec
         return None
 
 
 def start() -> None:
-    """Waits for the modules if the environment asks for it; a value that says neither yes nor no is one warning."""
+    """Waits for the modules if the environment asks for it; a value that is neither yes nor no gives one warning."""
     if os.environ.get(CAPTURE, "").strip():
         _wait_for(LAUNCHES, install_capture)
     said = os.environ.get(VARIABLE, "").strip().lower()
@@ -52,7 +59,7 @@ def start() -> None:
         warn(f"{VARIABLE}='{os.environ[VARIABLE]}' is neither 1 nor 0: the program runs unpatched")
 
 
-def _wait_for(module: str, act: Any) -> None:
+def _wait_for(module: str, act: Callable[[], None]) -> None:
     if module in sys.modules:
         act()
     elif not any(_is_waiting(finder, module) for finder in sys.meta_path):
@@ -68,7 +75,7 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def install() -> None:
-    """Whatever goes wrong here, the program runs: unpatched, and told so in one line."""
+    """After any error here the program runs unpatched, and one line says so."""
     try:
         from tilewright.runtime.patch import patch
 
@@ -78,7 +85,7 @@ def install() -> None:
 
 
 def install_capture() -> None:
-    """As `install`: the program runs in any case."""
+    """After any error here the program runs unrecorded, and one line says so."""
     try:
         from tilewright.runtime.capture import capture
 
@@ -91,13 +98,13 @@ def warn(text: str) -> None:
     print(f"tilewright: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
-def _act_after(loader: Any, act: Any) -> None:
-    """The loader stays what it is; its own `exec_module` is back before anyone can look."""
+def _act_after(loader: Loader, act: Callable[[], None]) -> None:
+    """Calls ``act`` after the module is executed. The loader has its own `exec_module` again by then."""
     execute = loader.exec_module
 
-    def executed(module: Any) -> None:
+    def executed(module: ModuleType) -> None:
         del loader.exec_module
         execute(module)
         act()
 
-    loader.exec_module = executed
+    loader.exec_module = executed  # type: ignore[method-assign]

@@ -1,22 +1,22 @@
-"""What a stored winner says of itself: times, gain over the shipped configuration, and shapes, in a few words."""
+"""What is known of a stored winner: its times, its gain over the shipped configuration, its shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
+from tilewright.records import Json
 from tilewright.runtime.search.trials import label
 from tilewright.runtime.store.winners import Winner
 
 
 def winner_us(winner: Winner) -> float | None:
-    """Its measured time in µs; None where nothing says it."""
+    """Its measured time in µs; None if it is not known."""
     return _us(winner, winner.index, "us")
 
 
 def shipped_us(winner: Winner) -> float | None:
-    """The shipped configuration's time in the same race; None where it was not timed."""
+    """The shipped configuration's time in the same race; None if it was not timed."""
     return _us(winner, _shipped_place(winner), "shipped_us")
 
 
@@ -27,48 +27,44 @@ def speedup(winner: Winner) -> float | None:
 
 
 def shapes(winner: Winner) -> str:
-    """The arrays of the call, e.g. ``bfloat16 4096×1024, 4096``; each shape with its dtype where that changes."""
+    """The arrays of the call, e.g. ``bfloat16 4096×1024, 4096``."""
+    return shapes_of(winner.parts.get("arrays"))
+
+
+def shapes_of(part: Json) -> str:
+    """The arrays in a part of a key; the dtype is shown when it changes."""
     shown: list[str] = []
-    dtype: Any = None
-    for array in _arrays(winner.parts.get("arrays")):
-        extents = "×".join(map(_extent, _extents(array))) or "scalar"
-        shown.append(extents if array["dtype"] == dtype else f"{array['dtype']} {extents}")
-        dtype = array["dtype"]
+    last: Json = None
+    for dtype, extents in _arrays(part):
+        text = "×".join(f"≤{one.get('up_to')}" if isinstance(one, dict) else str(one) for one in extents) or "scalar"
+        shown.append(text if dtype == last else f"{dtype} {text}")
+        last = dtype
     return ", ".join(shown)
 
 
-def _arrays(value: Any) -> Iterator[Mapping[str, Any]]:
-    """In the order of the arguments; those of a bucket too."""
-    if isinstance(value, Mapping) and isinstance(_extents(value), (list, tuple)):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _arrays(one)
-    elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _arrays(one)
-
-
-def _extents(value: Mapping[str, Any]) -> Any:
-    """Those of an array or of a bucket; None of what is neither."""
-    return value.get("shape", value.get("bucket")) if "dtype" in value else None
-
-
-def _extent(extent: Any) -> str:
-    return f"≤{extent.get('up_to')}" if isinstance(extent, Mapping) else str(extent)
+def _arrays(part: Json) -> Iterator[tuple[Json, list[Json]]]:
+    """dtype and extents of each array or bucket, in the order of the arguments."""
+    if isinstance(part, dict) and "dtype" in part:
+        extents = part.get("shape", part.get("bucket"))
+        if isinstance(extents, list):
+            yield part["dtype"], extents
+            return
+    items: Iterable[Json] = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    for item in items:
+        yield from _arrays(item)
 
 
 def module(winner: Winner) -> str:
-    """Where its kernel stands: a module, and the function or class inside it. Empty where nothing says it."""
+    """The module of its kernel, and the function or class inside it. Empty if it is not known."""
     launch = next(iter((winner.launches or {}).values()), None)
-    if not isinstance(launch, Mapping):
+    if not isinstance(launch, dict):
         return str(winner.machine.get("module") or "")
-    found = str(launch.get("module", ""))
+    name = str(launch.get("module", ""))
     program = Path(str(launch.get("file", ""))).stem
-    if found == "__main__" and program.isidentifier():
-        found = program  # else the same for all programs
+    if name == "__main__" and program.isidentifier():
+        name = program  # all programs are called __main__
     inside = str(launch.get("qualname", "")).replace("<locals>.", "").split(".")[:-1]
-    return ".".join((found, *inside))
+    return ".".join((name, *inside))
 
 
 def board(winner: Winner) -> str:
@@ -79,18 +75,19 @@ def toolkit(winner: Winner) -> str:
     return str(winner.parts.get("toolkit") or winner.machine.get("toolkit") or "")
 
 
-def summary(winner: Winner) -> dict[str, Any]:
+def summary(winner: Winner) -> dict[str, Json]:
     """One line of `tilewright tuned list --json`."""
     return {
         "key": winner.key, "kernel": winner.kernel, "module": module(winner), "shapes": shapes(winner),
-        "board": board(winner), "toolkit": toolkit(winner), "config": winner.config, "label": winner.label,
+        "board": board(winner), "toolkit": toolkit(winner),
+        "config": None if winner.config is None else dict(winner.config), "label": winner.label,
         "us": winner_us(winner), "shipped_us": shipped_us(winner), "speedup": speedup(winner),
         "created": winner.created, "origin": winner.origin,
     }  # fmt: skip
 
 
 def _shipped_place(winner: Winner) -> int | None:
-    """The shipped configuration is the first of a list, and anywhere in a declared space."""
+    """The index of the shipped configuration: 0 in a list; in a declared space it may be any."""
     if winner.shipped is not None:
         shown = label(winner.shipped)
         for place, outcome in enumerate(winner.outcomes):
@@ -100,7 +97,7 @@ def _shipped_place(winner: Winner) -> int | None:
 
 
 def _us(winner: Winner, place: int | None, imported: str) -> float | None:
-    """From the outcomes, which an imported winner has not; its row had the time."""
+    """From the outcomes. An imported winner has none, but the time from its row."""
     if place is not None and 0 <= place < len(winner.outcomes):
         outcome = winner.outcomes[place]
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None

@@ -1,18 +1,18 @@
-"""The winners of searches, in one SQLite file of the user: found once, and launched by every later process.
+"""The winners of searches, in one SQLite file of the user. Every later process launches them without a search.
 
     tuned.db in $TILEWRIGHT_TUNED, or else $XDG_CACHE_HOME/tilewright, or else ~/.cache/tilewright
 
-* A row is content-addressed: its key is the digest of every part that may change the winner (`key.digest`).
-  It is never changed, so the first writer wins and all processes, threads and ranks launch the same.
-* It carries its evidence: what became of every configuration of the space, and the launches themselves
-  as data, so that `tilewright tuned verify` can race them again.
-* From the user's program nothing of this file is ever an exception: a store that is corrupt, newer, of
-  another program, locked or out of reach is one warning a process (`TunedStoreWarning`), and then as if
-  it were empty. The command line asks with ``strict`` and gets the `StorageError`.
-* A rollback journal and no write-ahead log: it can be read in a folder that cannot be written, as
-  deployments have it, and lies in home directories that are shared over a network.
-* A connection a call: threads and forked processes may use one `Winners`. A `get` is one row by its
-  primary key, asked once for a key and a process.
+* The key of a row is the digest of every part that may change the winner (`key.digest`). A row is never changed, so
+  the first writer wins, and all processes, threads and ranks launch the same configuration.
+* A row has its evidence: the outcome of every configuration of the space, and the launches as data, so that
+  `tilewright tuned verify` can race them again.
+* In the user's program no problem of this file is an exception. A store that is corrupt, newer, of another program,
+  locked or out of reach gives one warning for each process (`TunedStoreWarning`), and then counts as empty. With
+  ``strict``, as on the command line, it is a `StorageError`.
+* It has a rollback journal and no write-ahead log. So it can be read in a folder that cannot be written, and it may
+  lie in a home directory that is shared over a network.
+* Each call opens a connection, so threads and forked processes may share a `Winners`. A `get` reads one row by its
+  primary key, once for each key and process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tilewright.errors import StorageError
 from tilewright.ledger.codec import from_json, to_json
@@ -39,7 +38,7 @@ from tilewright.ledger.file import (
     text_of,
     utc_now,
 )
-from tilewright.records import Value
+from tilewright.records import Json, Value
 from tilewright.runtime.store.warn_once import TunedStoreWarning, warn_once
 
 __all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Unreadable", "Winner", "Winners", "folder"]
@@ -63,40 +62,40 @@ TUNED = Schema(
     journal="DELETE",
 )
 Replaces = Callable[["Winner", "Winner"], bool]
-"""New and earlier winner of one key → whether the new one stands."""
+"""New and earlier winner of one key → whether the new one takes its place."""
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
 @dataclass(frozen=True)
 class Winner:
-    """What one search found, and from what."""
+    """The result of one search, and what it was a search of."""
 
     key: str
     kernel: str
-    parts: Mapping[str, Any]
+    parts: Mapping[str, Json]
     """What the key was made of, readable."""
     config: Mapping[str, Value] | None
-    """The configuration, where it is a record of named fields."""
+    """The configuration, if it is a record of named fields."""
     index: int | None
     """Its place in the space."""
     label: str
     """How it is shown."""
     shipped: Mapping[str, Value] | None
     runner_up: Mapping[str, Value] | None
-    outcomes: tuple[Mapping[str, Any], ...]
-    """What became of each configuration: a `searching.Outcome` as JSON."""
-    launches: Mapping[str, Any] | None
+    outcomes: tuple[Mapping[str, Json], ...]
+    """Of each configuration: a `searching.TrialOutcome` as JSON."""
+    launches: Mapping[str, Json] | None
     """``winner``, ``runner_up``, ``shipped`` → a `described.DescribedLaunch` as JSON."""
     origin: str
     """``wrapper``, ``run`` or ``import``."""
-    machine: Mapping[str, Any]
+    machine: Mapping[str, Json]
     created: str
-    """ISO 8601 in UTC; where it is empty `Winners.put` writes the moment."""
+    """ISO 8601 in UTC; if empty, `Winners.put` writes the current time."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An entry that this Tilewright cannot read: another wrote it, or another hand changed it."""
+    """An entry that this Tilewright cannot read: another version wrote it, or it was changed by hand."""
 
     key: str
     kernel: str
@@ -105,7 +104,7 @@ class Unreadable:
 
 
 def folder() -> Path:
-    """Where the store and its search_locks lie. A `StorageError` where no home directory is to be found."""
+    """Where the store and its locks are. Raises `StorageError` if there is no home directory."""
     named = folder_in(VARIABLE)
     if named is not None:
         return named.absolute()
@@ -121,8 +120,8 @@ def folder() -> Path:
 class Winners:
     """The winners at ``path`` (default: ``tuned.db`` in `folder`).
 
-    ``strict``: what is wrong with the store is a `StorageError`, as the command line wants it, and the
-    wait for another writer is longer. Without it, one warning and an empty answer.
+    ``strict``: a problem of the store is a `StorageError`, as the command line needs it, and the wait for another
+    writer is longer. Otherwise it is one warning and an empty answer.
     """
 
     def __init__(self, path: Path | None = None, *, strict: bool = False):
@@ -142,47 +141,43 @@ class Winners:
             return None
 
     def put(self, winner: Winner) -> Winner:
-        """Keep it, and return what stands afterwards: where its key is there, the earlier one.
+        """Stores it unless its key is there, and returns the winner that is now stored.
 
-        Where the store cannot be written, ``winner`` stands for this process.
+        If the store cannot be written, ``winner`` counts for this process.
         """
-        [(_, standing)] = self.put_all([winner])
-        return standing
+        [(_, stored)] = self.put_all([winner])
+        return stored
 
     def put_all(
         self, winners: Sequence[Winner], replaces: Replaces = lambda new, earlier: False
     ) -> tuple[tuple[Winner | None, Winner], ...]:
-        """Keep all of them or none; of each the earlier one of its key, if any, and what stands afterwards.
-
-        ``replaces``: whether the new one stands where there is an earlier one.
-        """
+        """Stores all of them or none. Returns for each the earlier winner with its key, if any, and the one that is now
+        stored. ``replaces``: whether the new one takes the place of an earlier one."""
         try:
             with self._file() as file:
                 return file.put_all(winners, replaces)
         except StorageError as error:
             self._say(error)
-            return tuple((None, one) for one in winners)
+            return tuple((None, winner) for winner in winners)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
-        """Every winner that can be read; by kernel, then by date.
-
-        ``on_unreadable`` gets the entries that cannot; by default they are what is wrong with the store.
-        """
+        """Every winner that can be read, by kernel, then by date. ``on_unreadable`` gets the other entries; by default
+        each is a problem of the store."""
         try:
             with self._file() as file:
                 winners, unreadable = file.all()
-            for one in unreadable:
+            for entry in unreadable:
                 if on_unreadable is None:
-                    self._say(StorageError(one.problem))
+                    self._say(StorageError(entry.problem))
                 else:
-                    on_unreadable(one)
+                    on_unreadable(entry)
             return winners
         except StorageError as error:
             self._say(error)
             return ()
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Forget these keys, all or none of them; how many were there."""
+        """Removes these keys, all or none of them. Returns how many were there."""
         try:
             with self._file() as file:
                 return file.remove(frozenset(keys))
@@ -209,13 +204,13 @@ class _File(DatabaseFile):
         if not self._there():
             return None
         with self._reading() as connection:
-            return _standing(connection, key)
+            return _stored(connection, key)
 
     def put_all(self, winners: Sequence[Winner], replaces: Replaces) -> tuple[tuple[Winner | None, Winner], ...]:
         now = text_of(self._clock())
-        rows = [_row(one if one.created else replace(one, created=now)) for one in winners]
+        rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
         with self._writing() as connection:
-            return tuple(_put(connection, one, row, replaces) for one, row in zip(winners, rows, strict=True))
+            return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
 
     def all(self) -> tuple[tuple[Winner, ...], tuple[Unreadable, ...]]:
         winners, unreadable = [], []
@@ -235,13 +230,13 @@ class _File(DatabaseFile):
             return sum(connection.execute(forget, (key,)).rowcount for key in keys)
 
     def _there(self) -> bool:
-        """False before the first search of all; a folder that may not be entered is an error."""
+        """Whether there is a file yet. A folder that may not be entered is an error."""
         with self._seam():
             return self._exists()
 
     def _opened(self) -> sqlite3.Connection:
         connection = super()._opened()
-        connection.text_factory = _text  # else one row that is no text makes all of them unreadable
+        connection.text_factory = _text  # otherwise one row that is not text makes all of them unreadable
         return connection
 
 
@@ -252,7 +247,7 @@ def _text(raw: bytes) -> str:
 def _put(
     connection: sqlite3.Connection, winner: Winner, row: dict[str, Value], replaces: Replaces
 ) -> tuple[Winner | None, Winner]:
-    earlier = _standing(connection, winner.key)
+    earlier = _stored(connection, winner.key)
     if earlier is not None:
         if not replaces(winner, earlier):
             return earlier, earlier
@@ -261,7 +256,7 @@ def _put(
     return earlier, _winner(row)
 
 
-def _standing(connection: sqlite3.Connection, key: str) -> Winner | None:
+def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:
     row = connection.execute("SELECT * FROM winners WHERE key = ?", (key,)).fetchone()
     return None if row is None else _winner(dict(row))
 
@@ -279,9 +274,9 @@ def _row(winner: Winner) -> dict[str, Value]:
 
 
 def _winner(row: dict[str, Value]) -> Winner:
-    """Read as strictly as any record: a row that another hand changed is refused and not launched."""
+    """A row that was changed by hand is refused, and not launched."""
     try:
-        data = {name: _parsed(value) if name in _JSON else value for name, value in row.items()}
+        data: dict[str, Json] = {name: _parsed(value) if name in _JSON else value for name, value in row.items()}
         data["index"] = data.pop("place")
         return from_json(Winner, data, defaults=True)
     except (ValueError, RecursionError) as error:
@@ -292,5 +287,6 @@ def _winner(row: dict[str, Value]) -> Winner:
         ) from error
 
 
-def _parsed(value: Value) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+def _parsed(value: Value) -> Json:
+    parsed: Json = json.loads(value) if isinstance(value, str) else value
+    return parsed

@@ -1,7 +1,7 @@
-"""What the author of a library declares of a kernel, checked once, and what follows from it for a call.
+"""What the author of a library declares of a kernel, validated once, and what follows from it for a call.
 
-A configuration names constants of the kernel and compiler hints. By default the kernel's parameters come by
-name: those that the configuration names, then those that ``arguments`` derives, the rest from the call.
+A configuration names constants of the kernel and compiler hints. By default a parameter of the kernel that the
+configuration names comes from it, one that ``arguments`` derives from there, and every other one from the call.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.errors import RequestError, SpaceError, UnknownChoice
+from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Value
+from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 from tilewright.runtime.modes import Mode, from_name
 from tilewright.runtime.wrapper.buckets import Bucket
+from tilewright.runtime.wrapper.known import Entry
 from tilewright.runtime.wrapper.signature import KeyKind, Layout, kind_of
 from tilewright.source.digest import function_of
 from tilewright.space.knobs import HINTS
@@ -24,17 +27,19 @@ LAUNCH_MODES = ("eager", "graph")
 OF_PYTHON = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: classes that Python code makes."""
 PLAIN = (type(None), bool, int, float, str)
-"""Constants of a launch that may be kept for the next."""
+"""Constants of a launch that may be kept for the next launch."""
+CallFunction: TypeAlias = Callable[..., Any]
+"""Of a call and a configuration: an argument of the kernel, or all of them."""
 
 
 class Call:
     """The arguments of one call, by name: what ``grid``, ``arguments`` and ``dims`` get.
 
     ``call.hardware`` is the `Board` of the arrays' GPU (``call.hardware.sms``), unless an argument has that name.
-    What is read is remembered: a grid made from a float cannot be kept for the next call.
+    Which arguments are read is recorded: a grid made from a float cannot be kept for the next call.
     """
 
-    def __init__(self, names: Sequence[str], values: Sequence[Any], hardware: Callable[[], Any]):
+    def __init__(self, names: Sequence[str], values: Sequence[CallValue], hardware: Callable[[], Board]):
         self._values = dict(zip(names, values, strict=True))
         self._hardware = hardware
         self._read: set[str] = set()
@@ -55,11 +60,11 @@ class Declared:
 
     def __init__(
         self,
-        kernel: Any,
+        kernel: KernelObject,
         space: Space | Sequence[Mapping[str, Value]],
         grid: Callable[[Call, Configuration], tuple[int, ...]],
         outputs: Sequence[str] = (),
-        arguments: Callable[..., Any] | Mapping[str, Callable[..., Any]] | None = None,
+        arguments: CallFunction | Mapping[str, CallFunction] | None = None,
         parameters: Sequence[str] | None = None,
         dims: Callable[[Call], Mapping[str, Value]] | None = None,
         buckets: Mapping[str, Bucket] | None = None,
@@ -77,10 +82,10 @@ class Declared:
         self.kernel_parameters = tuple(inspect.signature(kernel._pyfunc).parameters)
         self.space = _space(space, self.kernel_parameters)
         self.mode = Mode.NOW if mode is None else from_name(mode, "mode")
-        self.derived: Mapping[str, Callable[..., Any]] = arguments if isinstance(arguments, Mapping) else {}
+        self.derived: Mapping[str, CallFunction] = arguments if isinstance(arguments, Mapping) else {}
         self.arguments = None if isinstance(arguments, Mapping) else arguments
         if self.arguments is not None:
-            _function("arguments=", arguments, "a mapping of functions, or lambda call, config: (…)")
+            _function("arguments=", self.arguments, "a mapping of functions, or lambda call, config: (…)")
         if dims is not None:
             _function("dims=", dims, "lambda call: {…}")
         self.parameters = tuple(parameters) if parameters is not None else self._rest()
@@ -113,42 +118,40 @@ class Declared:
             if name in self.space.constants:
                 raise RequestError(f"'{name}' is both derived and a constant of the space; declare it once")
             _function(f"arguments['{name}']", function, "lambda call, config: …")
-        if self.arguments is None:
-            missing = set(self.kernel_parameters) - {
-                *self.parameters, *self.derived, *self.space.constants
-            }  # fmt: skip
-            if missing:
-                raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
+        missing = {*self.kernel_parameters} - {*self.parameters, *self.derived, *self.space.constants}
+        if self.arguments is None and missing:
+            raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
 
     # What a configuration launches -----------------------------------------------------------------
 
-    def call(self, values: Sequence[Any], hardware: Callable[[], Any]) -> Call:
+    def call(self, values: Sequence[CallValue], hardware: Callable[[], Board]) -> Call:
         return Call(self.parameters, values, hardware)
 
-    def hints(self, config: Mapping[str, Value]) -> dict[str, Any]:
+    def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
         """Those that the space names; None lets the compiler choose. Others stay as the kernel has them."""
         return {name: config[name] for name in self.space.hints if name != "opt_level" or config[name] is not None}
 
-    def kernel_arguments(self, call: Call, config: Configuration) -> tuple[Any, ...]:
+    def kernel_arguments(self, call: Call, config: Configuration) -> tuple[CallValue, ...]:
         if self.arguments is not None:
             return tuple(self.arguments(call, config))
         return tuple(self._argument(name, call, config) for name in self.kernel_parameters)
 
-    def _argument(self, name: str, call: Call, config: Configuration) -> Any:
+    def _argument(self, name: str, call: Call, config: Configuration) -> CallValue:
         if name in self.derived:
-            return self.derived[name](call, config)
+            derived: CallValue = self.derived[name](call, config)
+            return derived
         return call._values[name] if name in call._values else config[name]
 
     @cached_property
     def layout(self) -> Layout:
-        """Of the launches that `entry` can prepare; with one function for all arguments it prepares none."""
+        """Of the launches that `entry` can prepare: none if one function returns all arguments."""
         return Layout(self.parameters, self.kernel_parameters if self.arguments is None else ())
 
-    def entry(self, call: Call, config: Configuration, kernel: Any, ct_launch: Callable[..., None]) -> tuple[Any, ...]:
+    def entry(self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]) -> Entry:
         """What launches this configuration for all calls with the key of ``call`` (`signature.hot_function`).
 
-        Grid and constants are worked out here, once, where they follow from what is in the key. Where the author's
-        functions read a float or an unkeyed argument, or make arrays, they are called at each launch.
+        Grid and constants are computed here, once, if they depend on the key alone. If the author's functions read a
+        float or an unkeyed argument, or make arrays, they are called at each launch.
         """
         loose = {name for name, value in call._values.items() if not _settled(value, name not in self.unkeyed)}
         call._read.clear()
@@ -160,11 +163,11 @@ class Declared:
         return self._at_each_launch(call, config, kernel, ct_launch), None, *[None] * len(constants)
 
     def _at_each_launch(
-        self, call: Call, config: Configuration, kernel: Any, ct_launch: Callable[..., None]
+        self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]
     ) -> Callable[..., None]:
         hardware = call._hardware
 
-        def launch(stream: Any, *values: Any) -> None:
+        def launch(stream: Stream, *values: CallValue) -> None:
             now = self.call(values, hardware)
             ct_launch(stream, self.grid(now, config), kernel, self.kernel_arguments(now, config))
 
@@ -173,20 +176,20 @@ class Declared:
     # What may be tried ----------------------------------------------------------------------------
 
     def dimensions(self, call: Call) -> dict[str, Value]:
-        """What the space's predicates may ask for: ``dims``, else the whole numbers and flags of the call."""
+        """What the space's predicates may use: ``dims``, else the whole numbers and flags of the call."""
         if self.dims is not None:
             return dict(self.dims(call))
         plain = {name: value for name, value in call._values.items() if isinstance(value, (bool, int, str))}
         return {name: value for name, value in plain.items() if name not in self.space.knobs and name != "arch"}
 
     @cached_property
-    def decorated(self) -> dict[str, Any]:
-        """The hints of the kernel object itself, which hold where the space names none."""
+    def decorated(self) -> dict[str, str]:
+        """The hints of the kernel object itself, which apply if the space names none."""
         from tilewright.languages.cutile.private import decorated_hints
 
         return {name: str(value) for name, value in decorated_hints(self.kernel).items()}
 
-    def functions(self) -> Iterator[tuple[str, Callable[..., Any]]]:
+    def functions(self) -> Iterator[tuple[str, CallFunction]]:
         """The author's functions that decide what a configuration launches."""
         yield "grid", self.grid
         if self.arguments is not None:
@@ -194,48 +197,48 @@ class Declared:
         yield from self.derived.items()
 
 
-def _settled(value: Any, keyed: bool) -> bool:
-    """Whether what is made of a value holds for all calls with its key: not where the key has its type alone, nor where
-    an object of a Python class is equal to itself alone, whatever its attributes become."""
+def _settled(value: CallValue, keyed: bool) -> bool:
+    """Whether everything that is computed from a value is the same for all calls with its key. Not if only its type is
+    in the key, nor if it is compared by identity, because its attributes may change."""
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
     changing = by_identity and bool(type(value).__flags__ & OF_PYTHON)
     return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)
 
 
-def _function(what: str, given: Any, form: str) -> None:
-    """Refuses what is no function, or none whose source could be part of a key."""
+def _function(what: str, given: CallFunction, form: str) -> None:
+    """Refuses anything but a function whose source can be a part of a key."""
     try:
         function_of(given)
     except TypeError:
         raise RequestError(f"{what} is no Python function; pass {form}") from None
 
 
-def _buckets(given: Any) -> dict[str, Bucket]:
+def _buckets(given: Mapping[str, Bucket]) -> dict[str, Bucket]:
     if not isinstance(given, Mapping):
         raise RequestError("buckets= is no mapping; pass {'x': (tilewright.powers_of_two, None)}")
     for name, bucket in given.items():
         each = bucket if isinstance(bucket, (list, tuple)) else (bucket,)
-        if bucket is None or not all(one is None or callable(one) for one in each):
+        if bucket is None or not all(axis is None or callable(axis) for axis in each):
             raise RequestError(f"buckets['{name}'] is no function; pass tilewright.powers_of_two, or one for each axis")
     return dict(given)
 
 
-def _space(space: Any, parameters: Sequence[str]) -> Space:
-    """A `Space`; a list of mappings becomes one, its first the shipped configuration."""
+def _space(space: Space | Sequence[Mapping[str, Value]], parameters: Sequence[str]) -> Space:
+    """A `Space`; a list of mappings becomes one, with the first as the shipped configuration."""
     if isinstance(space, Space):
         return space
-    if not isinstance(space, (list, tuple)) or not all(isinstance(one, Mapping) for one in space):
+    if not isinstance(space, (list, tuple)) or not all(isinstance(config, Mapping) for config in space):
         return Space.checked(space)
     if not space:
         raise SpaceError("space is empty; list at least the configuration that ships today, first")
     shipped = dict(space[0])
-    for place, one in enumerate(space):
-        if set(one) != set(shipped):
-            raise SpaceError(f"space[{place}] names {', '.join(one)}; space[0] names {', '.join(shipped)}")
+    for index, config in enumerate(space):
+        if set(config) != set(shipped):
+            raise SpaceError(f"space[{index}] names {', '.join(config)}; space[0] names {', '.join(shipped)}")
     hints = [name for name in shipped if name in HINTS and name not in parameters]
     return Space(
         constants={name: [shipped[name]] for name in shipped if name not in hints},
         hints={name: [shipped[name]] for name in hints},
         shipped=shipped,
-        only=[dict(one) for one in space],
+        only=[dict(config) for config in space],
     )

@@ -1,47 +1,67 @@
 """What a tuned function launches for the calls that it knows: one `KnownCalls` for each pattern of arguments and mode.
 
-A place has one dictionary from the key of a call to what is `Known` of such calls. The calls of a program repeat,
-so each known one also remembers which came after it: the hot path first compares a call with that one, in one step
-for all its tensors (`tensor_guards`), and needs the dictionary only where it guessed wrong.
+It has a dictionary from the key of a call to what is `Known` of such calls. The calls of a program repeat, so each
+known call also remembers the one that came after it. The hot path first compares a call with that one, in one step
+for all its tensors (`tensor_guards`), and needs the dictionary only if the guess was wrong.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
+from tilewright.records import Configuration
+from tilewright.runtime.arrays import CallValue, LiveArray
 from tilewright.runtime.wrapper import tensor_guards
 
 MOST_KEYS = 4096
-"""Of one place; the oldest is forgotten. The store keeps them all."""
+"""Of one `KnownCalls`; the oldest is forgotten. The store keeps them all."""
 MOST_CHECKS = 16
-"""Made for one key: a call that alternates between grad modes, say, would make one each time."""
+"""Checks that are made for one key. A call that alternates between grad modes, say, would make one each time."""
 
-Entry = tuple[Any, ...]
+Key: TypeAlias = tuple[Hashable, ...]
+Entry: TypeAlias = tuple[Any, ...]
 """(grid, kernel, *constants); or (a function of the stream and the arguments, None, …)."""
+Facts: TypeAlias = tuple[Any, ...]
+"""(check, *items of the key, *entry), as `signature` unpacks them."""
 
 
-def _never(*_: Any) -> bool:
+@dataclass(frozen=True)
+class Choice:
+    """A configuration, and where it is from."""
+
+    config: Configuration
+    origin: Literal["shipped", "stored", "bucket", "config file", "tuned"]
+    why: str = ""
+
+    @property
+    def tuned(self) -> bool:
+        """Whether it stays until the process ends, in each mode that tunes. Others are launched until there is one."""
+        return self.origin in ("stored", "config file", "tuned")
+
+
+def _never(*_: LiveArray) -> bool:
     return False
 
 
 class Known:
-    """One key. ``facts``: how to recognise a call of it, and then what to launch, as `signature` unpacks them."""
+    """One key. ``facts``: how to recognise a call with it, and what to launch then."""
 
     __slots__ = ("checks", "choice", "entry", "facts", "next")
 
-    def __init__(self, choice: Any, entry: Entry, facts: tuple[Any, ...]) -> None:
+    def __init__(self, choice: Choice | None, entry: Entry, facts: Facts) -> None:
         self.choice, self.entry, self.facts = choice, entry, facts
         self.checks = 0
         self.next = self
-        """What the call after one of this key was, when last looked up."""
+        """The call that came after one with this key, the last time that it was looked up."""
 
 
 class KnownCalls:
     """The known calls of one pattern of arguments in one mode.
 
-    items: how many facts of a call are compared beside its tensors. constants: how many an entry has.
+    items: how many items of a call are compared beside its tensors. constants: how many an entry has.
     """
 
     __slots__ = ("_lock", "_unknown", "calls", "last")
@@ -49,12 +69,12 @@ class KnownCalls:
     def __init__(self, items: int, constants: int) -> None:
         self._lock = threading.Lock()
         self._unknown = (_never, *[None] * (items + 2 + constants))
-        self.calls: dict[Any, Known] = {}
+        self.calls: dict[Key, Known] = {}
         self.last = Known(None, (), self._unknown)
-        """What the last call was."""
+        """The last call."""
 
-    def keep(self, key: Any, choice: Any, entry: Entry) -> None:
-        """From now on calls of this key launch ``entry``, also where a call is being compared at this moment."""
+    def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
+        """From now on calls with this key launch ``entry``, also one that is being compared at this moment."""
         with self._lock:
             known = self.calls.get(key)
             if known is not None:
@@ -65,18 +85,18 @@ class KnownCalls:
                 oldest.facts, oldest.checks = self._unknown, MOST_CHECKS
             self.calls[key] = Known(choice, entry, self._unknown)
 
-    def looked_up(self, key: Any, tensors: Sequence[Any], items: Sequence[Any], usual: bool) -> Entry:
-        """The entry of a key that was not guessed. KeyError where it is not known. Learns to guess it, if ``usual``:
-        the hot path compares no call that is not."""
+    def looked_up(self, key: Key, tensors: Sequence[LiveArray], items: Sequence[CallValue], usual: bool) -> Entry:
+        """The entry of a key that was not guessed; KeyError if it is not known. Learns to guess it if ``usual``: the
+        hot path compares no others."""
         known, last = self.calls[key], self.last
-        # An expected call that comes here was taken for another: its tensors are like these no more.
+        # An expected call that comes here was not recognised: its check is for other tensors.
         unlearnt = known.facts is self._unknown or known is last.next
         last.next = self.last = known
         if unlearnt and usual and known.checks < MOST_CHECKS:
             self._learn(known, tensors, items)
         return known.entry
 
-    def _learn(self, known: Known, tensors: Sequence[Any], items: Sequence[Any]) -> None:
+    def _learn(self, known: Known, tensors: Sequence[LiveArray], items: Sequence[CallValue]) -> None:
         check = tensor_guards.like(tensors)
         with self._lock:
             known.checks += 1

@@ -1,19 +1,18 @@
 """The hot path of a tuned kernel: from the arguments of a call to its launch, as one generated function.
 
-A launch of cuda-tile costs a few µs on the host, so a look-up may not cost more than one. For each pattern of
-arguments (which are arrays, which are flags) one Python function is generated, which asks each argument for
-exactly what decides, and nothing twice:
+A launch of cuda-tile costs a few µs on the host, so a look-up must cost less than one. For each pattern of arguments
+(which are arrays, which are flags) one Python function is generated. It reads from each argument what decides, once:
 
     array      shape, dtype; strides, unless all are row-major; address modulo 16, unless all are aligned
-    output     whether it starts where another array starts: a call in place is another call
-    the first  its device, where there are several
+    output     whether it starts where another array starts: a call in place has another key
+    the first  its device, if there are several
     int, bool, str, None    the value and its type
     float, and what the author calls unkeyed    the type
 
-The values form the key of one dictionary look-up; what it holds launches. Before that the call is compared with the
-one that is expected (`known`): one check for all tensors instead of three questions to each, and no key. The
-dictionary is that of the mode in force, which is read first (A-16). No lock, no hash of a source, no new kernel
-object (A-21, A-47).
+The values form the key of one dictionary look-up, whose entry is launched. Before that, the call is compared with the
+one that is expected next (`known`), with one check for all tensors instead of three reads from each, and without a
+key. The mode is read first and selects the dictionary. The hot path takes no lock, hashes no source and makes no
+kernel object.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.runtime import modes
-from tilewright.runtime.arrays import is_array
+from tilewright.runtime.arrays import CallValue, facts_of, is_array
 from tilewright.runtime.wrapper import tensor_guards
-from tilewright.runtime.wrapper.known import KnownCalls
+from tilewright.runtime.wrapper.known import Key, KnownCalls
 
 
 class KeyKind(Enum):
@@ -37,22 +36,22 @@ class KeyKind(Enum):
 
     ARRAY = "array"
     ARRAYS = "arrays"
-    """A list or tuple of arrays, or an array that is not torch's: asked by a function, more slowly."""
+    """A list or tuple of arrays, or an array that is not torch's: read by a function, more slowly."""
     VALUE = "value"
     TYPE = "type"
 
 
-KeyKinds = tuple[KeyKind, ...]
+KeyKinds: TypeAlias = tuple[KeyKind, ...]
 _numbers = count()
 
 
-def kind_of(value: Any, keyed: bool = True) -> KeyKind:
+def kind_of(value: CallValue, keyed: bool = True) -> KeyKind:
     """``keyed=False``: the author says that the value does not decide."""
     if not keyed:
         return KeyKind.TYPE
     if hasattr(value, "data_ptr"):
         return KeyKind.ARRAY
-    if is_array(value) or (isinstance(value, (list, tuple)) and any(is_array(one) for one in value)):
+    if is_array(value) or (isinstance(value, (list, tuple)) and any(map(is_array, value))):
         return KeyKind.ARRAYS
     if isinstance(value, float):
         return KeyKind.TYPE
@@ -63,22 +62,22 @@ def kind_of(value: Any, keyed: bool = True) -> KeyKind:
     return KeyKind.VALUE
 
 
-def arrays_key(value: Any) -> tuple[Any, ...]:
-    """What `KeyKind.ARRAYS` puts into the key."""
-    from tilewright.runtime.key import array_part
-
+def arrays_key(value: CallValue) -> tuple[CallValue, ...]:
+    """The part of the key for `KeyKind.ARRAYS`. Raises TypeError for what is not an array."""
     if isinstance(value, (list, tuple)):
-        return tuple(arrays_key(one) if is_array(one) else one for one in value)
-    part = array_part(value)
-    return part["dtype"], tuple(part["shape"]), tuple(part["strides"]), part["alignment"]
+        return tuple(arrays_key(item) if is_array(item) else item for item in value)
+    facts = facts_of(value)
+    if facts is None:
+        raise TypeError(f"{type(value).__name__} is not an array")
+    return facts.dtype, facts.shape, facts.strides, facts.address % 16
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Of which kinds the arguments of a call are; from it follows the Python that tells such calls apart.
+    """The kinds of the arguments of a call, and the Python code that tells such calls apart.
 
-    What nearly every call has in common costs one item for all arrays: that they are aligned, and row-major.
-    With at most one GPU (``devices``) nothing is asked of the device.
+    Nearly all arrays are aligned and row-major, so each of the two costs one item of the key for all arrays. The
+    device is not read if there is at most one GPU (``devices``).
     """
 
     names: tuple[str, ...]
@@ -97,24 +96,24 @@ class Pattern:
 
     @property
     def unaligned(self) -> str:
-        """0 where no array is. (One `&` each: faster than one of all bits together.)"""
+        """0 if all arrays are aligned. (One `&` for each is faster than one for all.)"""
         return f"({' or '.join(f'_p_{name} & 15' for name in self.arrays) or 0})"
 
     @cached_property
     def items(self) -> dict[str, str]:
-        """What counts of a call beside its tensors, by a name of its own."""
+        """What decides in a call beside its tensors; each item has a name of its own."""
         form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
         named = zip(self.names, self.kinds, strict=True)
-        found = {name: form[kind].format(name) for name, kind in named if kind is not KeyKind.ARRAY}
+        items = {name: form[kind].format(name) for name, kind in named if kind is not KeyKind.ARRAY}
         for name in self.arrays:
             others = [f"_p_{other}" for other in self.arrays if other != name]
             if name in self.outputs and others:
-                found[f"_at_{name}"] = " or ".join(f"_p_{name} == {other}" for other in others)
-        return found
+                items[f"_at_{name}"] = " or ".join(f"_p_{name} == {other}" for other in others)
+        return items
 
     @property
     def key(self) -> str:
-        """The tuple that is the key."""
+        """The expression of the key, a tuple."""
         kinds = dict(zip(self.names, self.kinds, strict=True))
         items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
         for name, item in self.items.items():  # 1 and True are equal
@@ -131,8 +130,8 @@ class Pattern:
 
     @property
     def guessed(self) -> str:
-        """Whether a call is of the key whose tensors ``_check`` knows and whose items are in ``_i_…``. Of all keys
-        those of aligned arrays alone."""
+        """The condition for a call to have the key whose tensors ``_check`` knows and whose items are in ``_i_…``.
+        Only keys of aligned arrays are guessed."""
         tests = [f"_check({', '.join(self.arrays)})", f"not {self.unaligned}"]
         kinds = dict(zip(self.names, self.kinds, strict=True))
         for name, item in self.items.items():
@@ -181,14 +180,14 @@ _known = _at.last.next
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the arguments of a launch come from: ``names`` are the call's, ``arguments`` the kernel's, in order."""
+    """Where the arguments of a launch come from: ``names`` are those of the call, ``arguments`` of the kernel."""
 
     names: tuple[str, ...]
     arguments: tuple[str, ...]
 
     @property
     def constants(self) -> tuple[str, ...]:
-        """Those that the call does not give."""
+        """Arguments that the call does not give."""
         return tuple(name for name in self.arguments if name not in self.names)
 
     @property
@@ -197,14 +196,14 @@ class Layout:
         return "".join(f"{name if name in self.names else f'_c_{name}'}, " for name in self.arguments)
 
 
-class _Given(dict[tuple[Any, ...], KnownCalls]):
-    """The place for the values of the variables that are read at each call; each combination is worked out once."""
+class _Given(dict[tuple[modes.Text | None, ...], KnownCalls]):
+    """The known calls for the variables that are read at each call; the mode of a combination is decided once."""
 
     def __init__(self, places: Mapping[str, KnownCalls], default: modes.Mode) -> None:
         super().__init__()
         self._places, self._default = places, default
 
-    def __missing__(self, values: tuple[Any, ...]) -> KnownCalls:
+    def __missing__(self, values: tuple[modes.Text | None, ...]) -> KnownCalls:
         place = self[values] = self._places[modes.from_values(values, self._default).value]
         return place
 
@@ -216,13 +215,13 @@ def hot_function(
     launch: Callable[..., None],
     places: Mapping[str, KnownCalls],
     default: modes.Mode,
-    otherwise: Callable[[KeyKinds, tuple[Any, ...]], None],
+    otherwise: Callable[[KeyKinds, tuple[CallValue, ...]], None],
 ) -> Callable[..., None]:
     """The function for one pattern of arguments. Its first parameter is the stream.
 
-    places: by the name of the mode; their entries have the constants as ``layout`` has them.
-    otherwise: called with the pattern's kinds and all arguments where the key is not there, or where the arguments
-    are not of this pattern.
+    places: the known calls, by the name of the mode; an entry has its constants in the order of ``layout``.
+    otherwise: called with the pattern's kinds and all arguments if the key is not known, or if the arguments have
+    another pattern.
     """
     guess = bool(pattern.arrays) and tensor_guards.available()
     look_up = (_GUESS if guess else _LOOK_UP).format(
@@ -254,16 +253,16 @@ def hot_function(
     return generated(text, scope, title)
 
 
-def key_function(pattern: Pattern) -> Callable[..., tuple[Any, ...]]:
-    """The key of the dictionary, for the cold path: the same expression as in `hot_function`."""
+def key_function(pattern: Pattern) -> Callable[..., Key]:
+    """Makes the key of a call, for the cold path: with the same expression as in `hot_function`."""
     text = f"def key({', '.join(pattern.names)}):\n    {pattern.addresses}\n    return {pattern.key}\n"
     return generated(text, {"_arrays_key": arrays_key}, "key")
 
 
 def generated(text: str, scope: dict[str, Any], name: str) -> Callable[..., Any]:
-    """The function ``name`` of the text; its lines show in tracebacks."""
+    """The function ``name`` that the text defines; tracebacks show its lines."""
     file = f"<tilewright {name} {next(_numbers)}>"
     exec(compile(text, file, "exec"), scope)  # noqa: S102 (its names are checked to be identifiers)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    function: Callable[..., Any] = scope[name]
+    function: Callable[..., None] = scope[name]
     return function
