@@ -51,7 +51,7 @@ def _scaled(counts: Counts, number: int, unit: float) -> str:
 
 
 def _named(line: LineCount, counts: Counts) -> str:
-    told = sorted(((times, name) for name, times in line.operations.items() if name not in SILENT), reverse=True)
+    told = sorted(((times, name) for name, times in line.by_kind.items() if name not in SILENT), reverse=True)
     more = f" +{len(told) - MOST}" if len(told) > MOST else ""
     return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
 
@@ -91,7 +91,7 @@ def _line_json(line: LineCount) -> Mapping[str, Any]:
     return {
         "file": line.location.file if line.location else None,
         "line": line.location.line if line.location else None,
-        "operations": dict(line.operations),
+        "operations": dict(line.by_kind),
         "tensor_flop": line.tensor_flop,
         "other_flop": line.flop,
         "loaded_bytes": line.loaded_bytes,

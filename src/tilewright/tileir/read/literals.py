@@ -10,10 +10,9 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from tilewright.tileir.read.scanner import Scanner
-from tilewright.tileir.read.tree import Assumption, Constant, TileType
+from tilewright.tileir.read.tree import Assumption, Constant, Hints, TileType
 from tilewright.tileir.read.type_reader import read_element
 
 FLOATS = {
@@ -39,8 +38,7 @@ def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Cons
     scanner.expect(":")
     dense = scanner.match(_BYTES)
     numbers = [] if dense else _elements(scanner, element)
-    scanner.expect(">")
-    scanner.expect(":")
+    scanner.expect(">", ":")
     tile = type_()
     if tile.element != element:
         raise scanner.error(f"a constant of {element} has the type {tile}", start)
@@ -53,14 +51,10 @@ def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Cons
 
 def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
     """``[0xFF800000 : f32, -1 : i32, true]``."""
-    found: list[Constant] = []
-    scanner.expect("[")
-    while not scanner.accept("]"):
-        if found:
-            scanner.expect(",")
+
+    def identity() -> Constant:
         if scanner.sees("true") or scanner.sees("false"):
-            found.append(Constant("i1", (scanner.word() == "true",)))
-            continue
+            return Constant("i1", (scanner.word() == "true",))
         start = scanner.at
         text = scanner.need(_EITHER, "a number")[0]
         if scanner.accept(":"):
@@ -68,9 +62,11 @@ def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
         else:  # the two types that MLIR does not write
             element = "f64" if "." in text else "i64"
         after, scanner.at = scanner.at, start
-        found.append(_constant(element, [_element(scanner, element)]))
+        constant = _constant(element, [_element(scanner, element)])
         scanner.at = after
-    return tuple(found)
+        return constant
+
+    return scanner.several("[]", identity)
 
 
 def read_assumption(scanner: Scanner) -> Assumption:
@@ -86,25 +82,21 @@ def read_assumption(scanner: Scanner) -> Assumption:
     return found
 
 
-def read_hints(scanner: Scanner) -> dict[str, dict[str, Any]]:
+def read_hints(scanner: Scanner) -> Hints:
     """``= <sm_100 = {latency = 3}>``: architecture (or ``default``) → hint → number or bool."""
-    hints: dict[str, dict[str, Any]] = {}
-    scanner.expect("=")
-    scanner.expect("<")
-    while not scanner.accept(">"):
-        if hints:
-            scanner.expect(",")
-        architecture = scanner.word()
+
+    def hint() -> tuple[str, int | bool]:
+        name = scanner.word()
         scanner.expect("=")
-        scanner.expect("{")
-        of = hints.setdefault(architecture, {})
-        while not scanner.accept("}"):
-            if of:
-                scanner.expect(",")
-            name = scanner.word()
-            scanner.expect("=")
-            of[name] = read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
-    return hints
+        return name, read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
+
+    def of_architecture() -> tuple[str, dict[str, int | bool]]:
+        name = scanner.word()
+        scanner.expect("=")
+        return name, dict(scanner.several("{}", hint))
+
+    scanner.expect("=")
+    return dict(scanner.several("<>", of_architecture))
 
 
 def read_flag(scanner: Scanner) -> bool:
@@ -112,17 +104,6 @@ def read_flag(scanner: Scanner) -> bool:
         return True
     scanner.expect("false")
     return False
-
-
-def read_list(scanner: Scanner, one: Callable[[Scanner], Any]) -> tuple[Any, ...]:
-    """``[…, …]`` of what ``one`` reads."""
-    found: list[Any] = []
-    scanner.expect("[")
-    while not scanner.accept("]"):
-        if found:
-            scanner.expect(",")
-        found.append(one(scanner))
-    return tuple(found)
 
 
 # Numbers ----------------------------------------------------------------------------------------------
@@ -253,7 +234,7 @@ def _div_by(scanner: Scanner) -> Assumption:
 
 
 def _same_elements(scanner: Scanner) -> Assumption:
-    return Assumption("same_elements", values=read_list(scanner, Scanner.integer))
+    return Assumption("same_elements", values=scanner.several("[]", scanner.integer))
 
 
 def _bounded(scanner: Scanner) -> Assumption:

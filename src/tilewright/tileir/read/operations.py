@@ -11,7 +11,7 @@ from tilewright.tileir.read import literals
 from tilewright.tileir.read.places import Places
 from tilewright.tileir.read.scanner import Scanner
 from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Item, items
-from tilewright.tileir.read.tree import Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
+from tilewright.tileir.read.tree import Hints, Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
 from tilewright.tileir.read.type_reader import read_type
 
 Value: TypeAlias = tuple[str, Type]
@@ -227,17 +227,17 @@ def _inbounds(scanner: Scanner) -> tuple[bool, ...]:
     if not scanner.accept("inbounds"):
         return ()
     scanner.expect("=")
-    return literals.read_list(scanner, literals.read_flag)
+    return scanner.several("[]", lambda: literals.read_flag(scanner))
 
 
-def _hints(scanner: Scanner) -> dict[str, dict[str, Any]]:
+def _hints(scanner: Scanner) -> Hints:
     return literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
 
 
 _ATTRIBUTES: Mapping[str, Callable[[Scanner], Any]] = {
     "inbounds": _inbounds,
     "optimization_hints": _hints,
-    "permutation": lambda scanner: literals.read_list(scanner, Scanner.integer),
+    "permutation": lambda scanner: scanner.several("[]", scanner.integer),
     "predicate": literals.read_assumption,
     "message": Scanner.string,
     "str": Scanner.string,
@@ -316,10 +316,8 @@ def _make_tensor_view(reading: Reading, draft: Draft) -> None:
     draft.operands["base"] = [reading.value()]
     written = {}
     for operand, word in (("dynamicShape", "shape"), ("dynamicStrides", "strides")):
-        scanner.expect(",")
-        scanner.expect(word)
-        scanner.expect("=")
-        found = literals.read_list(scanner, lambda _: reading.value() if scanner.sees("%") else scanner.integer())
+        scanner.expect(",", word, "=")
+        found = scanner.several("[]", lambda: reading.value() if scanner.sees("%") else scanner.integer())
         draft.operands[operand] = [one for one in found if not isinstance(one, int)]
         written[operand] = tuple(one if isinstance(one, int) else None for one in found)
     scanner.expect(":")

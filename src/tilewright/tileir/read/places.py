@@ -103,12 +103,7 @@ class Places:
         """The first of the places that were fused of which anything is known."""
         if scanner.accept("<"):
             self._skip_to_close(scanner)
-        places: list[Location | None] = []
-        scanner.expect("[")
-        while not scanner.accept("]"):
-            if places:
-                scanner.expect(",")
-            places.append(self._place(scanner))
+        places = scanner.several("[]", lambda: self._place(scanner))
         return next((place for place in places if place), None)
 
     def _skip_scope(self, scanner: Scanner) -> None:

@@ -75,16 +75,12 @@ def _for(reading: Reading, draft: Draft) -> None:
     scanner = reading.scanner
     draft.attributes["unsignedCmp"] = scanner.accept("unsigned")
     induction = scanner.value()
-    scanner.expect("in")
-    scanner.expect("(")
+    scanner.expect("in", "(")
     bounds = []
-    for name, after in (("lowerBound", "to"), ("upperBound", ","), ("step", ")")):
-        if name == "step":
-            scanner.expect("step")
+    for name, after in (("lowerBound", ["to"]), ("upperBound", [",", "step"]), ("step", [")", ":"])):
         bounds.append(reading.value())
         draft.operands[name] = [bounds[-1]]
-        scanner.expect(after)
-    scanner.expect(":")
+        scanner.expect(*after)
     start, type_ = scanner.at, read_type(scanner)
     for bound in bounds:
         reading.check(bound, type_, start)
@@ -98,19 +94,15 @@ def _for(reading: Reading, draft: Draft) -> None:
 def _carried(reading: Reading, draft: Draft) -> list[tuple[str, Type]]:
     """``iter_values(%a = %x, …)``: the region's arguments, which start from the operands."""
     scanner = reading.scanner
-    names: list[tuple[str, Type]] = []
-    starts: list[Value] = []
-    if scanner.accept("iter_values"):
-        scanner.expect("(")
-        while not scanner.accept(")"):
-            if names:
-                scanner.expect(",")
-            name = scanner.value()
-            scanner.expect("=")
-            starts.append(reading.value())
-            names.append((name, starts[-1][1]))
-    draft.operands["initValues"] = starts
-    return names
+
+    def pair() -> tuple[str, Value]:
+        name = scanner.value()
+        scanner.expect("=")
+        return name, reading.value()
+
+    pairs = scanner.several("()", pair) if scanner.accept("iter_values") else ()
+    draft.operands["initValues"] = [start for _, start in pairs]
+    return [(name, type_) for name, (_, type_) in pairs]
 
 
 def _results(reading: Reading, draft: Draft, carried: Sequence[tuple[str, Type]] | None = None) -> None:
@@ -153,15 +145,12 @@ def _if(reading: Reading, draft: Draft) -> None:
 def _reduce(reading: Reading, draft: Draft) -> None:
     scanner = reading.scanner
     draft.operands["operands"] = reading.values()
-    scanner.expect("dim")
-    scanner.expect("=")
+    scanner.expect("dim", "=")
     draft.attributes["dim"] = scanner.integer()
     if draft.name == "scan":
-        scanner.expect("reverse")
-        scanner.expect("=")
+        scanner.expect("reverse", "=")
         draft.attributes["reverse"] = literals.read_flag(scanner)
-    scanner.expect("identities")
-    scanner.expect("=")
+    scanner.expect("identities", "=")
     draft.attributes["identities"] = literals.read_identities(scanner)
     scanner.expect(":")
     start = scanner.at
@@ -178,16 +167,15 @@ def _reduce(reading: Reading, draft: Draft) -> None:
 def read_parameters(reading: Reading) -> list[tuple[str, Type]]:
     """``(%a: type, …)``."""
     scanner = reading.scanner
-    found: list[tuple[str, Type]] = []
-    scanner.expect("(")
-    while not scanner.accept(")"):
-        if found:
-            scanner.expect(",")
+
+    def parameter() -> tuple[str, Type]:
         name = scanner.value()
         scanner.expect(":")
-        found.append((name, read_type(scanner)))
+        type_ = read_type(scanner)
         reading.places.read(scanner)
-    return found
+        return name, type_
+
+    return list(scanner.several("()", parameter))
 
 
 _WITH_REGIONS: Mapping[str, Callable[[Reading, Draft], None]] = {

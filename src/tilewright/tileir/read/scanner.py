@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"[A-Za-z_][\w]*")
@@ -59,9 +63,20 @@ class Scanner:
             self._advance(found.end())
         return found is not None
 
-    def expect(self, literal: str) -> None:
-        if not self.accept(literal):
-            raise self.error(f"expected '{literal}'")
+    def expect(self, *literals: str) -> None:
+        for literal in literals:
+            if not self.accept(literal):
+                raise self.error(f"expected '{literal}'")
+
+    def several(self, brackets: str, read: Callable[[], T]) -> tuple[T, ...]:
+        """What ``read`` reads, with commas between, inside two brackets such as ``[]``."""
+        found: list[T] = []
+        self.expect(brackets[0])
+        while not self.accept(brackets[1]):
+            if found:
+                self.expect(",")
+            found.append(read())
+        return tuple(found)
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self.text, self.at)

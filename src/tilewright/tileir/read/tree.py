@@ -143,6 +143,10 @@ class Assumption:
     high: int | None = None
 
 
+Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
+"""Architecture (or ``default``) → compiler hint → value."""
+
+
 @dataclass(frozen=True, eq=False)
 class Region:
     arguments: tuple[tuple[str, Type], ...]
@@ -166,6 +170,12 @@ class Op:
     text_line: int = 0
     """Line of the disassembly, from 1."""
 
+    def tile(self, operand: str | None = None) -> TileType:
+        """The type of the first result, or of an operand, where it is a tile."""
+        type_ = self.operand_types[operand][0] if operand else self.result_types[0]
+        assert isinstance(type_, TileType), f"{self.name}: {operand or 'the result'} is {type_}"
+        return type_
+
     def walk(self) -> Iterator[Op]:
         """This operation and all those inside its regions, in the order of the text."""
         yield self
@@ -184,12 +194,12 @@ class Global:
 
 @dataclass(frozen=True, eq=False)
 class KernelEntry:
-    """A kernel. ``hints``: architecture (or ``default``) → hint → value."""
+    """A kernel, with the hints for the whole of it."""
 
     name: str
     parameters: tuple[tuple[str, Type], ...]
     body: tuple[Op, ...]
-    hints: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hints: Hints = field(default_factory=dict)
     location: Location | None = None
 
     def walk(self) -> Iterator[Op]:

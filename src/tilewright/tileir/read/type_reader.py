@@ -78,8 +78,7 @@ def _tensor_view(scanner: Scanner) -> TensorViewType:
     element = read_element(scanner)
     strides: tuple[int | None, ...] = ()
     if scanner.accept(","):
-        scanner.expect("strides")
-        scanner.expect("=")
+        scanner.expect("strides", "=")
         strides = _numbers(scanner)
     if len(strides) != len(shape):
         raise scanner.error(f"{len(shape)} extents, but {len(strides)} strides", start)
@@ -93,8 +92,7 @@ def _partition_view(scanner: Scanner) -> PartitionViewType:
 
 def _strided_view(scanner: Scanner) -> StridedViewType:
     tile = _tile_shape(scanner)
-    scanner.expect("traversal_strides")
-    scanner.expect("=")
+    scanner.expect("traversal_strides", "=")
     steps = _known(scanner)
     scanner.expect(",")
     padding, tensor = _padding(scanner), _viewed(scanner)
@@ -103,9 +101,7 @@ def _strided_view(scanner: Scanner) -> StridedViewType:
 
 def _gather_scatter_view(scanner: Scanner) -> GatherScatterViewType:
     tile, padding, tensor = _tile_shape(scanner), _padding(scanner), _viewed(scanner)
-    scanner.expect(",")
-    scanner.expect("sparse_dim")
-    scanner.expect("=")
+    scanner.expect(",", "sparse_dim", "=")
     return GatherScatterViewType(tile, scanner.integer(), padding, tensor)
 
 
@@ -117,8 +113,7 @@ def _shape(scanner: Scanner) -> tuple[int | None, ...]:
 
 
 def _tile_shape(scanner: Scanner) -> tuple[int, ...]:
-    scanner.expect("tile")
-    scanner.expect("=")
+    scanner.expect("tile", "=")
     found = scanner.need(_TILE_SHAPE, "a tile's shape")[1]
     scanner.expect(",")
     return tuple(int(extent) for extent in found.split("x") if extent)
@@ -146,8 +141,7 @@ def _dim_map(scanner: Scanner, tile: tuple[int, ...]) -> tuple[int, ...]:
     """Which of the tensor's axes each of the tile's lies along; not written where they are in order."""
     if not scanner.accept(","):
         return tuple(range(len(tile)))
-    scanner.expect("dim_map")
-    scanner.expect("=")
+    scanner.expect("dim_map", "=")
     return _known(scanner)
 
 
@@ -159,11 +153,5 @@ def _known(scanner: Scanner) -> tuple[int, ...]:
 
 
 def _numbers(scanner: Scanner) -> tuple[int | None, ...]:
-    numbers: list[int | None] = []
-    scanner.expect("[")
-    while not scanner.accept("]"):
-        if numbers:
-            scanner.expect(",")
-        found = scanner.need(_NUMBER, "a number or '?'")[0]
-        numbers.append(None if found == "?" else int(found))
-    return tuple(numbers)
+    texts = scanner.several("[]", lambda: scanner.need(_NUMBER, "a number or '?'")[0])
+    return tuple(None if text == "?" else int(text) for text in texts)

@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Op, TileType
+from tilewright.tileir.read.tree import Op
 from tilewright.tileir.run.exact import float64_exactly, sum_odd
-from tilewright.tileir.run.numbers import STORAGE, flushed, round_to
+from tilewright.tileir.run.numbers import PREDICATES, STORAGE, flushed, round_to, signed
 from tilewright.tileir.run.registry import Array, Unsupported, implements
 
 Function = Callable[..., Array]
@@ -32,12 +32,10 @@ IEEE = ("nearest_even", "zero", "negative_inf", "positive_inf")
 
 def _element(op: Op) -> str:
     """The element type of an operation from floats to the same floats (or, for ``cmpf``, to i1)."""
-    type_ = op.operand_types["lhs"][0] if op.name == "cmpf" else op.result_types[0]
-    assert isinstance(type_, TileType)
-    if type_.element not in BASE:
-        raise Unsupported(f"{op.name} of {type_.element}; known: {', '.join(BASE)}")
-    assert isinstance(type_.element, str)
-    return type_.element
+    element = op.tile("lhs" if op.name == "cmpf" else None).element
+    if not isinstance(element, str) or element not in BASE:
+        raise Unsupported(f"{op.name} of {element}; known: {', '.join(BASE)}")
+    return element
 
 
 def _single(values: Array) -> Array:
@@ -56,8 +54,9 @@ def _flushes(op: Op, element: str) -> bool:
 # Arithmetic -------------------------------------------------------------------------------------------
 
 
-def _arithmetic(op: Op, operands: tuple[Array, ...]) -> Array:
-    """One of the operations that are rounded exactly, in whichever type, direction and flushing."""
+@implements("addf", "subf", "mulf", "divf", "sqrt", "fma")
+def arithmetic(op: Op, **named: Array) -> Array:
+    """Sums, differences, products, quotients, square roots and ``lhs * rhs + acc``, each rounded exactly once."""
     element, mode = _element(op), op.attributes.get("rounding_mode", "nearest_even")
     flushing = _flushes(op, element)
     if mode in APPROXIMATE and op.name in ("divf", "sqrt") and element == "f32":
@@ -65,7 +64,7 @@ def _arithmetic(op: Op, operands: tuple[Array, ...]) -> Array:
     elif mode not in IEEE:
         raise Unsupported(f"{op.name}: rounding '{mode}' of {element}; known: {', '.join(IEEE)}")
     with np.errstate(all="ignore"):
-        operands = tuple(_single(operand) for operand in operands)
+        operands = tuple(_single(operand) for operand in named.values())
         if flushing:
             operands = tuple(flushed(operand) for operand in operands)
         result = _computed(op.name, operands, element, mode)
@@ -87,11 +86,7 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
     result = NEAREST[name](*operands)
     # Rounding to f32 in between changes nothing: it has more than twice the bits of f16 and bf16. That holds
     # for subnormal products of bf16 too: from 2**-134 on f32 has them exactly, and less becomes 0.
-    return result if element == "f32" else _narrow(result, element)
-
-
-def _narrow(values: Array, element: str) -> Array:
-    return values.astype(STORAGE[element])
+    return result.astype(STORAGE[element], copy=False)
 
 
 NEAREST: dict[str, Function] = {
@@ -149,30 +144,12 @@ def _fused(operands: tuple[Array, ...], element: str) -> Array:
     return result
 
 
-@implements("addf", "subf", "mulf", "divf")
-def binary(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Correctly rounded sums, differences, products and quotients."""
-    return _arithmetic(op, (lhs, rhs))
-
-
-@implements("fma")
-def fma(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """``lhs * rhs + acc`` with one rounding."""
-    return _arithmetic(op, (lhs, rhs, acc))
-
-
-@implements("sqrt")
-def sqrt(op: Op, source: Array) -> Array:
-    """The correctly rounded square root; NaN of a negative number, -0 of -0."""
-    return _arithmetic(op, (source,))
-
-
 @implements("remf")
 def remf(op: Op, lhs: Array, rhs: Array) -> Array:
     """What truncating division leaves, exactly, with the sign of ``lhs`` (C's ``fmod``)."""
     element = _element(op)
     with np.errstate(all="ignore"):
-        return _narrow(np.fmod(_single(lhs), _single(rhs)), element)
+        return np.fmod(_single(lhs), _single(rhs)).astype(STORAGE[element])
 
 
 # Signs, extremes, integers ----------------------------------------------------------------------------
@@ -205,19 +182,19 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
     """IEEE 754-2019's maximum and minimum (``propagate_nan``) or maximumNumber and minimumNumber: -0 is
     less than +0, and without ``propagate_nan`` a number wins over NaN."""
     element = _element(op)
-    with np.errstate(all="ignore"):
-        first, second = _single(lhs), _single(rhs)
-    if _flushes(op, element):
-        first, second = flushed(first), flushed(second)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
+        first, second = _single(lhs), _single(rhs)
+        if _flushes(op, element):
+            first, second = flushed(first), flushed(second)
         result = np.asarray((np.maximum if largest else np.minimum)(first, second))
         zero = result == 0
         if zero.any():  # NumPy may take either of two zeros
-            result = np.where(zero & (first == second), _zeros(first, second, largest), result)
+            together = first + second if largest else -(-first - second)
+            result = np.where(zero & (first == second), together, result)
         if (result != result).any():
             result = _with_nan(result, first, second, op.attributes.get("propagate_nan", False))
-        return _narrow(result, element) if element in ("f16", "bf16") else result
+        return result.astype(STORAGE[element], copy=False)
 
 
 def _with_nan(result: Array, first: Array, second: Array, propagating: bool) -> Array:
@@ -227,105 +204,53 @@ def _with_nan(result: Array, first: Array, second: Array, propagating: bool) -> 
     return np.where(np.isnan(result), result.dtype.type(np.nan), result)
 
 
-def _zeros(first: Array, second: Array, largest: bool) -> Array:
-    return first + second if largest else -(-first - second)
-
-
 @implements("ceil", "floor")
 def whole(op: Op, source: Array) -> Array:
     """The next integer up or down; zero keeps the sign of the operand."""
     element = _element(op)
     with np.errstate(all="ignore"):
         result = np.asarray((np.ceil if op.name == "ceil" else np.floor)(_single(source)))
-        return _narrow(result, element) if element in ("f16", "bf16") else result
-
-
-ORDERED: dict[str, Function] = {
-    "equal": np.equal,
-    "not_equal": lambda a, b: (a < b) | (a > b),
-    "less_than": np.less,
-    "less_than_or_equal": np.less_equal,
-    "greater_than": np.greater,
-    "greater_than_or_equal": np.greater_equal,
-}
-OPPOSITE = {
-    "equal": "not_equal",
-    "not_equal": "equal",
-    "less_than": "greater_than_or_equal",
-    "less_than_or_equal": "greater_than",
-    "greater_than": "less_than_or_equal",
-    "greater_than_or_equal": "less_than",
-}
+        return result.astype(STORAGE[element], copy=False)
 
 
 @implements("cmpf")
 def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
     """Compares; with a NaN an ordered comparison is false, an unordered one true."""
     _element(op)
-    predicate, ordering = op.attributes["comparison_predicate"], op.attributes["comparison_ordering"]
     with np.errstate(all="ignore"):
         first, second = _single(lhs), _single(rhs)
-        if ordering == "ordered":
-            return np.asarray(ORDERED[predicate](first, second))
-        return np.asarray(~ORDERED[OPPOSITE[predicate]](first, second))
+        holds = PREDICATES[op.attributes["comparison_predicate"]](first, second)
+        unordered = (first != first) | (second != second)
+    return np.asarray(holds & ~unordered if op.attributes["comparison_ordering"] == "ordered" else holds | unordered)
 
 
 # Functions --------------------------------------------------------------------------------------------
 
 
-def _rsqrt(values: Array) -> Array:
-    return np.asarray(1.0 / np.sqrt(values))
-
-
 FUNCTIONS: dict[str, Function] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "log": np.log,
-    "log2": np.log2,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
-    "rsqrt": _rsqrt,
+    **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
+    "rsqrt": lambda values: 1.0 / np.sqrt(values),
+    "atan2": np.arctan2,
+    "fpowf": np.power,
+    "fpowi": np.power,
 }
 
 
-def _function(op: Op, function: Function, operands: tuple[Array, ...]) -> Array:
-    """``function`` of float64, rounded to f32 and then to the element type where that is narrower."""
+@implements(*FUNCTIONS)
+def function(op: Op, **named: Array) -> Array:
+    """A function of float64, rounded to f32 and then to the element type where that is narrower.
+
+    The first operand of ``atan2`` is the point's ordinate (the dialect calls it x): cuTile's ``atan2(y, x)`` passes
+    its operands in this order. Powers are those of C's ``pow``; the integers of ``fpowi`` are signed.
+    """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):
         raise Unsupported(f"{op.name}: rounding '{mode}'; known: {', '.join(APPROXIMATE)}")
     flushing = _flushes(op, element)
-    if flushing:
-        operands = tuple(flushed(operand) for operand in operands)
     with np.errstate(all="ignore"):
-        result = np.asarray(function(*(operand.astype(np.float64) for operand in operands)))
+        operands = (flushed(one) if flushing else signed(one) for one in named.values())
+        result = np.asarray(FUNCTIONS[op.name](*(operand.astype(np.float64) for operand in operands)))
         if element == "f64":
             return result
         result = result.astype(np.float32)
-        if flushing:
-            result = flushed(result)
-        return result if element == "f32" else _narrow(result, element)
-
-
-@implements("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "rsqrt")
-def unary(op: Op, source: Array) -> Array:
-    """A function of one number."""
-    return _function(op, FUNCTIONS[op.name], (source,))
-
-
-@implements("atan2")
-def atan2(op: Op, x: Array, y: Array) -> Array:
-    """The angle of the point whose ordinate is the first operand (which the dialect calls x): cuTile's
-    ``atan2(y, x)`` passes its operands in this order."""
-    return _function(op, np.arctan2, (x, y))
-
-
-@implements("fpowf", "fpowi")
-def power(op: Op, source: Array, exponent: Array) -> Array:
-    """``source ** exponent`` with C's ``pow`` for zeros, infinities and NaN; the integers of ``fpowi`` are signed."""
-    if exponent.dtype == np.bool_:
-        exponent = -exponent.astype(np.int8)
-    return _function(op, np.power, (source, exponent))
+        return (flushed(result) if flushing else result).astype(STORAGE[element], copy=False)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Element, Op, TileType
+from tilewright.tileir.read.tree import Element, Op
 from tilewright.tileir.run.exact import directed_sum, sum_odd
-from tilewright.tileir.run.integers import check_wrap, element_of, report
+from tilewright.tileir.run.integers import check_wrap, element_of, is_signed, read, report
 from tilewright.tileir.run.numbers import (
     FORMATS,
     bits_of,
@@ -24,12 +24,13 @@ from tilewright.tileir.run.numbers import (
 )
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 
+if TYPE_CHECKING:
+    from tilewright.tileir.run.context import Context
+
 
 def _elements(op: Op, operand: str) -> tuple[Element, Element]:
     """The element types of an operand and of the result."""
-    source, result = op.operand_types[operand][0], op.result_types[0]
-    assert isinstance(source, TileType) and isinstance(result, TileType)
-    return source.element, result.element
+    return op.tile(operand).element, op.tile().element
 
 
 def _float(op: Op, element: Element) -> str:
@@ -37,10 +38,6 @@ def _float(op: Op, element: Element) -> str:
     if not is_float(element) or not isinstance(element, str):
         raise Unsupported(f"{op.name}: {element} is not a floating-point type")
     return element
-
-
-def _is_signed(op: Op) -> bool:
-    return bool(op.attributes.get("signedness", "signed") == "signed")
 
 
 # Between floating-point and integers ------------------------------------------------------------------
@@ -65,8 +62,8 @@ def itof(op: Op, from_: Array) -> Array:
     if name == "f8E8M0FNU":
         raise Unsupported("itof to f8E8M0FNU")
     mode = op.attributes.get("rounding_mode", "nearest_even")
-    numbers = signed(from_) if _is_signed(op) else unsigned(from_, source)
-    upper, lower = _parts(numbers)
+    (number,) = read(op, (from_,), source)
+    upper, lower = _parts(number)
     if name == "f64":
         if mode not in ("nearest_even", "zero", "negative_inf", "positive_inf"):
             raise Unsupported(f"itof to f64: rounding '{mode}'")
@@ -91,7 +88,7 @@ def _parts(numbers: Array) -> tuple[Array, Array]:
 
 
 @implements_in_context("ftoi")
-def ftoi(context: Any, op: Op, from_: Array) -> Array:
+def ftoi(context: Context, op: Op, from_: Array) -> Array:
     """The integer next to the number, rounded to zero. What is out of the range of the result becomes
     its least or greatest number, NaN becomes 0. Without ``saturating`` such operands are reported: the
     compiler takes the low bits of a wider conversion there (tileiras 13.4, f32 to i8)."""
@@ -104,10 +101,10 @@ def ftoi(context: Any, op: Op, from_: Array) -> Array:
         numbers = from_ if from_.dtype == np.float64 else from_.astype(np.float32).astype(np.float64)
     whole = rounded_to_integer(numbers, "zero")
     if not op.attributes.get("saturating"):
-        low, high = _range(result, _is_signed(op))
+        low, high = _range(result, is_signed(op))
         outside = ~((whole >= low) & (whole < float(high + 1)))
         report(context, op, outside, f"ftoi, not saturating, of NaN or of a number that {result} does not have")
-    return _clipped(whole, result, _is_signed(op))
+    return _clipped(whole, result, is_signed(op))
 
 
 def _range(element: Element, is_signed: bool) -> tuple[int, int]:
@@ -134,12 +131,12 @@ def _clipped(whole: Array, element: Element, is_signed: bool) -> Array:
 @implements("exti")
 def exti(op: Op, from_: Array) -> Array:
     """Widens, filling with the sign or with zeros."""
-    numbers = signed(from_) if _is_signed(op) else unsigned(from_, element_of(op, "from_"))
-    return wrapped(numbers, element_of(op))
+    (number,) = read(op, (from_,), element_of(op, "from_"))
+    return wrapped(number, element_of(op))
 
 
 @implements_in_context("trunci")
-def trunci(context: Any, op: Op, from_: Array) -> Array:
+def trunci(context: Context, op: Op, from_: Array) -> Array:
     """Keeps the low bits."""
     source, result = element_of(op, "from_"), element_of(op)
     narrow = wrapped(from_, result)

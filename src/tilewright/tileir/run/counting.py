@@ -101,33 +101,10 @@ class OpCount:
 
 
 @dataclass(frozen=True)
-class LineCount:
-    """One line of the source, over all blocks that ran."""
-
-    location: Location | None
-    operations: Mapping[str, int]
-    """Executions by operation."""
-    tensor_flop: int
-    flop: int
-    loaded_bytes: int
-    stored_bytes: int
-    iterations: int
-
-
-@dataclass(frozen=True)
-class Counts:
-    """The work of the blocks that ran; `scaled` says what the whole grid does."""
+class _Sums:
+    """Several operations, over all blocks that ran."""
 
     ops: tuple[OpCount, ...]
-    blocks: int
-    grid_blocks: int
-    loaded_runs: Array = field(repr=False)
-    """Disjoint [start, end) byte addresses that were read, shape (n, 2)."""
-    stored_runs: Array = field(repr=False)
-
-    @property
-    def sampled(self) -> bool:
-        return self.blocks < self.grid_blocks
 
     @property
     def tensor_flop(self) -> int:
@@ -146,20 +123,46 @@ class Counts:
         return sum(one.stored_bytes for one in self.ops)
 
     @property
+    def by_kind(self) -> dict[str, int]:
+        """Executions of each operation, by its name."""
+        executions: dict[str, int] = defaultdict(int)
+        for one in self.ops:
+            executions[one.op.name] += one.executed
+        return dict(sorted(executions.items()))
+
+
+@dataclass(frozen=True)
+class LineCount(_Sums):
+    """One line of the source, over all blocks that ran."""
+
+    location: Location | None
+
+    @property
+    def iterations(self) -> int:
+        return sum(one.iterations for one in self.ops)
+
+
+@dataclass(frozen=True)
+class Counts(_Sums):
+    """The work of the blocks that ran; `scaled` says what the whole grid does."""
+
+    blocks: int
+    grid_blocks: int
+    loaded_runs: Array = field(repr=False)
+    """Disjoint [start, end) byte addresses that were read, shape (n, 2)."""
+    stored_runs: Array = field(repr=False)
+
+    @property
+    def sampled(self) -> bool:
+        return self.blocks < self.grid_blocks
+
+    @property
     def distinct_loaded_bytes(self) -> int:
         return _length(self.loaded_runs)
 
     @property
     def distinct_stored_bytes(self) -> int:
         return _length(self.stored_runs)
-
-    @property
-    def by_kind(self) -> dict[str, int]:
-        """Executions of each operation, by its name."""
-        found: dict[str, int] = defaultdict(int)
-        for one in self.ops:
-            found[one.op.name] += one.executed
-        return dict(sorted(found.items()))
 
     def scaled(self, number: int) -> float:
         """A sum over the sampled blocks, for the whole grid."""
@@ -171,44 +174,26 @@ class Counts:
         for one in self.ops:
             place = one.op.location.outermost if one.op.location else None
             groups[(place.file, place.line) if place else ("", 0)].append(one)
-        return tuple(_line(group) for _, group in sorted(groups.items()))
+        first = [(group, group[0].op.location) for _, group in sorted(groups.items())]
+        return tuple(LineCount(tuple(group), place.outermost if place else None) for group, place in first)
 
 
 def tensor_flop(op: Op) -> int:
     """FLOP of one execution on the tensor cores: 2·M·N·K, for each of a batch."""
     if op.name not in PRODUCTS:
         return 0
-    lhs, out = op.operand_types["lhs"][0], op.result_types[0]
-    assert isinstance(lhs, TileType) and isinstance(out, TileType)
-    return 2 * out.size * lhs.shape[-1]
+    return 2 * op.tile().size * op.tile("lhs").shape[-1]
 
 
 def vector_flop(op: Op) -> int:
     """FLOP of one execution elsewhere; a reduction of n elements applies its body n − 1 times."""
     if op.name in ("reduce", "scan"):
-        source = op.operand_types["operands"][0]
-        assert isinstance(source, TileType)
+        source = op.tile("operands")
         extent = source.shape[op.attributes["dim"]]
         applied: int = source.size // extent * (extent - 1)
         return applied * sum(vector_flop(inner) for inner in op.regions[0].body)
     kind = op.result_types[0] if op.result_types else None
     return PER_ELEMENT.get(op.name, 0) * kind.size if isinstance(kind, TileType) else 0
-
-
-def _line(group: list[OpCount]) -> LineCount:
-    operations: dict[str, int] = defaultdict(int)
-    for one in group:
-        operations[one.op.name] += one.executed
-    location = group[0].op.location
-    return LineCount(
-        location.outermost if location else None,
-        dict(operations),
-        sum(one.tensor_flop for one in group),
-        sum(one.flop for one in group),
-        sum(one.loaded_bytes for one in group),
-        sum(one.stored_bytes for one in group),
-        sum(one.iterations for one in group),
-    )
 
 
 class _Runs:

@@ -12,6 +12,7 @@ one element at a time: exact, and slow.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -55,33 +56,13 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
 # float64, one at a time -------------------------------------------------------------------------------
 
 
-def _sum(a: Fraction, b: Fraction) -> Fraction:
-    return a + b
-
-
-def _difference(a: Fraction, b: Fraction) -> Fraction:
-    return a - b
-
-
-def _product(a: Fraction, b: Fraction) -> Fraction:
-    return a * b
-
-
-def _quotient(a: Fraction, b: Fraction) -> Fraction:
-    return a / b
-
-
-def _fused(a: Fraction, b: Fraction, c: Fraction) -> Fraction:
-    return a * b + c
-
-
 LARGEST = (2 - 2.0**-52) * 2.0**1023
 RATIONAL: dict[str, Callable[..., Fraction]] = {
-    "addf": _sum,
-    "subf": _difference,
-    "mulf": _product,
-    "divf": _quotient,
-    "fma": _fused,
+    "addf": operator.add,
+    "subf": operator.sub,
+    "mulf": operator.mul,
+    "divf": operator.truediv,
+    "fma": lambda a, b, c: a * b + c,
 }
 
 

@@ -11,14 +11,17 @@ What the dialect leaves undefined gets a defined result here and a finding of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Element, Op, TileType
-from tilewright.tileir.run.numbers import signed, unsigned, width_of, wrapped
+from tilewright.tileir.read.tree import Element, Op
+from tilewright.tileir.run.numbers import PREDICATES, signed, unsigned, width_of, wrapped
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.findings import ASSUMPTION
+
+if TYPE_CHECKING:
+    from tilewright.tileir.run.context import Context
 
 NO_SIGNED_WRAP = ("no_signed_wrap", "no_wrap")
 NO_UNSIGNED_WRAP = ("no_unsigned_wrap", "no_wrap")
@@ -26,31 +29,29 @@ NO_UNSIGNED_WRAP = ("no_unsigned_wrap", "no_wrap")
 
 def element_of(op: Op, operand: str | None = None) -> Element:
     """The integer element type of the result, or of an operand."""
-    type_ = op.operand_types[operand][0] if operand else op.result_types[0]
-    assert isinstance(type_, TileType)
-    if not isinstance(type_.element, str) or not type_.element.startswith("i"):
-        raise Unsupported(f"{op.name} of {type_.element}; it takes integers")
-    return type_.element
+    element = op.tile(operand).element
+    if not isinstance(element, str) or not element.startswith("i"):
+        raise Unsupported(f"{op.name} of {element}; it takes integers")
+    return element
 
 
-def _is_signed(op: Op) -> bool:
+def is_signed(op: Op) -> bool:
     return bool(op.attributes.get("signedness", "signed") == "signed")
 
 
-def _read(op: Op, *operands: Array) -> tuple[Array, ...]:
-    """The operands as numbers of the operation's signedness."""
-    element = element_of(op)
-    return tuple(signed(one) if _is_signed(op) else unsigned(one, element) for one in operands)
+def read(op: Op, operands: tuple[Array, ...], element: Element) -> tuple[Array, ...]:
+    """The operands, of integers ``element``, as numbers of the operation's signedness."""
+    return tuple(signed(operand) if is_signed(op) else unsigned(operand, element) for operand in operands)
 
 
-def report(context: Any, op: Op, violated: Array, message: str) -> None:
+def report(context: Context, op: Op, violated: Array, message: str) -> None:
     """A finding for the first lane where ``violated`` (leading axis of lanes) holds anywhere."""
     if violated.any():
         by_lane = violated.reshape(violated.shape[0], -1).any(axis=1)
         context.finding(op, ASSUMPTION, message, lane=int(by_lane.argmax()))
 
 
-def check_wrap(context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
+def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
     """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only
     what addresses and branches are made of, every signed one. The checks are only worked out where they
     are asked for."""
@@ -68,7 +69,7 @@ def check_wrap(context: Any, op: Op, signed_wrap: Callable[[], Array], unsigned_
 
 
 @implements_in_context("addi", "subi")
-def sum_or_difference(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def sum_or_difference(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """Wraps around."""
     element = element_of(op)
     a, b = signed(lhs), signed(rhs)
@@ -90,7 +91,7 @@ def sum_or_difference(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
 
 
 @implements_in_context("muli")
-def product(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def product(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """The low half of the product."""
     element = element_of(op)
     a, b = signed(lhs), signed(rhs)
@@ -140,7 +141,7 @@ def absi(op: Op, source: Array) -> Array:
 
 
 @implements_in_context("negi")
-def negi(context: Any, op: Op, source: Array) -> Array:
+def negi(context: Context, op: Op, source: Array) -> Array:
     """Wraps around: the least number stays."""
     element = element_of(op)
     number = signed(source)
@@ -154,39 +155,39 @@ def negi(context: Any, op: Op, source: Array) -> Array:
 # Division ---------------------------------------------------------------------------------------------
 
 
-def _check_division(context: Any, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
+def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
     """Reports what is undefined: (where the divisor is zero, where the quotient overflows)."""
     zero = b == 0
     report(context, op, zero, f"{op.name} by zero")
     overflows = np.zeros((1,) * max(a.ndim, 1), np.bool_)
-    if _is_signed(op):
+    if is_signed(op):
         overflows = (b == -1) & (a == -(1 << (width_of(element_of(op)) - 1)))
         report(context, op, overflows, f"{op.name} of the least signed number by -1")
     return zero, overflows
 
 
 @implements_in_context("divi")
-def divi(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def divi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """The quotient, rounded to zero, down (``negative_inf``) or up (``positive_inf``)."""
     rounding = op.attributes.get("rounding", "zero")
     if rounding not in ("zero", "negative_inf", "positive_inf"):
         raise Unsupported(f"divi: rounding '{rounding}'; known: zero, negative_inf, positive_inf")
-    a, b = _read(op, lhs, rhs)
+    a, b = read(op, (lhs, rhs), element_of(op))
     zero, overflows = _check_division(context, op, a, b)
     divisor = np.where(zero | overflows, b.dtype.type(1), b)
     quotient, rest = np.divmod(a, divisor)  # rounded down, the rest of the divisor's sign
     if rounding == "positive_inf":
         quotient = quotient + (rest != 0).astype(quotient.dtype)
-    elif rounding == "zero" and _is_signed(op):
+    elif rounding == "zero" and is_signed(op):
         quotient = quotient + ((rest != 0) & ((a < 0) != (divisor < 0))).astype(quotient.dtype)
     quotient = np.where(zero, ~b.dtype.type(0), quotient)
     return wrapped(quotient, element_of(op))  # an overflow is the dividend itself, divided by 1
 
 
 @implements_in_context("remi")
-def remi(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def remi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """What division rounded to zero leaves, with the sign of ``lhs``."""
-    a, b = _read(op, lhs, rhs)
+    a, b = read(op, (lhs, rhs), element_of(op))
     zero, overflows = _check_division(context, op, a, b)
     rest = np.fmod(a, np.where(zero | overflows, b.dtype.type(1), b))
     return wrapped(np.where(zero, a, rest), element_of(op))
@@ -195,24 +196,23 @@ def remi(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
 # Extremes, bits, shifts, comparison -------------------------------------------------------------------
 
 
-@implements("maxi", "mini")
-def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """The larger or the smaller number, as signed or unsigned ones."""
-    a, b = _read(op, lhs, rhs)
-    return wrapped(np.maximum(a, b) if op.name == "maxi" else np.minimum(a, b), element_of(op))
+COMBINED: dict[str, np.ufunc] = {
+    "maxi": np.maximum,
+    "mini": np.minimum,
+    "andi": np.bitwise_and,
+    "ori": np.bitwise_or,
+    "xori": np.bitwise_xor,
+}
 
 
-BITWISE: dict[str, Callable[..., Array]] = {"andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor}
+@implements(*COMBINED)
+def combined(op: Op, lhs: Array, rhs: Array) -> Array:
+    """The larger or the smaller number, as signed or unsigned ones; or bit by bit, where an i1 is one bit."""
+    element = element_of(op)
+    return wrapped(np.asarray(COMBINED[op.name](*read(op, (lhs, rhs), element))), element)
 
 
-@implements("andi", "ori", "xori")
-def bitwise(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Bit by bit; i1 is one bit."""
-    element_of(op)
-    return np.asarray(BITWISE[op.name](lhs, rhs))
-
-
-def _amount(context: Any, op: Op, rhs: Array) -> tuple[Array, Array]:
+def _amount(context: Context, op: Op, rhs: Array) -> tuple[Array, Array]:
     """How far to shift, at most ``width - 1``, and where it was to be further."""
     element = element_of(op)
     amount, width = unsigned(rhs, element), width_of(element)
@@ -222,7 +222,7 @@ def _amount(context: Any, op: Op, rhs: Array) -> tuple[Array, Array]:
 
 
 @implements_in_context("shli")
-def shli(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def shli(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """Shifts left, filling with zeros; the amount is unsigned."""
     element = element_of(op)
     amount, beyond = _amount(context, op, rhs)
@@ -238,33 +238,19 @@ def shli(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
 
 
 @implements_in_context("shri")
-def shri(context: Any, op: Op, lhs: Array, rhs: Array) -> Array:
+def shri(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     """Shifts right, filling with zeros or (``signed``) with the sign; the amount is unsigned."""
     element = element_of(op)
     amount, beyond = _amount(context, op, rhs)
-    if _is_signed(op):
+    if is_signed(op):
         number = signed(lhs)
         return wrapped(number >> amount.astype(number.dtype), element)  # width - 1 leaves the sign only
     bits = unsigned(lhs, element)
     return wrapped(np.where(beyond, bits.dtype.type(0), bits >> amount), element)
 
 
-PREDICATES: dict[str, Callable[..., Array]] = {
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less_than": np.less,
-    "less_than_or_equal": np.less_equal,
-    "greater_than": np.greater,
-    "greater_than_or_equal": np.greater_equal,
-}
-
-
 @implements("cmpi")
 def cmpi(op: Op, lhs: Array, rhs: Array) -> Array:
     """Compares as signed or unsigned numbers: ``true`` of an i1 is -1 or 1."""
-    element = element_of(op, "lhs")
-    if _is_signed(op):
-        a, b = signed(lhs), signed(rhs)
-    else:
-        a, b = unsigned(lhs, element), unsigned(rhs, element)
+    a, b = read(op, (lhs, rhs), element_of(op, "lhs"))
     return np.asarray(PREDICATES[op.attributes["comparison_predicate"]](a, b))

@@ -45,6 +45,11 @@ MEMORY_BITS: Mapping[str, int] = {
 """Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low
 half (`packed`). An i1 takes a byte, 0 or 1."""
 
+WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
+"""Elements that the interpreter does not load or store. Two of four bits share a byte, so that neither has an address
+of its own. For tf32 the specification does not say how it lies in memory: memory holds all 23 bits of the fraction,
+a value only the first 10."""
+
 MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
 
 
@@ -230,6 +235,15 @@ def flushed(values: Array) -> Array:
 
 # Integers ---------------------------------------------------------------------------------------------
 
+PREDICATES: Mapping[str, np.ufunc] = {
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+    "less_than": np.less,
+    "less_than_or_equal": np.less_equal,
+    "greater_than": np.greater,
+    "greater_than_or_equal": np.greater_equal,
+}
+
 
 def width_of(element: Element) -> int:
     """Bits of an integer or a pointer."""
@@ -253,8 +267,15 @@ def wrapped(values: Array, element: Element) -> Array:
     """Integers of any NumPy type modulo 2**bits, in the storage of ``element``."""
     if element == "i1":
         return (values & values.dtype.type(1)).astype(np.bool_) if values.dtype != np.bool_ else values
-    narrow = values.astype(dtype_of(element))
+    narrow = values.astype(dtype_of(element), copy=False)
     return (narrow << np.int8(4)) >> np.int8(4) if element == "i4" else narrow
+
+
+def poisoned(dtype: np.dtype[Any], byte: int) -> Array:
+    """A value that is not defined, made of ``byte``; shape ()."""
+    if dtype == np.bool_:
+        return np.array(byte != 0)
+    return np.full(dtype.itemsize, byte, np.uint8).view(dtype).reshape(())
 
 
 # Constants and bits -----------------------------------------------------------------------------------

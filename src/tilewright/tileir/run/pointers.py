@@ -13,33 +13,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Op, PointerType, TileType
-from tilewright.tileir.run.memory import Access
-from tilewright.tileir.run.numbers import dtype_of
+from tilewright.tileir.read.tree import Op, PointerType
+from tilewright.tileir.run.memory import access_of
+from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 
 if TYPE_CHECKING:
     from tilewright.tileir.run.context import Context
 
-REFUSED = ("i4", "f4E2M1FN", "tf32")
 WORTH_SORTING = 4
 """Addresses whose runs are shorter than this on average are sorted, which makes fewer of them."""
 LENGTHS = 8
 """Contiguous runs of more different lengths than this are reported element by element."""
 
 
-def pointee_of(op: Op, type_: Any) -> np.dtype[Any]:
-    """The storage type of what a tile of pointers points to. Raises Unsupported for what has no address."""
-    assert isinstance(type_, TileType) and isinstance(type_.element, PointerType)
-    if type_.element.pointee in REFUSED:
-        raise Unsupported(f"{op.name}: elements of type {type_.element.pointee} in memory")
-    return dtype_of(type_.element.pointee)
+def pointee_of(op: Op, operand: str | None = None) -> np.dtype[Any]:
+    """The storage type of what a tile of pointers (the result, or an operand) points to. Raises Unsupported for what
+    has no address."""
+    pointer = op.tile(operand).element
+    assert isinstance(pointer, PointerType)
+    if pointer.pointee in WITHOUT_ADDRESS:
+        raise Unsupported(f"{op.name}: elements of type {pointer.pointee} in memory")
+    return dtype_of(pointer.pointee)
 
 
 @implements("offset")
 def offset(op: Op, ptr: Array, offset: Array) -> Array:
     """Each pointer moved by so many elements (signed)."""
-    width = pointee_of(op, op.result_types[0]).itemsize
+    width = pointee_of(op).itemsize
     return np.asarray(ptr + offset.astype(np.int64) * np.int64(width))
 
 
@@ -54,7 +55,7 @@ def get_global(context: Context, op: Op) -> Array:
 def alloca(context: Context, op: Op) -> Array:
     """Fresh memory for each block, (L,) addresses; every execution gets memory of its own. Only with the flag
     ``global`` may other blocks touch it."""
-    width = pointee_of(op, op.result_types[0]).itemsize
+    width = pointee_of(op).itemsize
     count, alignment = int(op.attributes["num_elem"]), int(op.attributes["alignment"])
     shared = bool(op.attributes.get("global_") or op.attributes.get("global"))
     name = f"alloca {op.results[0]}" if op.results else "alloca"
@@ -72,13 +73,13 @@ def load_ptr_tko(
     token: Sequence[None] = (),
 ) -> tuple[Array | Unknown, None]:
     """What each pointer of ``source``, (L, *tile), points to, and a token."""
-    dtype = pointee_of(op, op.operand_types["source"][0])
+    dtype = pointee_of(op, "source")
     chosen = _chosen(op, source, mask)
     _report_traffic(context, op, "load", source, chosen, dtype.itemsize)
     if context.dry:
         return Unknown((1, *source.shape[1:]), dtype), None
     fill = paddingValue[0] if paddingValue else None
-    return context.memory.load(_access(context, op), source, chosen, dtype, fill), None
+    return context.memory.load(access_of(context, op), source, chosen, dtype, fill), None
 
 
 @implements_in_context("store_ptr_tko")
@@ -91,12 +92,12 @@ def store_ptr_tko(
     token: Sequence[None] = (),
 ) -> None:
     """Writes ``value``, (L, *tile), to where each pointer points. Gives a token."""
-    dtype = pointee_of(op, op.operand_types["destination"][0])
+    dtype = pointee_of(op, "destination")
     chosen = _chosen(op, destination, mask)
     _report_traffic(context, op, "store", destination, chosen, dtype.itemsize)
     if not context.dry:
         assert not isinstance(value, Unknown)
-        context.memory.store(_access(context, op), destination, chosen, value)
+        context.memory.store(access_of(context, op), destination, chosen, value)
 
 
 @implements_in_context("atomic_rmw_tko")
@@ -136,19 +137,14 @@ def _atomic(
     mask: Sequence[Array],
     mode: str,
 ) -> tuple[Array | Unknown, None]:
-    dtype = pointee_of(op, op.operand_types["pointers"][0])
+    dtype = pointee_of(op, "pointers")
     chosen = _chosen(op, pointers, mask)
     _report_traffic(context, op, "atomic", pointers, chosen, dtype.itemsize)
     if context.dry:
         return Unknown((1, *pointers.shape[1:]), dtype), None
     assert not isinstance(values, Unknown) and not isinstance(compare, Unknown)
-    found = context.memory.atomic(_access(context, op), pointers, chosen, values, mode, compare)
+    found = context.memory.atomic(access_of(context, op), pointers, chosen, values, mode, compare)
     return found, None
-
-
-def _access(context: Context, op: Op) -> Access:
-    order, scope = op.attributes["memory_ordering_semantics"], op.attributes.get("memory_scope")
-    return Access(op, context.blocks, order, scope, context)
 
 
 def _chosen(op: Op, addresses: Array, mask: Sequence[Array]) -> Array | None:

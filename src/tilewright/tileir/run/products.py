@@ -10,13 +10,15 @@ products, changes nothing here.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Op, TileType
+from tilewright.tileir.read.tree import Op
 from tilewright.tileir.run.numbers import round_to, unsigned, wrapped
 from tilewright.tileir.run.registry import Array, Unsupported, implements
+
+FloatType: TypeAlias = "type[np.float32] | type[np.float64]"
 
 ACCUMULATORS = {
     "f16": ("f16", "f32"),
@@ -46,7 +48,7 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
     for side in sides:
         if into not in ACCUMULATORS.get(side, ()):
             raise Unsupported(f"mmaf of {sides[0]} and {sides[1]} into {into}")
-    dtype = np.dtype(np.float64 if into == "f64" else np.float32)
+    dtype: FloatType = np.float64 if into == "f64" else np.float32
     with np.errstate(all="ignore"):
         return round_to(product(lhs, rhs, dtype) + acc.astype(dtype, copy=False), into)
 
@@ -63,8 +65,8 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
         raise Unsupported(f"mmai of {sides[0]} and {sides[1]} into {into}")
     left = lhs if op.attributes["signedness_lhs"] == "signed" else unsigned(lhs, "i8")
     right = rhs if op.attributes["signedness_rhs"] == "signed" else unsigned(rhs, "i8")
-    exact = np.float32 if lhs.shape[-1] << 16 <= FLOAT32_INTEGERS else np.float64
-    return wrapped(product(left, right, np.dtype(exact)).astype(np.int64) + acc, "i32")
+    exact: FloatType = np.float32 if lhs.shape[-1] << 16 <= FLOAT32_INTEGERS else np.float64
+    return wrapped(product(left, right, exact).astype(np.int64) + acc, "i32")
 
 
 @implements("mmaf_scaled")
@@ -79,14 +81,14 @@ def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rh
     left = lhs.astype(np.float64) * _spread(lhs_scale, lhs.shape[-1], -1)
     right = rhs.astype(np.float64) * _spread(rhs_scale, rhs.shape[-2], -2)
     with np.errstate(all="ignore"):
-        return round_to(product(left, right, np.dtype(np.float64)) + acc, _element(op, "acc"))
+        return round_to(product(left, right, np.float64) + acc, _element(op, "acc"))
 
 
 def _check_scaled(op: Op) -> None:
     for side, axis in (("lhs", -1), ("rhs", -2)):
         pair = (_element(op, side), _element(op, f"{side}_scale"))
-        extent, scales = (op.operand_types[name][0].shape[axis] for name in (side, f"{side}_scale"))  # type: ignore[union-attr]
-        if extent != scales * (extent // scales) or extent // scales not in SCALED.get(pair, ()):  # type: ignore[operator]
+        extent, scales = (op.tile(name).shape[axis] for name in (side, f"{side}_scale"))
+        if extent % scales or extent // scales not in SCALED.get(pair, ()):
             raise Unsupported(f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements")
     if _element(op, "acc") != "f32":
         raise Unsupported(f"mmaf_scaled into {_element(op, 'acc')}")
@@ -97,15 +99,13 @@ def _spread(scales: Array, extent: int, axis: int) -> Array:
 
 
 def _element(op: Op, operand: str) -> str:
-    kind = op.operand_types[operand][0]
-    assert isinstance(kind, TileType)
-    return str(kind.element)
+    return str(op.tile(operand).element)
 
 
 # NumPy's products -------------------------------------------------------------------------------------
 
 
-def product(lhs: Array, rhs: Array, dtype: np.dtype[Any]) -> Array:
+def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
     """The matrix product in ``dtype``, for each lane (and batch); nothing that lanes share is copied.
 
     Where they share the right side, the rows of all lanes make one large product. A shared left side is
@@ -118,11 +118,11 @@ def product(lhs: Array, rhs: Array, dtype: np.dtype[Any]) -> Array:
     return np.asarray(np.matmul(left, right))
 
 
-def _for_blas(values: Array, dtype: np.dtype[Any]) -> Array:
+def _for_blas(values: Array, dtype: FloatType) -> Array:
     """Converted, and copied where BLAS could not take the matrices' strides (broadcast or cut tiles)."""
     values = values.astype(dtype, copy=False)
     rows, columns = values.strides[-2:]
-    fits = (columns == dtype.itemsize and rows >= columns * values.shape[-1]) or (
-        rows == dtype.itemsize and columns >= rows * values.shape[-2]
+    fits = (columns == values.itemsize and rows >= columns * values.shape[-1]) or (
+        rows == values.itemsize and columns >= rows * values.shape[-2]
     )
     return values if fits else np.ascontiguousarray(values)

@@ -16,7 +16,7 @@ Identities are never used: combining with one changes nothing, and no tile is em
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -50,7 +50,7 @@ ROUNDING: dict[str, np.ufunc] = {"addf": np.add, "mulf": np.multiply}
 
 
 @implements_in_context("reduce")
-def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Any, ...]:
+def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array | Unknown, ...]:
     """Combines all elements along ``dim``, which the results lack. Any number of operands."""
     if any(isinstance(operand, Unknown) for operand in operands):
         return _unknown(op)
@@ -70,7 +70,7 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Any, ..
 
 
 @implements_in_context("scan")
-def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Any, ...]:
+def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array | Unknown, ...]:
     """Element i of a result combines the elements up to and with i along ``dim``; from the end towards the
     start where ``reverse`` is set. Each step of the general case doubles how many elements are combined."""
     if any(isinstance(operand, Unknown) for operand in operands):
@@ -129,11 +129,9 @@ def single_operation(op: Op) -> Op | None:
 
 def _exact(one: Op) -> bool:
     """Whether NumPy's operation on the storage is the operation on the elements."""
-    kind = one.result_types[0]
-    element = kind.element if isinstance(kind, TileType) else None
     if one.attributes.get("flush_to_zero") or one.attributes.get("rounding_mode", "nearest_even") != "nearest_even":
         return False
-    return element in ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
+    return one.tile().element in ("i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64")
 
 
 def _reduced_at_once(one: Op, values: Array, axis: int) -> Array | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType, TileType
-from tilewright.tileir.run.numbers import bits_of, constant_values, dtype_of, packed, unpacked, wrapped
+from tilewright.tileir.run.numbers import bits_of, constant_values, dtype_of, packed, poisoned, unpacked, wrapped
 from tilewright.tileir.run.printing import formatted
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context, lanes_of
 from tilewright.tileir.watch.findings import ASSERTION, OUT_OF_BOUNDS
@@ -23,24 +23,18 @@ if TYPE_CHECKING:
     from tilewright.tileir.run.context import Context
 
 
-def _result(op: Op) -> TileType:
-    kind = op.result_types[0]
-    assert isinstance(kind, TileType)
-    return kind
-
-
 # Making -----------------------------------------------------------------------------------------------
 
 
 @implements("constant")
 def constant(op: Op) -> Array:
-    values, shape = constant_values(op.attributes["value"]), (1, *_result(op).shape)
+    values, shape = constant_values(op.attributes["value"]), (1, *op.tile().shape)
     return np.broadcast_to(values, shape) if len(values) == 1 else values.reshape(shape)
 
 
 @implements("iota")
 def iota(op: Op) -> Array:
-    kind = _result(op)
+    kind = op.tile()
     return wrapped(np.arange(kind.size, dtype=np.int64), kind.element)[None]
 
 
@@ -49,12 +43,12 @@ def iota(op: Op) -> Array:
 
 @implements("reshape")
 def reshape(op: Op, source: Array) -> Array:
-    return source.reshape(len(source), *_result(op).shape)
+    return source.reshape(len(source), *op.tile().shape)
 
 
 @implements("broadcast")
 def broadcast(op: Op, source: Array) -> Array:
-    return np.broadcast_to(source, (len(source), *_result(op).shape))
+    return np.broadcast_to(source, (len(source), *op.tile().shape))
 
 
 @implements("permute")
@@ -76,12 +70,12 @@ def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -
 
     A slice that does not exist is a finding, and undefined: bytes of `Context.poison`.
     """
-    slices = _slices(source, _result(op).shape)
+    slices = _slices(source, op.tile().shape)
     numbers, wrong = _checked(context, op, indices, slices.shape[1 : 1 + len(indices)])
     lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
     cut: Array = slices[(lane, *numbers)]
     if wrong.any():
-        cut = np.where(wrong.reshape(-1, *(1,) * (cut.ndim - 1)), _poison(context, cut.dtype), cut)
+        cut = np.where(wrong.reshape(-1, *(1,) * (cut.ndim - 1)), poisoned(cut.dtype, context.poison), cut)
     return cut
 
 
@@ -125,27 +119,19 @@ def _checked(
     return tuple(np.clip(index, 0, n - 1) for index, n in zip(indices, counts, strict=True)), wrong
 
 
-def _poison(context: Context, dtype: np.dtype[Any]) -> Any:
-    if dtype == np.bool_:
-        return np.array(bool(context.poison))
-    return np.full(dtype.itemsize, context.poison, np.uint8).view(dtype)[0]
-
-
 @implements("pack")
 def pack(op: Op, source: Array) -> Array:
     """The bytes of a 1-D tile, little-endian; of two 4-bit elements the first is the low half."""
-    kind = op.operand_types["source"][0]
-    assert isinstance(kind, TileType)
+    kind = op.tile("source")
     _check_bytes(op, kind)
-    if bits_of(kind.element) == 4:
-        return packed(np.ascontiguousarray(source)).view(np.int8)
-    return np.ascontiguousarray(source).view(np.int8)
+    whole = np.ascontiguousarray(source)
+    return (packed(whole) if bits_of(kind.element) == 4 else whole).view(np.int8)
 
 
 @implements("unpack")
 def unpack(op: Op, source: Array) -> Array:
     """The inverse of `pack`."""
-    kind = _result(op)
+    kind = op.tile()
     _check_bytes(op, kind)
     whole = np.ascontiguousarray(source)
     return unpacked(whole, str(kind.element)) if bits_of(kind.element) == 4 else whole.view(dtype_of(kind.element))
@@ -180,13 +166,13 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko")
-def token(op: Op, **tokens: Any) -> None:
+def token(op: Op, **tokens: Sequence[None]) -> None:
     """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here
     happen in the order of the text anyway."""
 
 
 @implements("gdc_wait_tko", "gdc_launch_dependents_tko")
-def dependent_launch(op: Op, **tokens: Any) -> None:
+def dependent_launch(op: Op, **tokens: Sequence[None]) -> None:
     """Nothing: one grid runs at a time, so what it waits for has ended and what it launches has not begun."""
 
 

@@ -21,28 +21,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tileir.read.tree import (
-    GatherScatterViewType,
-    Op,
-    PartitionViewType,
-    StridedViewType,
-    TensorViewType,
-    TileType,
-    ViewType,
-)
-from tilewright.tileir.run.memory import Access
-from tilewright.tileir.run.numbers import STORAGE
+from tilewright.tileir.read.tree import GatherScatterViewType, Op, StridedViewType, TensorViewType, TileType, ViewType
+from tilewright.tileir.run.memory import access_of
+from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, poisoned
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.run.view_access import TileAxis, Tiles, tiles_at
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 if TYPE_CHECKING:  # a name for the reader: nothing here needs the interpreter's own modules
     from tilewright.tileir.run.context import Context
-
-WITHOUT_ADDRESS = ("i4", "f4E2M1FN")
-"""Two of these share a byte in memory: an element has no byte address of its own."""
-UNROUNDED = ("tf32",)
-"""Memory holds all 23 bits of the fraction, a value only the first 10; the specification gives no rounding."""
 
 
 def kept(values: Array, lanes: Array) -> Array:
@@ -108,7 +95,7 @@ def make_tensor_view(
     """A tensor at ``base``; the dynamic extents and strides stand where the type leaves them open."""
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
-    if type_.element in (*WITHOUT_ADDRESS, *UNROUNDED):
+    if type_.element in WITHOUT_ADDRESS:
         raise Unsupported(f"make_tensor_view: elements of type {type_.element}")
     if any(isinstance(value, Unknown) for value in (base, *dynamicShape, *dynamicStrides)):
         raise NeedsData(op.name)
@@ -129,7 +116,7 @@ def _filled(static: Sequence[int | None], dynamic: Sequence[Array]) -> tuple[Arr
 def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
     """The tiles of a tensor; all that distinguishes the kinds is in the type."""
     type_ = op.result_types[0]
-    assert isinstance(type_, (PartitionViewType, StridedViewType, GatherScatterViewType))
+    assert isinstance(type_, ViewType)
     return TileView(type_, tensor_view)
 
 
@@ -180,7 +167,7 @@ def load_view_tko(
     if mask is not None and view.type.padding is None:
         context.undefined(op)
     fill = padding(view.type.padding, view.type.tensor.element, context.poison)
-    return context.memory.load(_access(context, op), tiles.addresses(), mask, view.tensor.dtype, fill), None
+    return context.memory.load(access_of(context, op), tiles.addresses(), mask, view.tensor.dtype, fill), None
 
 
 @implements_in_context("store_view_tko")
@@ -192,7 +179,7 @@ def store_view_tko(
     _report_traffic(context, op, tiles, "store")
     if not context.dry:
         assert not isinstance(tile, Unknown)
-        context.memory.store(_access(context, op), tiles.addresses(), tiles.mask(), tile)
+        context.memory.store(access_of(context, op), tiles.addresses(), tiles.mask(), tile)
 
 
 @implements_in_context("atomic_red_view_tko")
@@ -205,7 +192,7 @@ def atomic_red_view_tko(
     if not context.dry:
         assert not isinstance(value, Unknown)
         mode = op.attributes["mode"]
-        context.memory.atomic(_access(context, op), tiles.addresses(), tiles.mask(), value, mode)
+        context.memory.atomic(access_of(context, op), tiles.addresses(), tiles.mask(), value, mode)
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> Tiles:
@@ -230,25 +217,12 @@ def _report_traffic(context: Context, op: Op, tiles: Tiles, direction: str) -> N
         context.traffic(op, direction, repeat * total, starts, run)
 
 
-def _access(context: Context, op: Op) -> Access:
-    attributes = op.attributes
-    return Access(
-        op=op,
-        blocks=context.blocks,
-        order=attributes.get("memory_ordering_semantics", "weak"),
-        scope=attributes.get("memory_scope"),
-        context=context,
-    )
-
-
 def padding(kind: str | None, element: str, poison: int) -> npt.NDArray[Any]:
     """What a load gives outside the view, as an array of shape (): ``kind`` in the element's type, or bytes
     ``poison`` where the view leaves it undefined. Raises Unsupported where the type has no such value."""
     dtype = np.dtype(STORAGE[element])
     if kind is None:
-        if dtype == np.bool_:
-            return np.array(poison != 0)
-        return np.full(dtype.itemsize, poison, np.uint8).view(dtype)[0:1].reshape(())
+        return poisoned(dtype, poison)
     if dtype.kind in "ib" and kind != "zero":
         raise Unsupported(f"load_view_tko: padding {kind} of {element}")
     number = np.float64(PADDINGS[kind])
