@@ -7,18 +7,16 @@ Bounds and differences are those of signed integers; addresses are compared as t
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Assumption, KernelEntry, Op, PointerType, TensorViewType, TileType
+from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.numbers import bytes_of, signed
 from tilewright.tileir.run.registry import Array, Unknown, Unsupported, implements_in_context
 from tilewright.tileir.run.views import TensorView
 from tilewright.tileir.watch.findings import ASSUMPTION, MISALIGNED
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
 
 
 @implements_in_context("assume")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.tileir.read.tree import Location, Op, Region
 from tilewright.tileir.run.counting import Counter
-from tilewright.tileir.run.memory import Memory
+from tilewright.tileir.run.memory import Access, Memory
 from tilewright.tileir.run.registry import Array
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
@@ -108,3 +108,9 @@ class Context:
 
     def print(self, op: Op, text: str, lane: int = 0) -> None:
         self.world.prints.append(Printed(self.world.place(int(self.blocks[lane])), text))
+
+
+def access_of(context: Context, op: Op) -> Access:
+    """Who makes an access, in which order and scope: as ``op`` says."""
+    order = op.attributes.get("memory_ordering_semantics", "weak")
+    return Access(op, context.blocks, order, op.attributes.get("memory_scope"), context)

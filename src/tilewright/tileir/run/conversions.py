@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tilewright.tileir.read.tree import Element, Op
+from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.exact import directed_sum, sum_odd
 from tilewright.tileir.run.integers import check_wrap, element_of, is_signed, read, report
 from tilewright.tileir.run.numbers import (
@@ -23,9 +22,6 @@ from tilewright.tileir.run.numbers import (
     wrapped,
 )
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
 
 
 def _elements(op: Op, operand: str) -> tuple[Element, Element]:

@@ -11,17 +11,14 @@ What the dialect leaves undefined gets a defined result here and a finding of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Element, Op
+from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.numbers import PREDICATES, signed, unsigned, width_of, wrapped
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.findings import ASSUMPTION
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
 
 NO_SIGNED_WRAP = ("no_signed_wrap", "no_wrap")
 NO_UNSIGNED_WRAP = ("no_unsigned_wrap", "no_wrap")

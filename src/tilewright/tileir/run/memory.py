@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,10 +34,7 @@ from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
 from tilewright.tileir.watch.shadow import Shadow
 from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, Watch
 
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
-
-__all__ = ["Access", "Allocation", "Memory", "access_of"]
+__all__ = ["Access", "Allocation", "Memory"]
 
 BASE = 1 << 40
 GAP = 1 << 20
@@ -413,12 +410,6 @@ def _picked(access: Access, shape: tuple[int, ...], addresses: Array, mask: Arra
         blocks = np.repeat(np.asarray(access.blocks, np.int32) + np.int32(1), flat.size // rows)
         blocks = blocks if where is None else blocks[where]
     return _Picked(shape, flat if where is None else flat[where], where, blocks)
-
-
-def access_of(context: Context, op: Op) -> Access:
-    """Who makes an access, in which order and scope: as ``op`` says."""
-    order = op.attributes.get("memory_ordering_semantics", "weak")
-    return Access(op, context.blocks, order, op.attributes.get("memory_scope"), context)
 
 
 def _storable(op: Op, dtype: np.dtype[Any]) -> np.dtype[Any]:

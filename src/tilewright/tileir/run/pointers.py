@@ -9,17 +9,14 @@ which Tile IR does not say how it lies in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType
-from tilewright.tileir.run.memory import access_of
+from tilewright.tileir.run.context import Context, access_of
 from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
 
 WORTH_SORTING = 4
 """Addresses whose runs are shorter than this on average are sorted, which makes fewer of them."""

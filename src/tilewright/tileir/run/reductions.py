@@ -16,16 +16,13 @@ Identities are never used: combining with one changes nothing, and no tile is em
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, Region, TileType
+from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import Array, Unknown, implements_in_context
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
 
 Combine = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, ...]]
 """What was combined so far and the current elements → the combination, all for each operand."""

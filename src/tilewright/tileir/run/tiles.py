@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType, TileType
+from tilewright.tileir.run.context import Context
 from tilewright.tileir.run.numbers import bits_of, constant_values, dtype_of, packed, poisoned, unpacked, wrapped
 from tilewright.tileir.run.printing import formatted
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context, lanes_of
 from tilewright.tileir.watch.findings import ASSERTION, OUT_OF_BOUNDS
-
-if TYPE_CHECKING:
-    from tilewright.tileir.run.context import Context
-
 
 # Making -----------------------------------------------------------------------------------------------
 

@@ -16,20 +16,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.tileir.read.tree import GatherScatterViewType, Op, StridedViewType, TensorViewType, TileType, ViewType
-from tilewright.tileir.run.memory import access_of
+from tilewright.tileir.run.context import Context, access_of
 from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, poisoned
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.run.view_access import TileAxis, Tiles, tiles_at
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
-
-if TYPE_CHECKING:  # a name for the reader: nothing here needs the interpreter's own modules
-    from tilewright.tileir.run.context import Context
 
 
 def kept(values: Array, lanes: Array) -> Array:
