@@ -40,7 +40,7 @@ def code(seed: int = 0) -> MachineCode:
 def metrics(workload: str, us: float, *, measured: bool = True, before_us: float | None = None) -> Metrics:
     """4 MiB of traffic and as many FLOP as bytes; the bandwidth of an H200."""
     moved = 4.0 * 2**20
-    bound = Bound("memory", "1 FLOP/B: below 10 (P-05)", 1.0, 206.0, moved / 4.8e6)
+    bound = Bound("memory", "1 FLOP/B: below 10", 1.0, 206.0, moved / 4.8e6)
     if not measured:
         time = PredictedTime(us, "traffic")
         return Metrics(workload=workload, predicted=time, bound=bound, flops=moved, bytes=moved, mix=MIX)

@@ -189,7 +189,7 @@ class Screened:
 
 @dataclass(frozen=True)
 class Checked:
-    """The verdict on a candidate's outputs (trust.md 1, 2, 3, 4, 9, 10, 14)."""
+    """The verdict on a candidate's outputs."""
 
     verdict: Literal["correct", "incorrect", "unverified"]
     reason: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pickle
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,6 @@ from tilewright.hardware.architectures import (
     ARCHITECTURES,
     BOARDS,
     KIB,
-    RESOLVED,
-    Resolved,
     architecture,
     attainable_ctas,
     board,
@@ -308,6 +306,51 @@ def test_an_unknown_gpu_without_an_architecture_is_refused() -> None:
 
 
 # --- contradictions --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """One number that the requirements state wrongly, or twice, and how that is decided."""
+
+    target: str
+    """An architecture or a board."""
+    field: str
+    said: int
+    by: str
+    right: int
+    why: str
+    source: str
+
+
+_K9_SHARED = "K9, shared memory per SM"
+_K9_CTAS = "K9, max CTAs/SM, 32 in every column"
+_K9_SMS = "K9, SMs (as printed)"
+
+RESOLVED: tuple[Resolved, ...] = (
+    Resolved("B200", "sms", 128, _K9_SMS, 148, "148 (the wiki) is what the driver reports",
+             "CUDA device properties"),
+    Resolved("RTX 5090", "sms", 84, _K9_SMS, 170, "84 is the RTX 5080",
+             "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix"),
+    Resolved("A10", "sms", 108, _K9_SMS + ", column sm80/86", 72, "108 is the A100 only",
+             "NVIDIA A10 product brief"),
+    Resolved("sm_120", "shared_bytes_per_sm", 128 * KIB,
+             _K9_SHARED + " (and the Blackwell Tuning Guide)", 100 * KIB,
+             "128 KB is L1 cache and shared memory together; CTAs can have 100 of it",
+             "CUDA Programming Guide 13; cuda_occupancy.h"),
+    Resolved("sm_120", "shared_bytes_per_cta", 128 * KIB, _K9_SHARED, 99 * KIB,
+             "one CTA can have 99 KiB: 100 per SM less 1 reserved", "CUDA Programming Guide 13"),
+    Resolved("sm_86", "shared_bytes_per_sm", 164 * KIB, _K9_SHARED + ", column sm80/86", 100 * KIB,
+             "164 KB is 8.0 (and 8.7) only", "CUDA Programming Guide 13; cuda_occupancy.h"),
+    Resolved("sm_86", "max_ctas_per_sm", 32, _K9_CTAS, 16, "32 is 8.0, 9.0, 10.0 and 10.3",
+             "cuda_occupancy.h; ptxas 13.4"),
+    Resolved("sm_89", "max_ctas_per_sm", 32, _K9_CTAS, 24, "32 is 8.0, 9.0, 10.0 and 10.3",
+             "cuda_occupancy.h; ptxas 13.4"),
+    Resolved("sm_120", "max_ctas_per_sm", 32, _K9_CTAS + " (and the Blackwell Tuning Guide)", 24,
+             "the occupancy calculator and the assembler agree on 24", "cuda_occupancy.h; ptxas 13.4"),
+    Resolved("sm_120", "portable_cluster", 1, "K9, num_ctas 1 only", 8,
+             "clusters launch (X-10), without multicast: not worth trying, but not an error",
+             "cutile-facts 7.1 and 7.2; ptxas 13.4"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", RESOLVED, ids=lambda entry: f"{entry.target}.{entry.field}.{entry.said}")

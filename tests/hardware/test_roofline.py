@@ -23,7 +23,7 @@ def test_a_large_product_is_compute_bound_by_both_rules() -> None:
     assert bound.ridge == pytest.approx(206.1, abs=0.1)
     assert bound.speed_of_light_us == pytest.approx(137.4e9 / 989.4e12 * 1e6, rel=1e-3)
     assert bound.why == (
-        "1365 FLOP/B: above 50 (P-05) and above the ridge of 206 (H200, bfloat16: 989 TFLOP/s over "
+        "1365 FLOP/B: above 50 and above the ridge of 206 (H200, bfloat16: 989 TFLOP/s over "
         "4.8 TB/s): compute; work 139 µs is the larger term (traffic 21 µs)"
     )
 
@@ -32,7 +32,7 @@ def test_a_pure_copy_is_memory_bound() -> None:
     bound = classify(0, 4.8e9, "bfloat16", H200)
     assert (bound.kind, bound.intensity) == ("memory", 0)
     assert bound.speed_of_light_us == pytest.approx(1000)
-    assert bound.why.startswith("0 FLOP/B: below 10 (P-05) and under the ridge of 206")
+    assert bound.why.startswith("0 FLOP/B: below 10 and under the ridge of 206")
     assert bound.why.endswith("memory; traffic 1000 µs is the larger term (work 0 µs)")
 
 
@@ -40,7 +40,7 @@ def test_where_the_rules_disagree_the_reason_says_both() -> None:
     bound = classify(60e9, 1e9, "bfloat16", H200)
     assert bound.kind == "compute", "P-05 names the kind"
     assert bound.speed_of_light_us == pytest.approx(1e9 / 4.8e12 * 1e6), "the roofline sets the time"
-    assert "above 50 (P-05) but under the ridge of 206" in bound.why
+    assert "above 50 but under the ridge of 206" in bound.why
     assert "traffic 208 µs is the larger term (work 60.6 µs)" in bound.why
 
 
@@ -48,7 +48,7 @@ def test_the_other_disagreement_memory_by_name_but_above_the_ridge() -> None:
     """float64 on a board without float64 tensor cores: 1.64 TFLOP/s over 1.79 TB/s."""
     bound = classify(5e9, 1e9, "float64", board("RTX 5090"))
     assert bound.kind == "memory"
-    assert "below 10 (P-05) but above the ridge of 0.914" in bound.why
+    assert "below 10 but above the ridge of 0.914" in bound.why
     assert bound.speed_of_light_us == pytest.approx(5e9 / (104.8e12 / 64) * 1e6)
 
 
@@ -106,4 +106,4 @@ def test_speed_of_light_is_the_larger_term_and_the_reason_names_it(
         assert "work" in bound.why.split("; ")[1].split(" is the larger term")[0]
     if traffic > 1.001 * work:
         assert "traffic" in bound.why.split("; ")[1].split(" is the larger term")[0]
-    assert bound.kind in bound.why and "P-05" in bound.why and "\n" not in bound.why
+    assert bound.kind in bound.why and "FLOP/B" in bound.why and "\n" not in bound.why

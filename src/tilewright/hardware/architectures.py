@@ -1,9 +1,7 @@
 """What each architecture and each board has, with sources, and where to look it up.
 
-`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per
-SM, the tensor path to expect); `boards.Board` holds the rates of one product. Where the material
-that we started from contradicts a better source, `RESOLVED` says what was said, what is right and
-who says so.
+`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per SM, the tensor path
+to expect); `boards.Board` holds the rates of one product.
 
 Sizes are in bytes; 1 KiB is 1024 bytes, which is what NVIDIA's tables call KB.
 """
@@ -23,11 +21,9 @@ from tilewright.records import TensorPath
 __all__ = [
     "ARCHITECTURES",
     "BOARDS",
-    "RESOLVED",
     "Architecture",
     "Board",
     "Occupancy",
-    "Resolved",
     "architecture",
     "attainable_ctas",
     "board",
@@ -63,7 +59,7 @@ class Architecture:
     tensor_path: TensorPath
     """The instructions that a bfloat16 product should use; a slower family is a finding."""
     clusters: tuple[int, ...]
-    """Values of num_ctas worth trying; always holds 1 (K9, X-10)."""
+    """Values of num_ctas worth trying; always holds 1."""
     portable_cluster: int
     """Largest cluster that every board of the architecture can launch; 1 where there is none."""
     tma: bool
@@ -98,7 +94,7 @@ _OCCUPANCY = "cuda_occupancy.h of CUDA 13.4"
 _PTXAS = "ptxas 13.4: largest .minnctapersm that it accepts"
 _REQUIRES = "ptxas 13.4: targets that it accepts the instruction for"
 _OBSERVED = "bfloat16 128×128×64 matmul compiled by tileiras 13.4.92 for each target, 2026-11-21"
-_K9 = "requirements K9, X-10: larger values are ignored (sm_80) or find no multicast (sm_120)"
+_CLUSTERS = "tileiras 13.4.92, 2026-11-21: larger values are ignored (sm_80) or find no multicast (sm_120)"
 
 
 def _architecture(
@@ -119,7 +115,7 @@ def _architecture(
         "shared_bytes_per_sm": f"{_GUIDE}; {_OCCUPANCY}", "shared_bytes_per_cta": _GUIDE,
         "reserved_shared_per_cta": "CUDA Programming Guide: 1 KB per thread block is reserved",
         "max_ctas_per_sm": f"{_OCCUPANCY}; {_PTXAS}", "max_warps_per_sm": f"{_GUIDE}; {_PTXAS}",
-        "tensor_path": _OBSERVED, "clusters": _K9, "tma": _REQUIRES,
+        "tensor_path": _OBSERVED, "clusters": _CLUSTERS, "tma": _REQUIRES,
         "portable_cluster": "CUDA Programming Guide, thread block clusters: 8 is portable",
         "multicast": "ptxas 13.4 advises it for sm_90a, 100, 103, 107 and 110 only",
     }  # fmt: skip
@@ -213,7 +209,7 @@ def default_board(arch: str | Architecture) -> Board:
 
     The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but
     half the tensor rate), H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the
-    one that K9 and TileGym tune for). sm_88 and sm_107 have no documented board: theirs are
+    one that TileGym tunes for). sm_88 and sm_107 have no documented board: theirs are
     assumed from the nearest relative, and say so.
     """
     name = arch.name if isinstance(arch, Architecture) else architecture(arch).name
@@ -363,52 +359,3 @@ def _shared_of_one(arch: Architecture, shared_bytes: int) -> int:
 
 def _ceil(amount: int, unit: int) -> int:
     return -(-amount // unit)
-
-
-# --- contradictions, resolved ---------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Resolved:
-    """One number that the requirements state wrongly, or twice."""
-
-    target: str
-    """An architecture or a board."""
-    field: str
-    said: int
-    by: str
-    right: int
-    why: str
-    source: str
-
-
-_K9_SHARED = "K9, shared memory per SM"
-_K9_CTAS = "K9, max CTAs/SM, 32 in every column"
-_K9_SMS = "K9, SMs (as printed)"
-
-RESOLVED: tuple[Resolved, ...] = (
-    Resolved("B200", "sms", 128, _K9_SMS, 148, "148 (the wiki) is what the driver reports",
-             "CUDA device properties"),
-    Resolved("RTX 5090", "sms", 84, _K9_SMS, 170, "84 is the RTX 5080",
-             "NVIDIA RTX Blackwell GPU Architecture whitepaper, appendix"),
-    Resolved("A10", "sms", 108, _K9_SMS + ", column sm80/86", 72, "108 is the A100 only",
-             "NVIDIA A10 product brief"),
-    Resolved("sm_120", "shared_bytes_per_sm", 128 * KIB,
-             _K9_SHARED + " (and the Blackwell Tuning Guide)", 100 * KIB,
-             "128 KB is L1 cache and shared memory together; CTAs can have 100 of it",
-             f"{_GUIDE}; {_OCCUPANCY}"),
-    Resolved("sm_120", "shared_bytes_per_cta", 128 * KIB, _K9_SHARED, 99 * KIB,
-             "one CTA can have 99 KiB: 100 per SM less 1 reserved", _GUIDE),
-    Resolved("sm_86", "shared_bytes_per_sm", 164 * KIB, _K9_SHARED + ", column sm80/86", 100 * KIB,
-             "164 KB is 8.0 (and 8.7) only", f"{_GUIDE}; {_OCCUPANCY}"),
-    Resolved("sm_86", "max_ctas_per_sm", 32, _K9_CTAS, 16, "32 is 8.0, 9.0, 10.0 and 10.3",
-             f"{_OCCUPANCY}; {_PTXAS}"),
-    Resolved("sm_89", "max_ctas_per_sm", 32, _K9_CTAS, 24, "32 is 8.0, 9.0, 10.0 and 10.3",
-             f"{_OCCUPANCY}; {_PTXAS}"),
-    Resolved("sm_120", "max_ctas_per_sm", 32, _K9_CTAS + " (and the Blackwell Tuning Guide)", 24,
-             "the occupancy calculator and the assembler agree on 24", f"{_OCCUPANCY}; {_PTXAS}"),
-    Resolved("sm_120", "portable_cluster", 1, "K9, num_ctas 1 only", 8,
-             "clusters launch (X-10), without multicast: not worth trying, but not an error",
-             "cutile-facts 7.1 and 7.2; " + _REQUIRES),
-)  # fmt: skip
-"""The contradictions of K9 and X-10 and how they are decided."""

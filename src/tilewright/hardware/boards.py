@@ -21,11 +21,11 @@ MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
 """Share of the DRAM peak that a good copy reaches where nothing was measured: 4.3 of 4.8 TB/s on
-an H200 (measured.md, item 6), assumed for the other boards."""
+an H200 (2026-11-20), assumed for the other boards."""
 
 ACHIEVABLE_TFLOPS = 0.80
 """Share of the tensor peak that a good product reaches where nothing was measured: 790 of
-989 TFLOP/s on an H200 (measured.md, item 6), assumed for the other boards."""
+989 TFLOP/s on an H200 (2026-11-20), assumed for the other boards."""
 
 FP64_SHARE = 1 / 64
 """float64 over float32 rate of the CUDA cores where there is no float64 tensor path: 2 against 128
@@ -156,7 +156,7 @@ _H200 = replace(
         "NVIDIA H200 datasheet",
         sms=_DRIVER, boost_clock_mhz=_SXM_CLOCK, l2_bytes=_DRIVER,
         tensor_tflops=f"NVIDIA H200 datasheet, rates with sparsity halved; the same GPU as {_HOPPER}",
-        measured="measured, H200, 2026-11-20 (measured.md, item 6): device-to-device copy; "
+        measured="measured, H200, 2026-11-20: device-to-device copy; "
         "bfloat16 8192³ cuBLAS product",
     ),
 )  # fmt: skip
@@ -207,7 +207,7 @@ _GB300 = replace(
     tensor_tflops=_tensor(2500, 1250, 165, fp8=5000, fp4=15000, fp64=1.3),
     sources=_sources(
         "NVIDIA GB300 NVL72 datasheet, per GPU",
-        sms="requirements K9 (152)", boost_clock_mhz="assumed: as GB200", l2_bytes="assumed: as B200",
+        sms="assumed: as GB200", boost_clock_mhz="assumed: as GB200", l2_bytes="assumed: as B200",
         tensor_tflops=f"NVIDIA GB300 NVL72 datasheet, per GPU, {_ULTRA_RATES}",
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What else happened on the GPU while it was timed: clocks, throttling, other processes (trust.md 25).
+"""What else happened on the GPU while it was timed: clocks, throttling, other processes.
 
 NVML is optional. Where it is missing the record says so; nothing is guessed.
 """

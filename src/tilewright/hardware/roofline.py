@@ -1,9 +1,8 @@
 """Memory-bound or compute-bound? The roofline's verdict on a workload, with its reason.
 
-Two rules stand side by side. P-05 names the kind by fixed thresholds (10 and 50 FLOP per byte);
-the name decides only the order in which optimisations are tried. The roofline of the board decides
-the speed of light. Where they disagree (60 FLOP per byte is above 50, but under the ridge of an
-H200), the reason says both.
+Two rules stand side by side. Fixed thresholds (10 and 50 FLOP per byte) name the kind; the name decides only the order
+in which optimisations are tried. The roofline of the board decides the speed of light. Where they disagree (60 FLOP
+per byte is above 50, but under the ridge of an H200), the reason says both.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from tilewright.errors import RequestError
 from tilewright.hardware.boards import Board
 from tilewright.records import Bound
 
-Kind: TypeAlias = Literal["memory", "balanced", "compute"]
+BoundKind: TypeAlias = Literal["memory", "balanced", "compute"]
 
 MEMORY_BELOW = 10.0
-"""FLOP per byte under which P-05 calls a kernel memory-bound."""
+"""FLOP per byte under which a kernel is called memory-bound."""
 COMPUTE_ABOVE = 50.0
-"""FLOP per byte over which P-05 calls a kernel compute-bound."""
+"""FLOP per byte over which a kernel is called compute-bound."""
 
 
 def classify(
@@ -47,18 +46,18 @@ def classify(
             f"cannot classify {flops:g} FLOP over {bytes_:g} bytes: FLOP must be 0 or more, bytes above 0"
         )
     intensity = flops / bytes_
-    kind, threshold = _named_by_p05(intensity)
+    kind, threshold = _named(intensity)
     ridge = board.ridge(dtype)
     work_us = (flops if least_flops is None else least_flops) / (board.tflops(dtype) * 1e6)
     traffic_us = (bytes_ if least_bytes is None else least_bytes) / (board.bandwidth_gbs * 1e3)
     why = (
-        f"{_number(intensity)} FLOP/B: {threshold} (P-05) {_against_ridge(kind, intensity, ridge)} "
+        f"{_number(intensity)} FLOP/B: {threshold} {_against_ridge(kind, intensity, ridge)} "
         f"{_ridge_in_words(dtype, board)}: {kind}; {_larger_term(work_us, traffic_us)}"
     )
     return Bound(kind, why, intensity, ridge, max(work_us, traffic_us), source)
 
 
-def _named_by_p05(intensity: float) -> tuple[Kind, str]:
+def _named(intensity: float) -> tuple[BoundKind, str]:
     if intensity < MEMORY_BELOW:
         return "memory", f"below {MEMORY_BELOW:g}"
     if intensity > COMPUTE_ABOVE:
@@ -66,7 +65,7 @@ def _named_by_p05(intensity: float) -> tuple[Kind, str]:
     return "balanced", f"between {MEMORY_BELOW:g} and {COMPUTE_ABOVE:g}"
 
 
-def _against_ridge(kind: Kind, intensity: float, ridge: float) -> str:
+def _against_ridge(kind: BoundKind, intensity: float, ridge: float) -> str:
     """Which side of the ridge it is on, with "but" where that contradicts the name."""
     above = intensity > ridge
     contradicts = (kind == "compute" and intensity < ridge) or (kind == "memory" and above)

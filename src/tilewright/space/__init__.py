@@ -1,7 +1,7 @@
 """What to try: the space of configurations, the templates, and seeds from an analytic model.
 
-`Space` holds the constraints; `template`, `seed` and `advise` are the field's starting points
-(T1 to T9), and `heuristics` asks NVIDIA's matmul model where it is installed.
+`Space` holds the constraints; `template`, `seed` and `advise` give starting points that others tuned, and `heuristics`
+asks NVIDIA's matmul model where it is installed.
 """
 
 from tilewright.space.kinds import KINDS, Advice, Kind, advise, template_for

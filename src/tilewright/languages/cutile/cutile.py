@@ -129,7 +129,7 @@ class CuTile(Language):
 @cache
 def hinted(kernel: Any, hints: tuple[tuple[str, int | None], ...]) -> Any:
     """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache
-    and would run the front end again (requirements A-47)."""
+    and would run the front end again."""
     return kernel.replace_hints(**dict(hints))
 
 

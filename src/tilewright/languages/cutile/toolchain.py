@@ -33,7 +33,7 @@ class Tool:
 
     def environment(self) -> dict[str, str]:
         """The child's environment. The pip compiler brings its own toolkit: a system toolkit of another
-        version named by CUDA_HOME would make it fail with return code 5 (measured.md 7)."""
+        version named by CUDA_HOME would make it fail with return code 5."""
         hidden = ("CUDA_HOME", "CUDA_PATH") if self.from_pip else ()
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
