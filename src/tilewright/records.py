@@ -228,7 +228,7 @@ class WorkloadResult:
     shipped: Configuration
     reason: str
     """Why ``best`` is the best."""
-    race: Mapping[str, Any] | None = None
+    race: Mapping[str, Json] | None = None
     """How it was measured: policy, A/A noise, rounds, clocks; None where nothing was measured."""
 
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 from tilewright.hardware.architectures import Board, board_for_gpu
 
@@ -53,7 +52,7 @@ def make_context() -> None:
 
 
 @cache
-def _driver() -> Any:
+def _driver() -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -84,7 +83,7 @@ def _detected() -> Gpu | None:
     )
 
 
-def _attribute(driver: Any, number: int, device: ctypes.c_int) -> int:
+def _attribute(driver: ctypes.CDLL, number: int, device: ctypes.c_int) -> int:
     value = ctypes.c_int()
     driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
     return value.value

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tilewright.records import Json
+
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
 """Reasons that make a round worthless. The software power cap is not among them: a kernel that draws
 full power runs under it in production too."""
@@ -64,7 +66,7 @@ class Monitor:
             return []
         return sorted(int(one.pid) for one in running if int(one.pid) not in (os.getpid(), os.getppid()))
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Json]:
         if self.unavailable:
             return {"nvml": self.unavailable}
         clocks = sorted(self._clocks)
@@ -73,8 +75,8 @@ class Monitor:
             "sm_clock_mhz": {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]}
             if clocks
             else None,
-            "limits_seen": sorted(self._reasons),
-            "other_processes": self.others(),
+            "limits_seen": [*sorted(self._reasons)],
+            "other_processes": [*self.others()],
         }
 
 

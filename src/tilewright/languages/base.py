@@ -85,9 +85,9 @@ class Language(ABC):
         """Puts cubins where the language's own launch will find them; how many were put. Default: nowhere."""
         return 0
 
-    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[Any], None]:
-        """A function of a CUDA stream that launches once. Default: raises MachineError, so that kernels of this
-        language are compiled, inspected and predicted, but never run."""
+    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
+        """A function that launches once on a CUDA stream, given its handle. Default: raises MachineError, so that
+        kernels of this language are compiled, inspected and predicted, but never run."""
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
     def warm_up(self) -> None:  # noqa: B027  (doing nothing is the default)

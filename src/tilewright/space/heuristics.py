@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import Configuration, PredictedTime, Value
@@ -74,6 +74,15 @@ GPUS: tuple[tuple[str, str], ...] = (
 """Words of a marketing name → the package's name; the first whose words all occur."""
 
 
+class Answer(TypedDict):
+    """What the child process says of one tile."""
+
+    tile: list[int]
+    cluster: list[int]
+    split_k: int
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Seed:
     """A tile that the model ranks high."""
@@ -117,7 +126,8 @@ def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -
         raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
     if dtype not in PRECISIONS:
         raise UnknownChoice("dtype", dtype, PRECISIONS)
-    query = {"m": m, "n": n, "k": k, "precision": PRECISIONS[dtype], "gpu": gpu_name(gpu), "count": 8 * count}
+    sizes: dict[str, Value] = {"m": m, "n": n, "k": k, "count": 8 * count}
+    query = sizes | {"precision": PRECISIONS[dtype], "gpu": gpu_name(gpu)}
     if reason := missing():
         raise MachineError(reason)
     best: dict[object, Seed] = {}
@@ -158,16 +168,17 @@ def gpu_name(marketing: str) -> str:
     raise UnknownChoice("GPU of nvidia-matmul-heuristics", marketing, (wanted for wanted, _ in GPUS))
 
 
-def _seeds(answers: list[dict[str, Any]], gpu: str) -> Iterator[Seed]:
+def _seeds(answers: list[Answer], gpu: str) -> Iterator[Seed]:
     for answer in answers:
-        tile, cluster = tuple(answer["tile"]), tuple(answer["cluster"])
+        (m, n, k), (along_m, along_n) = answer["tile"], answer["cluster"]
+        tile, cluster = (m, n, k), (along_m, along_n)
         usable = all(is_power_of_two(size) for size in (*tile, cluster[0] * cluster[1]))
         if usable and answer["split_k"] == 1 and answer["seconds"] > 0:
             why = f"nvMatmulHeuristics for {gpu}, in a cluster of {cluster[0]}x{cluster[1]}"
             yield Seed(tile, cluster, PredictedTime(answer["seconds"] * 1e6, why))
 
 
-def _ask(query: dict[str, Any]) -> list[dict[str, Any]]:
+def _ask(query: Mapping[str, Value]) -> list[Answer]:
     """Run the query in a child process; whatever befalls the child is one `MachineError`."""
     script = Path(__file__).with_name("_heuristics_query.py")
     command = [sys.executable, str(script), json.dumps(query)]
@@ -178,5 +189,5 @@ def _ask(query: dict[str, Any]) -> list[dict[str, Any]]:
     if child.returncode != 0:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         raise MachineError(f"nvidia-matmul-heuristics failed with code {child.returncode}: {last}")
-    answers: list[dict[str, Any]] = json.loads(child.stdout.splitlines()[-1])
+    answers: list[Answer] = json.loads(child.stdout.splitlines()[-1])
     return answers

@@ -50,7 +50,7 @@ class CuTile(Language):
     def recognises(self, kernel: Any) -> bool:
         return isinstance(kernel, ct.kernel)
 
-    def kernel_name(self, kernel: Any) -> str:
+    def kernel_name(self, kernel: ct.kernel) -> str:
         return private.function_name(kernel)
 
     def lower(
@@ -69,7 +69,8 @@ class CuTile(Language):
                 bytecode_version=bytecode_version(find_tileiras()),
             )
         except ct.TileError as error:
-            return Failed("front end", _one_line(error))
+            said = _first_line(str(getattr(error, "message", "") or error))
+            return Failed("front end", f"{private.error_place(error)}{said}")
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
         return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch))
@@ -115,7 +116,7 @@ class CuTile(Language):
     def remember(self, built: Sequence[Built]) -> int:
         return private.store([one for one in built if one.cache_key])
 
-    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[Any], None]:
+    def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(hints.items()))
         return lambda stream: ct.launch(stream, launch.grid, kernel, launch.args)
 
@@ -127,13 +128,13 @@ class CuTile(Language):
 
 
 @cache
-def hinted(kernel: Any, hints: tuple[tuple[str, int | None], ...]) -> Any:
+def hinted(kernel: ct.kernel, hints: tuple[tuple[str, int | None], ...]) -> ct.kernel:
     """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache
     and would run the front end again."""
     return kernel.replace_hints(**dict(hints))
 
 
-def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
+def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSignature:
     """The signature that a launch with ``args`` would compile for.
 
     Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of
@@ -151,7 +152,7 @@ def signature_of(kernel: Any, args: Sequence[Any]) -> Any:
     return signature.with_mangled_symbol(private.function_name(kernel))
 
 
-def _convention(shapes: Sequence[tuple[int, ...]], kernel: Any) -> Any:
+def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
     """Version 2 where an extent is a constant of the signature (an extent of 1 always is), else version 1:
     what `ct.launch` asks its cache for (observed on an H200, cuda-tile 1.7.0)."""
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
@@ -165,7 +166,9 @@ def _described(array: ArraySpec) -> list[int | ArraySpec]:
     return [array, *array.shape, *array.strides]
 
 
-def _constraint(arg: Any, annotation: private.Annotation) -> Any:
+def _constraint(
+    arg: ArraySpec | list[ArraySpec] | float, annotation: private.Annotation
+) -> compilation.ParameterConstraint:
     if isinstance(arg, ArraySpec):
         return _array_constraint(arg, annotation)
     if isinstance(arg, list):
@@ -179,7 +182,7 @@ def _constraint(arg: Any, annotation: private.Annotation) -> Any:
     return compilation.ScalarConstraint(annotation.scalar_dtype or ct.int32)
 
 
-def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
+def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compilation.ArrayConstraint:
     stride_divisor = max(1, DIVISOR * 8 // DTYPES[array.dtype].bitwidth)
     static_shape = {axis % array.ndim for axis in annotation.static_shape}
     static_stride = {axis % array.ndim for axis in annotation.static_stride}
@@ -208,22 +211,18 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> Any:
     )
 
 
-def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> Any:
+def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> compilation.ListConstraint:
     """One constraint for all arrays of a list: what holds for each of them."""
     if len({(array.dtype, array.ndim) for array in arrays}) != 1:
         raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
     each = [_array_constraint(array, annotation) for array in arrays]
-    together: dict[str, Any] = {
+    otherwise = {"stride_constant": None, "shape_constant": None, "stride_divisible_by": 1, "shape_divisible_by": 1}
+    together = {
         name: tuple(
-            values[0] if len(set(values)) == 1 else otherwise
+            values[0] if len(set(values)) == 1 else different
             for values in zip(*(getattr(one, name) for one in each), strict=True)
         )
-        for name, otherwise in (
-            ("stride_constant", None),
-            ("shape_constant", None),
-            ("stride_divisible_by", 1),
-            ("shape_divisible_by", 1),
-        )
+        for name, different in otherwise.items()
     }
     element = replace(
         each[0],
@@ -273,12 +272,6 @@ def _toolkit_hint() -> str:
         if os.environ.get(name):
             return f" ({name}={os.environ[name]} may hold another toolkit version: unset it)"
     return ""
-
-
-def _one_line(error: Any) -> str:
-    """A front-end error as one line that starts with its place in the source."""
-    place = private.error_place(error)
-    return f"{place}{_first_line(private.error_text(error))}"
 
 
 def _first_line(text: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import cuda.tile as ct
@@ -69,13 +70,13 @@ class Annotation:
     """What a kernel says of one parameter."""
 
     constant: bool = False
-    scalar_dtype: Any = None
-    index_dtype: Any = None
+    scalar_dtype: ct.DType | None = None
+    index_dtype: ct.DType | None = None
     static_shape: tuple[int, ...] = ()
     static_stride: tuple[int, ...] = ()
 
 
-def parameter_annotations(kernel: Any) -> tuple[Annotation, ...]:
+def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
     """From the Python function's own type hints, which are public; only finding the function is not."""
     function = python_function(kernel)
     hints = typing.get_type_hints(function, include_extras=True)
@@ -96,21 +97,22 @@ def _annotation(hint: Any) -> Annotation:
     )
 
 
-def python_function(kernel: Any) -> Any:
-    return kernel._pyfunc
+def python_function(kernel: ct.kernel) -> FunctionType:
+    function: FunctionType = kernel._pyfunc
+    return function
 
 
-def function_name(kernel: Any) -> str:
+def function_name(kernel: ct.kernel) -> str:
     return str(python_function(kernel).__name__)
 
 
-def opt_level(kernel: Any, arch: str) -> int:
+def opt_level(kernel: ct.kernel, arch: str) -> int:
     """What a launch would pass to the compiler: the hint, else the kernel's own decoration, else 3."""
     options = getattr(kernel, "_compiler_options", None)
     return int(options.opt_level_for_target(arch)) if options is not None else 3
 
 
-def decorated_hints(kernel: Any, arch: str | None = None) -> dict[str, int | None]:
+def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
     """The compiler hints that a kernel object carries, from its decorator and from `replace_hints`: hint →
     value, None where the compiler chooses. A hint given by architecture counts with ``arch``, else with its
     default."""
@@ -125,11 +127,7 @@ def decorated_hints(kernel: Any, arch: str | None = None) -> dict[str, int | Non
     return found
 
 
-def error_text(error: Any) -> str:
-    return str(getattr(error, "message", "") or error)
-
-
-def error_place(error: Any) -> str:
+def error_place(error: ct.TileError) -> str:
     """``matmul.py:12: `` where a front-end error knows its place, otherwise nothing."""
     place = getattr(error, "loc", None)
     line, file = getattr(place, "line", None), getattr(place, "filename", None)
