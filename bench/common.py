@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import machine_of, target_of
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.tune.tune import machine_of, target_of
-from tilewright.tune.workload import remember
+from tilewright.tune.field import remember
+from tilewright.worker.messages import Configured, MeasureAll, PrepareInputs
 from tilewright.worker.session import Lost, Session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -64,21 +65,23 @@ def build(task: Task, workload: Workload, configs: Sequence[Configuration]) -> N
     remember(task, compile_all(task, [Unit(workload, config, board) for config in configs]))
 
 
-def answer(given: Any) -> dict[str, Any]:
+Answer = TypeVar("Answer")
+
+
+def answer(given: Answer | Lost) -> Answer:
     if isinstance(given, Lost):
         sys.exit(f"the worker was lost: {given.reason}")
-    result: dict[str, Any] = given
-    return result
+    return given
 
 
 def retime(
     session: Session, workload: Workload, configs: Sequence[Configuration], rounds: int, seed: int = 11
 ) -> tuple[list[list[float]], list[float] | None]:
     """Interleaved samples in µs of each configuration, and of the trusted implementation if there is one."""
-    answer(session.ask({"do": "prepare", "workload": workload.name, "seed": seed}, silence=180))
-    request = {"do": "measure", "configs": [dict(c) for c in configs], "rounds": rounds, "policy": Policy().to_json()}
-    result = answer(session.ask(request, silence=180))
-    return result["samples_us"], result["trusted_us"]
+    answer(session.run(PrepareInputs(workload.name, seed), silence=180))
+    step = MeasureAll(tuple(map(Configured, configs)), rounds, Policy())
+    result = answer(session.run(step, silence=180))
+    return [list(us) for us in result.samples_us], None if result.trusted_us is None else list(result.trusted_us)
 
 
 def paired_ratio(a: Sequence[float], b: Sequence[float]) -> float:

@@ -23,11 +23,12 @@ from common import EXAMPLES, answer, need_gpu
 
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
-from tilewright.hardware.monitor import driver_version
+from tilewright.hardware.machine import driver_version
 from tilewright.race.rules import Policy
-from tilewright.records import Failed
+from tilewright.records import Configuration, Failed
 from tilewright.task.loading import load_task, where_is
-from tilewright.tune.workload import remember
+from tilewright.tune.field import remember
+from tilewright.worker.messages import CheckOutputs, Configured, Hello, MeasureAll, PrepareInputs
 from tilewright.worker.session import Lost, Session
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
@@ -45,7 +46,7 @@ def record(path: Path, rounds: int) -> dict:
         print(f"{task.name}: {len(units)} compiled in {time.perf_counter() - started:.1f} s", flush=True)
         return {
             "task": task.name,
-            "machine": answer(session.ask({"do": "hello"})) | asdict(gpu) | {"driver": driver_version()},
+            "machine": asdict(answer(session.run(Hello()))) | asdict(gpu) | {"driver": driver_version()},
             "date": str(date.today()),
             "python": platform.python_version(),
             "workloads": [measured(task, session, workload, compiled, rounds) for workload in workloads],
@@ -54,7 +55,7 @@ def record(path: Path, rounds: int) -> dict:
 
 def measured(task, session, workload, compiled, rounds) -> dict:
     mine = [one for one in compiled if one.unit.workload == workload]
-    answer(session.ask({"do": "prepare", "workload": workload.name, "seed": 1}, silence=120))
+    answer(session.run(PrepareInputs(workload.name, 1), silence=120))
     rows, timed = [], []
     for one in mine:
         grid = launch_of(task, one.unit)[0].grid
@@ -63,29 +64,28 @@ def measured(task, session, workload, compiled, rounds) -> dict:
             row["failed"] = asdict(one.code if isinstance(one.code, Failed) else one.built)
         else:
             row |= {"code": asdict(one.code), "compile_seconds": one.built.seconds}
-            checked = session.ask({"do": "check", "config": row["config"]})
+            checked = session.run(CheckOutputs(Configured(one.unit.configuration)))
             if isinstance(checked, Lost):
                 row["failed"] = {"stage": "verify", "reason": checked.reason}
-                answer(session.ask({"do": "prepare", "workload": workload.name, "seed": 1}, silence=120))
+                answer(session.run(PrepareInputs(workload.name, 1), silence=120))
             else:
-                row["checked"] = checked["checked"]
+                row["checked"] = asdict(checked.checked)
                 timed.append(row)
         rows.append(row)
-    policy = Policy().to_json()
-    request = {"do": "measure", "configs": [row["config"] for row in timed], "rounds": rounds, "policy": policy}
-    result = answer(session.ask(request, silence=120))
-    for row, samples in zip(timed, result["samples_us"], strict=True):
+    sources = tuple(Configured(Configuration.of(row["config"])) for row in timed)
+    result = answer(session.run(MeasureAll(sources, rounds, Policy()), silence=120))
+    for row, samples in zip(timed, result.samples_us, strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
     best = min(timed, key=lambda row: median(row["samples_us"]))
     us = median(best["samples_us"])
     line = f"  {workload.name:16} {len(rows)} configurations, best {us:9.2f} us {best['config']}"
-    if result["trusted_us"]:
-        line += f", torch {median(result['trusted_us']):.2f} us ({median(result['trusted_us']) / us:.3f})"
+    if result.trusted_us:
+        line += f", torch {median(result.trusted_us):.2f} us ({median(result.trusted_us) / us:.3f})"
     wrong = [row for row in rows if row.get("checked", {}).get("verdict") != "correct"]
     print(line, f"; {len(wrong)} not correct", *[row.get("failed") or row["checked"] for row in wrong[:2]], flush=True)
     return {
-        "workload": workload.name, "dims": dict(workload.dims), "policy": policy, "rows": rows,
-        "trusted_us": result["trusted_us"], "monitor": result["monitor"],
+        "workload": workload.name, "dims": dict(workload.dims), "policy": Policy().to_json(), "rows": rows,
+        "trusted_us": result.trusted_us, "monitor": result.monitor,
     }  # fmt: skip
 
 

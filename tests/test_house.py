@@ -28,7 +28,7 @@ LAYERS = """
     tileir.analysis
     race
     ledger
-    worker
+    worker strategies
     verify
     worker.process
     inspect
@@ -61,7 +61,7 @@ WITHOUT_DOCSTRING = {
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",
     "lint.rules.": "implements lint.findings.Rule, and its `about` says what it is",
     "testing.simulated.": "the clocks implement race.protocol.Clock",
-    "worker.process.worker.Worker": "the module's docstring lists the requests; each method answers one",
+    "worker.process.worker.Worker": "each method answers one step, which worker.messages describes",
     "worker.process.examiner.DeviceExaminer": "the module's docstring describes it",
 }
 """Prefixes of names, and why they need none."""

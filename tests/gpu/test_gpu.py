@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from tilewright.hardware.gpu import detect
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
-from tilewright.tune.tune import to_json, tune
+from tilewright.tune.as_json import to_json
+from tilewright.tune.tune import tune
+from tilewright.worker.messages import CheckOutputs, Configured, PrepareInputs
 from tilewright.worker.session import Lost, Session
 
 HERE = Path(__file__).parent
@@ -103,7 +106,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.worker.process.buffers import Buffers
 from tilewright.languages import language_of
 from tilewright.task.loading import load_task
-from tilewright.tune.workload import remember
+from tilewright.tune.field import remember
 counts = {}
 gpu = detect()
 board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)
@@ -145,11 +148,11 @@ def verdicts() -> dict[str, dict]:
     task = load_task(f"{EXPLOITS}:silent")
     found = {}
     with Session(where_is(task)) as session:
-        assert not isinstance(session.ask({"do": "prepare", "workload": "even", "seed": 5}, silence=120), Lost)
+        assert not isinstance(session.run(PrepareInputs("even", 5), silence=120), Lost)
         for config in task.space.configurations(90, {"N": 65536}):
-            answer = session.ask({"do": "check", "config": dict(config)})
+            answer = session.run(CheckOutputs(Configured(config)))
             assert not isinstance(answer, Lost), answer
-            found[str(config["KERNEL"])] = answer["checked"]
+            found[str(config["KERNEL"])] = asdict(answer.checked)
     return found
 
 
@@ -230,17 +233,17 @@ def test_in_place_is_checked_as_deployed() -> None:
     """trust.md 10: rope runs on a scratch output in the search, and once over its input."""
     task = load_task(str(EXAMPLES / "rope.py"))
     with Session(where_is(task)) as session:
-        session.ask({"do": "prepare", "workload": "decode", "seed": 5}, silence=120)
-        answer = session.ask({"do": "check", "config": dict(task.space.shipped)})
+        session.run(PrepareInputs("decode", 5), silence=120)
+        answer = session.run(CheckOutputs(Configured(task.space.shipped)))
     assert not isinstance(answer, Lost)
-    assert answer["checked"]["verdict"] == "correct", answer
-    assert "in place, as deployed" in answer["checked"]["cases"]
+    assert answer.checked.verdict == "correct", answer
+    assert "in place, as deployed" in answer.checked.cases
 
 
 def test_an_unknown_configuration_is_this_candidates_failure() -> None:
     task = load_task(str(EXAMPLES / "swiglu.py"))
     with Session(where_is(task)) as session:
-        session.ask({"do": "prepare", "workload": "odd", "seed": 5}, silence=120)
-        answer = session.ask({"do": "check", "config": {**dict(task.space.shipped), "TILE_M": 3}})
+        session.run(PrepareInputs("odd", 5), silence=120)
+        answer = session.run(CheckOutputs(Configured(task.space.shipped.replace(TILE_M=3))))
         assert isinstance(answer, Lost)
         assert session.losses == 0, "the worker itself survives a front-end error"

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, VersionFailed
+from tilewright.optimize.gates.arena import Arena, Confirmation
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.loading import load_task
+from tilewright.worker.client import Eliminated
+from tilewright.worker.messages import InputsReady, PrepareInputs
 
 TEXT = """\
 import cuda.tile as ct
@@ -90,8 +92,8 @@ def test_two_versions_are_verified_and_raced(arena: Arena, made: Make) -> None:
             checked = arena.verify(version, workload)
             assert isinstance(checked, Checked) and checked.verdict == "correct", checked
         race = arena.race(workload, [base, faster, same])
-        assert not race.fallen
-        times = {one.version.name: one.measured.us for one in race.raced if one.measured}
+        assert not race.eliminated
+        times = {one.name: one.measured.us for one in race.raced if one.measured}
         assert times["faster"] < 0.9 * times["baseline"]
 
 
@@ -123,7 +125,7 @@ def test_a_wrong_version_is_incorrect_and_not_confirmed(arena: Arena, made: Make
     checked = arena.verify(lying, "small")
     assert isinstance(checked, Checked) and checked.verdict == "incorrect"
     fallen = confirm(arena, ["small"], lying, made("baseline"), made("baseline"), 105)
-    assert isinstance(fallen, VersionFailed) and fallen.checked is not None
+    assert isinstance(fallen, Eliminated) and fallen.checked is not None
 
 
 @pytest.mark.parametrize(("name", "changes"), [("hangs", (HANGS,)), ("crashes", (CRASHES, UNCHECKED))])
@@ -134,21 +136,21 @@ def test_a_version_that_breaks_the_worker_falls_and_the_run_goes_on(
     base, broken = made("baseline"), made(name, *changes)
     assert isinstance(arena.verify(base, "small"), Checked)
     fallen = arena.verify(broken, "small")
-    assert isinstance(fallen, VersionFailed) and fallen.version == name, fallen
+    assert isinstance(fallen, Eliminated) and fallen.name == name, fallen
     race = arena.race("small", [base, made("faster", FASTER), broken])
-    assert [one.version for one in race.fallen] == [name] and len(race.raced) == 2
+    assert [one.name for one in race.eliminated] == [name] and len(race.raced) == 2
     assert isinstance(arena.time("small", base), MeasuredTime)
 
 
 def test_a_version_that_does_not_load_falls(arena: Arena, made: Make) -> None:
     fallen = arena.verify(made("unloadable", ("TRIPS = 2000", "TRIPS = ")), "small")
-    assert isinstance(fallen, VersionFailed) and "does not import" in fallen.reason
+    assert isinstance(fallen, Eliminated) and "does not import" in fallen.reason
     assert isinstance(arena.time("small", made("baseline")), MeasuredTime)
 
 
 def test_workloads_stay_prepared_side_by_side(arena: Arena, made: Make) -> None:
     for _ in range(2):
         for workload in ("small", "large"):
-            arena.prepare(workload)
-    answer = arena.session.ask({"do": "prepare", "workload": "small", "seed": 5, "passing": False})
-    assert isinstance(answer, dict) and answer["new"] is False
+            arena.client.prepare(workload)
+    answer = arena.session.run(PrepareInputs("small", 5))
+    assert isinstance(answer, InputsReady) and answer.new is False

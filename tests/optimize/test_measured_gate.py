@@ -12,12 +12,12 @@ from tests.optimize.kit import compiled
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.gates.arena import Confirmation, Race, RacedVersion, VersionFailed
+from tilewright.optimize.gates.arena import Confirmation
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
 from tilewright.records import Checked
-from tilewright.worker.client import measured_of
+from tilewright.worker.client import Eliminated, Finisher, RaceResult, measured_of
 
 RIGHT, WRONG = Checked("correct", "right"), Checked("incorrect", "y[3] is 7, should be 6")
 
@@ -27,7 +27,7 @@ class Arena:
     """Times versions by their names, with a noise of 0.5 %; ``lucky`` gains 5 % in the race alone."""
 
     us: Mapping[str, float]
-    verdicts: Mapping[str, Checked | VersionFailed] = field(default_factory=dict)
+    verdicts: Mapping[str, Checked | Eliminated] = field(default_factory=dict)
     on_fresh_inputs: Mapping[str, Checked] = field(default_factory=dict)
     seed: int = 7
     raced: list[list[str]] = field(default_factory=list)
@@ -39,15 +39,15 @@ class Arena:
         noise = np.random.default_rng(self.draws).normal(1.0, 0.005, rounds)
         return tuple(float(one) for one in self.us[name] * factor * noise)
 
-    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | VersionFailed:
+    def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | Eliminated:
         return self.verdicts.get(version.name, RIGHT)
 
-    def race(self, workload: str, versions: Sequence[KernelVersion]) -> Race:
+    def race(self, workload: str, versions: Sequence[KernelVersion]) -> RaceResult:
         self.raced.append([one.name for one in versions])
-        return Race(
+        return RaceResult(
             tuple(
-                RacedVersion(
-                    one, "tied", "", measured_of(self._samples(one.name, 60, 0.95 if one.name == "lucky" else 1.0))
+                Finisher(
+                    one.name, "tied", "", measured_of(self._samples(one.name, 60, 0.95 if one.name == "lucky" else 1.0))
                 )
                 for one in versions
             ),
@@ -62,11 +62,11 @@ class Arena:
         baseline: KernelVersion,
         seed: int,
         budget: Budget,
-    ) -> Confirmation | VersionFailed:
+    ) -> Confirmation | Eliminated:
         self.confirmed.append((candidate.name, seed))
         if candidate.name in self.on_fresh_inputs and seed != self.seed:
             bad = self.on_fresh_inputs[candidate.name]
-            return VersionFailed(candidate.name, f"on fresh inputs: {bad.reason}", bad)
+            return Eliminated(candidate.name, f"on fresh inputs: {bad.reason}", bad)
         names = (candidate.name, incumbent.name, incumbent.name, baseline.name)
         return Confirmation(*(self._samples(name, budget.rounds) for name in names), RIGHT, seed)
 
@@ -142,9 +142,9 @@ def test_what_is_wrong_is_never_raced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "crashed"), [(WRONG, False), (VersionFailed("a", "no answer for 30 s: a kernel hangs"), True)]
+    ("verdict", "crashed"), [(WRONG, False), (Eliminated("a", "no answer for 30 s: a kernel hangs"), True)]
 )
-def test_where_nothing_is_right_there_is_no_race(verdict: Checked | VersionFailed, crashed: bool) -> None:
+def test_where_nothing_is_right_there_is_no_race(verdict: Checked | Eliminated, crashed: bool) -> None:
     """P-21: reverted at once, without a benchmark; P-11: a hang is a crash."""
     arena = Arena({"baseline": 100.0}, {"a": verdict})
     judged = gate_on(arena).judge([variant("a")], variant("baseline"))

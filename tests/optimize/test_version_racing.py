@@ -14,99 +14,101 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import ROUNDS
-from tilewright.optimize.gates.arena import Arena, Confirmation, Race, VersionFailed
+from tilewright.optimize.gates.arena import Arena, Confirmation
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
+from tilewright.worker.client import Eliminated, RaceResult
+from tilewright.worker.messages import OpenTask
 from tilewright.worker.session import Session
 
 SRC = str(Path(__file__).parents[2] / "src")
 FAKE = f"""\
-import json, os, sys, time
-sys.path.insert(0, {SRC!r})
+import dataclasses, os, sys, time
+sys.path[:0] = [{SRC!r}, {str(Path(__file__).parent)!r}]
 import numpy as np
-from dataclasses import asdict
 from tilewright.race import protocol
-from tilewright.race.protocol import Budget, interleaved
-from tilewright.race.rules import Policy
+from tilewright.records import Checked
 from tilewright.testing.simulated import NoiseModel, SimulatedClock
+from tilewright.worker.messages import *
+from tilewright.worker.messages import OpenTask
+from seen import LookBack, LookedBack
 
-def say(**message):
-    print(json.dumps(message), flush=True)
+def say(message):
+    send(sys.stdout, message)
 
-def of(version):
-    return dict(part.split("=") if "=" in part else (part, "") for part in version["/ops.py"].split("/") if part)
+def of(source):
+    (_, path), = source.files
+    return dict(part.split("=") if "=" in part else (part, "") for part in path.split("/") if part)
 
-def ends(version, when):
-    trouble = of(version)
+def ends(source, when):
+    trouble = of(source)
     if trouble.get("hang") == when:
         time.sleep(60)
     if trouble.get("crash") == when:
         print("illegal memory access", file=sys.stderr)
         os._exit(1)
 
-opened = json.loads(sys.stdin.readline())
-say(started=True)
-ready, seeds = set(), []
-for line in sys.stdin:
-    request = json.loads(line)
-    do = request["do"]
-    if do == "prepare":
-        if request["workload"] == "broken":
-            say(error="the reference is one constant", kind="TaskError")
+opened = receive(sys.stdin)
+say(Started())
+ready, seeds, checks = set(), [], []
+while (step := receive(sys.stdin)) is not None:
+    if isinstance(step, PrepareInputs):
+        if step.workload == "broken":
+            say(Refused("the reference is one constant"))
             continue
-        if request["workload"] == "huge":
-            say(failed="out of GPU memory", dead=False)
+        if step.workload == "huge":
+            say(Broken("out of GPU memory", dead=False))
             continue
-        seeds.append([request["seed"], request["passing"]])
-        key = (request["workload"], request["seed"])
-        say(done={{"cases": [], "new": key not in ready}})
+        seeds.append((step.seed, step.passing))
+        key = (step.workload, step.seed)
+        say(InputsReady((), key not in ready))
         ready.add(key)
-    elif do == "seen":
-        say(done={{"seeds": seeds, "opened": opened, "checks": checks}})
-    elif do == "check":
-        checks = globals().get("checks", []) + [of(request["version"]).get("name")]
-        ends(request["version"], "check")
-        if "unloadable" in of(request["version"]):
-            say(error="ops.py:3: does not import", kind="TaskError")
+    elif isinstance(step, LookBack):
+        say(LookedBack(tuple(seeds), opened, tuple(checks)))
+    elif isinstance(step, CheckOutputs):
+        checks.append(of(step.source).get("name"))
+        ends(step.source, "check")
+        if "unloadable" in of(step.source):
+            say(Broken("ops.py:3: does not import", dead=False))
             continue
-        wrong = of(request["version"]).get("wrong")
+        wrong = of(step.source).get("wrong")
         bad = wrong == "always" or wrong == "fresh" and seeds[-1][1]
-        say(done={{"checked": {{"verdict": "incorrect" if bad else "correct", "reason": "y at (0, 1)" if bad else "",
-                              "error": None, "cases": ["seed"]}}}})
+        word, reason = ("incorrect", "y at (0, 1)") if bad else ("correct", "")
+        say(OutputsChecked(Checked(word, reason, None, ("seed",))))
     else:
-        field = request["versions"]
-        base = request.get("shipped", request.get("copied"))
-        policy = Policy(**request["policy"])
-        for at, version in enumerate(field):
-            say(at=at)
-            ends(version, "capture")
-        if not request.get("careful"):
-            say(at=None)
-        for at, version in enumerate(field):
-            if request.get("careful"):
-                say(at=at)
-            ends(version, "round")
-        true_us = [float(of(version)["us"]) for version in (*field, field[base])]
-        clock = SimulatedClock(true_us, NoiseModel(sigma=0.004), seed=policy.seed)
-        rng = np.random.default_rng(policy.seed)
-        if do == "race":
-            outcome = protocol.race(len(field), clock, policy, cost=[()] * len(field), shipped=base, rng=rng,
-                                    on_progress=lambda p: say(progress=asdict(p)))
+        field, races = step.sources, isinstance(step, RaceField)
+        base, careful = (step.shipped, step.careful) if races else (step.copied, False)
+        for at, source in enumerate(field):
+            say(Running(at))
+            ends(source, "capture")
+        if not careful:
+            say(Running(None))
+        for at, source in enumerate(field):
+            if careful:
+                say(Running(at))
+            ends(source, "round")
+        true_us = [float(of(source)["us"]) for source in (*field, field[base])]
+        clock = SimulatedClock(true_us, NoiseModel(sigma=0.004), seed=step.policy.seed)
+        rng = np.random.default_rng(step.policy.seed)
+        if races:
+            outcome = protocol.race(len(field), clock, step.policy, cost=[()] * len(field), shipped=base, rng=rng,
+                                    on_progress=lambda p: say(Advanced(p.rounds, len(p.live))))
+            noise = protocol.aa_check(clock, base, len(field), 10, rng)
             after = "after timing: y" if of(field[outcome.winner]).get("wrong") == "later" else None
-            say(done={{"race": outcome.to_json(), "monitor": {{}}, "after_timing": after}})
+            say(FieldRaced(dataclasses.replace(outcome, noise=noise), {{}}, after))
         else:
             if "throttled" in of(field[0]):
                 clock.noise = NoiseModel(disturbed=1.0)
-            timed = interleaved(clock, protocol.Rounds(len(true_us)), Budget(**request["budget"]), rng)
+            timed = protocol.interleaved(clock, protocol.Rounds(len(true_us)), step.budget, rng)
             after = "after timing: y" if of(field[0]).get("wrong") == "later" else None
-            say(done={{"samples_us": timed.samples_us, "disturbances": timed.disturbances,
-                      "monitor": {{"nvml": "none"}}, "after_timing": after}})
+            say(PairsTimed(timed.samples_us, tuple(timed.disturbances), {{"nvml": "none"}}, after))
 """
 
 BASE = KernelVersion("baseline", {"/ops.py": "/name=baseline/us=100"})
@@ -133,9 +135,9 @@ def arena() -> Iterator[Callable[..., Arena]]:
         one.session.close()
 
 
-def seen(arena: Arena) -> Any:
-    answer = arena.session.ask({"do": "seen"})
-    assert isinstance(answer, dict)
+def seen(arena: Arena) -> LookedBack:
+    answer = arena.session.run(LookBack())
+    assert isinstance(answer, LookedBack)
     return answer
 
 
@@ -143,18 +145,18 @@ def test_the_worker_opens_the_baseline(arena: Callable[..., Arena]) -> None:
     """What judges is the untouched code, whatever the user's file says meanwhile."""
     one = arena()
     one.verify(BASE, "w")
-    assert seen(one)["opened"] == {"task": "/ops.py:task", "files": dict(BASE.files)}
+    assert seen(one).opened == OpenTask("/ops.py:task", tuple(BASE.files.items()))
 
 
 def test_a_version_is_verified_once(arena: Callable[..., Arena]) -> None:
     one, candidate = arena(), version("1")
     assert one.verify(candidate, "w") == Checked("correct", "", None, ("seed",))
     assert one.verify(candidate, "w") == one.verify(candidate, "w")
-    assert seen(one)["checks"] == ["1"]
+    assert seen(one).checks == ("1",)
     one.verify(candidate, "w", seed=9)
     one.verify(candidate, "v")
-    assert seen(one)["checks"] == ["1"] * 3
-    assert seen(one)["seeds"] == [[3, False], [9, True], [3, False]]
+    assert seen(one).checks == ("1",) * 3
+    assert seen(one).seeds == ((3, False), (9, True), (3, False))
 
 
 def test_without_a_trusted_implementation_the_baseline_is_compared_with(arena: Callable[..., Arena]) -> None:
@@ -163,7 +165,7 @@ def test_without_a_trusted_implementation_the_baseline_is_compared_with(arena: C
     one.verify(version("1"), "w")
     one.verify(version("2"), "w")
     one.verify(version("2"), "w", seed=9)
-    assert seen(one)["checks"] == ["baseline", "1", "2", "baseline", "2"]
+    assert seen(one).checks == ("baseline", "1", "2", "baseline", "2")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_a_version_that_does_not_run_falls_and_the_next_is_verified(
     arena: Callable[..., Arena], trouble: str, reason: str
 ) -> None:
     one = arena(silence=1.0)
-    assert one.verify(version("1", trouble=trouble), "w") == VersionFailed("1", reason)
+    assert one.verify(version("1", trouble=trouble), "w") == Eliminated("1", reason)
     assert isinstance(one.verify(version("2"), "w"), Checked)
 
 
@@ -194,14 +196,14 @@ def test_what_is_wrong_with_the_task_or_the_machine_is_raised(arena: Callable[..
         arena().verify(BASE, "huge")
 
 
-def medians(race: Race) -> dict[str, float]:
-    return {one.version.name: round(one.measured.us) for one in race.raced if one.measured}
+def medians(race: RaceResult) -> dict[str, float]:
+    return {one.name: round(one.measured.us) for one in race.raced if one.measured}
 
 
 def test_a_race_times_all_and_drops_the_slow(arena: Callable[..., Arena]) -> None:
     race = arena().race("w", [BASE, version("1", 90), version("2", 300), version("3", 80)])
     assert medians(race) == {"baseline": 100, "1": 90, "2": 300, "3": 80}
-    assert {one.version.name: one.state for one in race.raced} == {
+    assert {one.name: one.state for one in race.raced} == {
         "baseline": "dropped", "1": "dropped", "2": "dropped", "3": "leader"
     }  # fmt: skip
     slow = race.raced[2].measured
@@ -215,23 +217,23 @@ def test_a_race_goes_on_without_what_breaks_it(arena: Callable[..., Arena], how:
     """In a round of all nobody knows who it was: the race is run again one by one."""
     one = arena(silence=1.5)
     race = one.race("w", [BASE, version("1", 90), version("bad", 80, f"{how}={when}")])
-    assert [fallen.version for fallen in race.fallen] == ["bad"]
-    assert race.fallen[0].reason.startswith("race: ")
+    assert [fallen.name for fallen in race.eliminated] == ["bad"]
+    assert race.eliminated[0].reason.startswith("race: ")
     assert medians(race) == {"baseline": 100, "1": 90}
 
 
 def test_a_winner_that_is_wrong_after_timing_leaves(arena: Callable[..., Arena]) -> None:
     """trust.md 12."""
     race = arena().race("w", [BASE, version("1", 90), version("cheat", 50, "wrong=later")])
-    assert race.fallen == (
-        VersionFailed("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
+    assert race.eliminated == (
+        Eliminated("cheat", "after timing: y", Checked("incorrect", "after timing: y")),
     )  # fmt: skip
     assert medians(race) == {"baseline": 100, "1": 90}
 
 
 def test_without_the_incumbent_there_is_no_race(arena: Callable[..., Arena]) -> None:
     race = arena().race("w", [version("gone", 100, "crash=capture"), version("1", 90)])
-    assert race.raced == () and [one.version for one in race.fallen] == ["gone"]
+    assert race.raced == () and [one.name for one in race.eliminated] == ["gone"]
 
 
 def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[..., Arena]) -> None:
@@ -244,7 +246,7 @@ def test_a_confirmation_pairs_candidate_incumbent_and_baseline(arena: Callable[.
     ):
         assert len(us) == BUDGET.rounds and abs(sorted(us)[20] / true - 1) < 0.01
     assert found.paired.noise.rounds == BUDGET.rounds
-    assert all(seed == [9, True] for seed in seen(one)["seeds"]), "fresh inputs to verify and to time"
+    assert all(seed == (9, True) for seed in seen(one).seeds), "fresh inputs to verify and to time"
     assert len(found.plus(found).copy_us) == 2 * BUDGET.rounds and len(found.plus(found).monitors) == 2
 
 
@@ -252,7 +254,7 @@ def test_the_runs_own_inputs_stay_when_a_confirmation_uses_them(arena: Callable[
     """As the baseline and the last incumbent do: else each next verification would compute the references anew."""
     one = arena()
     one.confirm("w", version("1", 90), BASE, BASE, one.seed, BUDGET)
-    assert all(seed == [one.seed, False] for seed in seen(one)["seeds"])
+    assert all(seed == (one.seed, False) for seed in seen(one).seeds)
 
 
 def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Arena]) -> None:
@@ -275,14 +277,14 @@ def test_an_incumbent_that_is_the_baseline_is_timed_once(arena: Callable[..., Ar
 def test_a_candidate_may_fall_in_its_confirmation(arena: Callable[..., Arena], trouble: str, reason: str) -> None:
     one = arena(silence=1.5)
     fallen = confirm(one, ["v", "w"], version("bad", 50, trouble), BASE, BASE, 9)
-    assert isinstance(fallen, VersionFailed) and (fallen.version, fallen.reason) == ("bad", reason)
+    assert isinstance(fallen, Eliminated) and (fallen.name, fallen.reason) == ("bad", reason)
     assert (fallen.checked is not None) == ("wrong" in trouble)
     assert isinstance(one.confirm("w", version("1", 90), BASE, BASE, 10, BUDGET), Confirmation)
 
 
 def test_an_incumbent_that_falls_is_named(arena: Callable[..., Arena]) -> None:
     fallen = arena().confirm("w", version("1"), version("old", 90, "crash=capture"), BASE, 9, BUDGET)
-    assert isinstance(fallen, VersionFailed) and fallen.version == "old"
+    assert isinstance(fallen, Eliminated) and fallen.name == "old"
 
 
 @pytest.mark.parametrize(
@@ -307,6 +309,6 @@ def test_one_version_by_itself(arena: Callable[..., Arena]) -> None:
     one = arena()
     measured = one.time("w", version("1", 77))
     assert isinstance(measured, MeasuredTime) and measured.us == pytest.approx(77, rel=0.01)
-    assert one.time("w", version("bad", 77, "crash=round")) == VersionFailed(
+    assert one.time("w", version("bad", 77, "crash=round")) == Eliminated(
         "bad", "timing: illegal memory access (exit code 1)"
     )

@@ -15,6 +15,8 @@ import pytest
 from tilewright.compile import compile as compile_module
 from tilewright.compile.compile import compile_all
 from tilewright.errors import TaskError, UnknownChoice
+from tilewright.hardware import machine
+from tilewright.hardware.architectures import DEFAULT_ARCH
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.base import Lowered
 from tilewright.languages.cutile.cutile import CuTile
@@ -22,8 +24,10 @@ from tilewright.ledger.tunings import TuneLedger
 from tilewright.records import Candidate, TuningResult
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.tune import schedule
 from tilewright.tune import tune as tuning
-from tilewright.tune.tune import to_json, tune
+from tilewright.tune.as_json import to_json
+from tilewright.tune.tune import tune
 
 OPS = """\
 import cuda.tile as ct
@@ -199,17 +203,17 @@ def test_an_unknown_architecture_is_answered_with_the_choices(task: Task, starte
 
 def test_without_an_architecture_the_default_is_taken(task: Task, started: list[str]) -> None:
     found = tune(task, workloads=["even"])
-    assert found.machine.arch == tuning.DEFAULT_ARCH
-    assert set(started) == {tuning.DEFAULT_ARCH}
-    assert "choose with --arch" in (tuning.target_of(None, None).note or "")
+    assert found.machine.arch == DEFAULT_ARCH
+    assert set(started) == {DEFAULT_ARCH}
+    assert "choose with --arch" in (machine.target_of(None, None).note or "")
 
 
 def test_another_architecture_than_the_gpus_is_predicted(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
     monkeypatch.setattr(tuning, "detect", lambda: gpu)
-    target = tuning.target_of("sm_100", gpu)
+    target = machine.target_of("sm_100", gpu)
     assert not target.measured and "sm_100 is predicted, not measured" in (target.note or "")
-    assert tuning.target_of("sm_90", gpu).measured and tuning.target_of(None, gpu).measured
+    assert machine.target_of("sm_90", gpu).measured and machine.target_of(None, gpu).measured
     assert tune(task, arch="sm_100", workloads=["even"]).measured is False
 
 
@@ -224,7 +228,7 @@ def test_who_stands_for_equal_code_does_not_depend_on_who_arrives_first(
 ) -> None:
     """trust.md 28: two processes agree."""
     for order in (forwards, backwards):
-        monkeypatch.setattr(tuning, "compile_all", order)
+        monkeypatch.setattr(schedule, "compile_all", order)
         other = tune(task, arch="sm_90", seed=SEED)
         assert [one.best for one in other.workloads] == [one.best for one in result.workloads]
         assert [one.candidates for one in other.workloads] == [one.candidates for one in result.workloads]
@@ -321,7 +325,7 @@ def test_a_mistake_in_the_task_is_one_line_and_stores_nothing(
 
 
 class Interrupt:
-    """Ctrl-C when ``at`` candidates are done, after the thread that judges had time to finish."""
+    """Ctrl-C when ``at`` candidates are done."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -329,8 +333,6 @@ class Interrupt:
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if stage == "compile" and done >= self.at:
             raise KeyboardInterrupt
-        if done >= 4:
-            time.sleep(0.1)
 
 
 def test_a_run_is_stored_as_it_was_returned(task: Task, store: TuneLedger) -> None:
@@ -344,7 +346,7 @@ def test_a_run_is_stored_as_it_was_returned(task: Task, store: TuneLedger) -> No
 def test_an_interrupted_run_goes_on_where_it_stopped(
     task: Task, store: TuneLedger, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "compile_all", forwards)
+    monkeypatch.setattr(schedule, "compile_all", forwards)
     with pytest.raises(KeyboardInterrupt):
         tune(task, arch="sm_90", store=store, progress=Interrupt(at=7))
     (summary,) = store.runs()

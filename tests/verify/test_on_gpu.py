@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
+from tilewright.worker.messages import ImagesRan, RunImages
 from tilewright.worker.session import Lost
 
 CONFIG = Configuration.of({"TILE": 16})
@@ -27,7 +28,8 @@ TASK = Task(
     space=Space(constants={"TILE": (16,)}, shipped={"TILE": 16}),
     workloads={"only": DIMS},
 )
-ANSWER = {"touched_early": [], "kernels": ["double_Kt1"], "kernels_why": "", "declared": "double"}
+ANSWER = ImagesRan((), ("double_Kt1",), "", "double")
+SPOIL = replace(ANSWER, kernels_why="the worker loses a file")
 
 
 class Scripted:
@@ -35,18 +37,18 @@ class Scripted:
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
-        self.asked: list[dict[str, Any]] = []
+        self.asked: list[RunImages] = []
 
-    def ask(self, request: dict[str, Any], *, silence: float) -> Any:
-        self.asked.append(json.loads(json.dumps(request)) | {"silence": silence})
+    def run(self, step: RunImages, *, silence: float) -> Any:
+        self.asked.append(step)
         answer = self.answers.pop(0)
-        if isinstance(answer, dict):
-            for one in request["images"]:
-                raw = np.fromfile(one["file"], np.uint8)
-                raw[one["offset"] : one["offset"] + 4] = 7
-                raw.tofile(one["file"])
-            if answer.get("spoil"):
-                Path(request["images"][0]["file"]).unlink()
+        if isinstance(answer, ImagesRan):
+            for one in step.images:
+                raw = np.fromfile(one.file, np.uint8)
+                raw[one.offset : one.offset + 4] = 7
+                raw.tofile(one.file)
+            if answer is SPOIL:
+                Path(step.images[0].file).unlink()
         return answer
 
     def close(self, wait: bool = True) -> None:
@@ -69,9 +71,9 @@ def test_the_bytes_that_come_back_are_in_the_images() -> None:
     assert (ran.failed, ran.kernels, ran.declared, ran.touched_early) == (None, ("double_Kt1",), "double", ())
     assert one["y"].array.view(np.uint8)[:4].tolist() == [7, 7, 7, 7]
     request = session.asked[0]
-    assert (request["do"], request["launches"], request["outputs"]) == ("run_images", 3, ["y"])
-    assert [image["name"] for image in request["images"]] == ["x", "y"]
-    assert not Path(request["images"][0]["file"]).exists(), "the files are gone after the run"
+    assert isinstance(request, RunImages) and (request.launches, request.outputs) == (3, ("y",))
+    assert [image.name for image in request.images] == ["x", "y"]
+    assert not Path(request.images[0].file).exists(), "the files are gone after the run"
 
 
 def test_an_output_in_place_has_no_image_of_its_own() -> None:
@@ -79,8 +81,8 @@ def test_an_output_in_place_has_no_image_of_its_own() -> None:
     one = images()
     poisoned = one["y"].raw.copy()
     gpu.run(CONFIG, DIMS, one, alias={"y": "x"})
-    assert [image["name"] for image in session.asked[0]["images"]] == ["x"]
-    assert session.asked[0]["alias"] == {"y": "x"} and session.asked[0]["outputs"] == ["y"]
+    assert [image.name for image in session.asked[0].images] == ["x"]
+    assert session.asked[0].alias == {"y": "x"} and session.asked[0].outputs == ("y",)
     assert np.array_equal(one["y"].raw, poisoned)
 
 
@@ -96,7 +98,7 @@ def test_a_lost_worker_is_the_kernels_failure() -> None:
 
 
 def test_bytes_that_are_missing_fail_the_run() -> None:
-    gpu, _ = engine(ANSWER | {"spoil": True})
+    gpu, _ = engine(SPOIL)
     ran = gpu.run(CONFIG, DIMS, images())
     assert ran.failed is not None and "left 0 bytes for 'x'" in ran.failed.reason
 
@@ -107,12 +109,12 @@ def test_successive_runs_are_at_the_same_addresses_and_at_others(addresses: int)
     gpu, session = engine(*[ANSWER] * 4, addresses=addresses)
     for _ in range(4):
         gpu.run(CONFIG, DIMS, images())
-    places = [request["place"] for request in session.asked]
+    places = [request.place for request in session.asked]
     assert places == ([0, 0, 1, 1] if addresses == 0 else [0, 1, 1, 0])
 
 
 def test_names_that_are_not_known_say_why() -> None:
-    gpu, _ = engine(ANSWER | {"kernels": None, "kernels_why": "torch.profiler does not start: no CUPTI"})
+    gpu, _ = engine(ImagesRan((), None, "torch.profiler does not start: no CUPTI", "double"))
     assert gpu.run(CONFIG, DIMS, images()).kernels is None
     assert "no CUPTI" in gpu.kernels_why
 

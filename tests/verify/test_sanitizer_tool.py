@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UN
 from tilewright.verify import sanitizer_tool
 from tilewright.verify.images import images_for
 from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, command, find, read, sanitize
+from tilewright.worker.messages import RunOnce, decode
 
 MEMCHECK = """\
 ========= COMPUTE-SANITIZER
@@ -177,9 +177,10 @@ def test_a_case_is_run_under_each_tool(case: Any, stand_in: Path, tmp_path: Path
     assert race.reason == "under racecheck the case did not get to its launch: could not start: no device"
     assert init.reason == "initcheck took longer than 3 s"
     assert np.array_equal(case[3]["y"].raw, before)
-    request = json.loads((tmp_path / "kept.json").read_text())
-    assert (request["exact"], request["fresh"], request["launches"]) == (True, ["y"], 1)
-    assert request["task"].endswith("ops.py:double")
+    request = decode((tmp_path / "kept.json").read_text())
+    assert isinstance(request, RunOnce)
+    assert (request.images.exact, request.images.fresh, request.images.launches) == (True, ("y",), 1)
+    assert request.task.endswith("ops.py:double")
 
 
 def test_the_toolkit_is_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,10 +104,10 @@ def test_a_task_in_no_file_says_so() -> None:
 
 
 def test_no_torch_is_a_reason(trusted: Trusted, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(self: Any, request: Any, **_: Any) -> Any:
+    def run(self: Any, step: Any, **_: Any) -> Any:
         raise NoGpu("measuring needs torch")
 
-    monkeypatch.setattr(Session, "ask", ask)
+    monkeypatch.setattr(Session, "run", run)
     assert trusted.outputs(DIMS, inputs) == "torch is not installed"
     monkeypatch.undo()
     assert trusted.outputs(DIMS, inputs) == "torch is not installed", "asked once"

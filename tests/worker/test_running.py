@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +18,7 @@ from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Output, Task, Tensor  # noqa: E402
 from tilewright.verify.images import Image, image_of, images_for, storage  # noqa: E402
 from tilewright.verify.on_gpu import read_back, request_of  # noqa: E402
+from tilewright.worker.messages import ImagesRan, RunImages, decode, encode  # noqa: E402
 from tilewright.worker.process import images as running  # noqa: E402
 from tilewright.worker.process.images import BoundLaunch, Images, kernel_names  # noqa: E402
 
@@ -46,18 +47,19 @@ def images_of(task: Task, layout: str = "row-major", dims: dict[str, int] | None
 def ran(
     task: Task, images: dict[str, Image], kernel: Kernel, directory: Path, *, held: Images | None = None,
     early: Kernel = lambda tensors: None, alias: dict[str, str] | None = None, **more: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> ImagesRan:  # fmt: skip
     """What the worker answers; the images are as the kernel left them."""
 
     def bind(tensors: Any) -> BoundLaunch:
         early(tensors)
         return BoundLaunch(lambda stream: kernel(tensors), "double")
 
-    request = request_of(task, CONFIG, {"M": 5, "N": 7}, images, alias or {}, directory)
-    request = json.loads(json.dumps({**request, "launches": 1, "place": 0, "profile": False, **more}))
-    answer = (held or Images("cpu")).run(request, bind)
-    if not more.get("exact"):
-        assert read_back(request, images) == ""
+    step = replace(request_of(task, CONFIG, {"M": 5, "N": 7}, images, alias or {}, directory), **more)
+    sent = decode(encode(step))
+    assert isinstance(sent, RunImages) and sent == step
+    answer = (held or Images("cpu")).run(sent, bind)
+    if not step.exact:
+        assert read_back(step, images) == ""
     return answer
 
 
@@ -76,9 +78,7 @@ def test_a_kernel_sees_the_tensor_and_only_it_changes(layout: str, dtype: str, t
     assert images["y"].array.tobytes() == wanted.tobytes()
     assert np.array_equal(images["x"].raw, before)
     assert images["x"].guards_intact() and images["y"].guards_intact()
-    assert answer == {
-        "touched_early": [], "kernels": None, "kernels_why": "not asked for", "declared": "double"
-    }  # fmt: skip
+    assert answer == ImagesRan((), None, "not asked for", "double")
 
 
 def test_strides_and_addresses_are_those_of_the_image(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_every_launch_is_made(tmp_path: Path) -> None:
 def test_an_output_that_the_launch_function_wrote_is_named(tmp_path: Path) -> None:
     """trust.md 15: before the kernel has run, nothing may stand in the output."""
     answer = ran(task(), images_of(task()), double, tmp_path, early=double)
-    assert answer["touched_early"] == ["y"]
+    assert answer.touched_early == ("y",)
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -119,7 +119,7 @@ def test_an_output_in_place_is_its_input(tmp_path: Path, early: bool) -> None:
     answer = ran(one, images, double, tmp_path, alias={"y": "x"}, early=double if early else lambda t: None)
     assert (images["x"].array == 2 * x * (2 if early else 1)).all()
     assert np.array_equal(images["y"].raw, poisoned), "it has no memory of its own"
-    assert answer["touched_early"] == (["y"] if early else [])
+    assert answer.touched_early == (("y",) if early else ())
 
 
 def test_places_decide_the_addresses(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_exact_allocations_end_with_the_last_element(tmp_path: Path) -> None:
 
     images = images_of(task(), "misaligned")
     before = images["y"].raw.copy()
-    ran(task(), images, look, tmp_path, exact=True, fresh=["y"])
+    ran(task(), images, look, tmp_path, exact=True, fresh=("y",))
     assert seen == {"x": 4 + 5 * 7 * 4, "y": 4 + 5 * 7 * 4}
     assert np.array_equal(images["y"].raw, before)
 
@@ -172,10 +172,10 @@ def test_bytes_that_are_missing_are_a_reason(tmp_path: Path) -> None:
     """trust.md 29: what the worker did not leave is no answer."""
     images = images_of(task())
     request = request_of(task(), CONFIG, {"M": 5, "N": 7}, images, {}, tmp_path)
-    Path(request["images"][1]["file"]).write_bytes(b"123")
+    Path(request.images[1].file).write_bytes(b"123")
     before = images["x"].raw.copy()
     assert read_back(request, images) == f"the worker process left 3 bytes for 'y', not {images['y'].raw.size}"
-    Path(request["images"][1]["file"]).unlink()
+    Path(request.images[1].file).unlink()
     assert "left 0 bytes for 'y'" in read_back(request, images)
     assert np.array_equal(images["x"].raw, before)
 
@@ -195,16 +195,16 @@ def test_kernels_are_the_devices_events_in_order() -> None:
 def test_a_profiler_that_sees_nothing_is_no_proof(tmp_path: Path) -> None:
     """On a CPU not even our own kernel is seen: the names are not known, rather than none."""
     answer = ran(task(), images_of(task()), double, tmp_path, profile=True)
-    assert answer["kernels"] is None
-    assert "torch.profiler" in answer["kernels_why"]
+    assert answer.kernels is None
+    assert "torch.profiler" in answer.kernels_why
 
 
 @pytest.mark.parametrize(
-    ("seen", "kernels"), [(["double_Kt1", "canary"], ["double_Kt1"]), (["canary"], []), ([], None)]
+    ("seen", "kernels"), [(["double_Kt1", "canary"], ("double_Kt1",)), (["canary"], ()), ([], None)]
 )
 def test_the_last_kernel_that_is_seen_is_our_own(
-    seen: list[str], kernels: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seen: list[str], kernels: tuple[str, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profiler = SimpleNamespace(stop=lambda: None, events=lambda: [event(n, i) for i, n in enumerate(seen)])
     monkeypatch.setattr(running, "started_profiler", lambda: (profiler, ""))
-    assert ran(task(), images_of(task()), double, tmp_path, profile=True)["kernels"] == kernels
+    assert ran(task(), images_of(task()), double, tmp_path, profile=True).kernels == kernels

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,20 +14,47 @@ import pytest
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.optimize.limits import TimeUp, within
 from tilewright.worker import session as session_module
+from tilewright.worker.messages import Advanced, Message, Step
 from tilewright.worker.session import Lost, Session
 
 START = """\
 import json, os, signal, sys, time
-def say(**message):
-    print(json.dumps(message), flush=True)
+def say(**said):
+    for name, value in said.items():
+        message = {
+            "started": {"message": "Started"},
+            "at": {"message": "Running", "at": value},
+            "progress": {"message": "Advanced", "rounds": value},
+            "error": {"message": "Refused", "error": value},
+            "failed": {"message": "Broken", "reason": value, "dead": said.get("dead")},
+            "done": {"message": "Echo", "values": value},
+        }.get(name)
+        if message:
+            print(json.dumps(message), flush=True)
 opened = json.loads(sys.stdin.readline())
-task, files = opened["task"], opened["files"]
+task, files = opened["where"], dict(opened["files"])
 """
 READY = "say(started=True)\n"
-REQUESTS = "for line in sys.stdin:\n    request = json.loads(line)\n"
+REQUESTS = "for line in sys.stdin:\n    request = json.loads(line)['values']\n"
 ECHO = START + READY + REQUESTS + "    say(done={'pid': os.getpid(), 'task': task, **request})\n"
 
 Make = Callable[[str], Session]
+
+
+@dataclass(frozen=True)
+class Echo(Message):
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ask(Step[Echo]):
+    values: dict[str, Any]
+    answer = Echo
+
+
+def ask(session: Session, values: dict[str, Any], **more: Any) -> dict[str, Any] | Lost:
+    answer = session.run(Ask(values), **more)
+    return answer.values if isinstance(answer, Echo) else answer
 
 
 @pytest.fixture
@@ -64,7 +92,7 @@ def pid_of(session: Session) -> int:
 
 def test_a_request_is_answered(worker: Make) -> None:
     session = worker(ECHO)
-    first, second = session.ask({"do": "this"}), session.ask({"do": "that"})
+    first, second = ask(session, {"do": "this"}), ask(session, {"do": "that"})
     assert isinstance(first, dict) and isinstance(second, dict)
     assert (first["do"], second["do"], first["task"]) == ("this", "that", "ops.py:task")
     assert first["pid"] == second["pid"], "one process serves both"
@@ -80,22 +108,22 @@ def test_every_process_opens_the_same_files(worker: Make) -> None:
     early = Session("ops.py:early", [sys.executable, "-u", "-c", script], named)
     for session, task in ((late, "ops.py:late"), (early, "ops.py:early")):
         with session:
-            assert session.ask({}) == {"task": task, "files": named}
-            assert isinstance(session.ask({}), Lost)
-            assert session.ask({}) == {"task": task, "files": named}
-    assert worker(script).ask({}) == {"task": "ops.py:task", "files": {}}
+            assert ask(session, {}) == {"task": task, "files": named}
+            assert isinstance(ask(session, {}), Lost)
+            assert ask(session, {}) == {"task": task, "files": named}
+    assert ask(worker(script), {}) == {"task": "ops.py:task", "files": {}}
 
 
 def test_starting_does_not_wait_for_the_process(worker: Make) -> None:
     started = time.monotonic()
     session = worker("import time; time.sleep(0.5)\n" + ECHO)
     assert time.monotonic() - started < 0.4
-    assert isinstance(session.ask({}), dict)
+    assert isinstance(ask(session, {}), dict)
 
 
 def test_closing_ends_the_process(worker: Make) -> None:
     with worker(ECHO) as session:
-        session.ask({})
+        ask(session, {})
         pid = pid_of(session)
     deadline = time.monotonic() + 5  # nobody waits while it gives back the GPU's memory
     while alive(pid) and time.monotonic() < deadline:
@@ -106,21 +134,21 @@ def test_closing_ends_the_process(worker: Make) -> None:
 
 def test_progress_comes_through_before_the_answer(worker: Make) -> None:
     seen: list[Any] = []
-    session = worker(answering("for n in range(3): say(progress={'rounds': n})\nsay(done={})"))
-    assert session.ask({}, on_progress=seen.append) == {}
-    assert seen == [{"rounds": 0}, {"rounds": 1}, {"rounds": 2}]
+    session = worker(answering("for n in range(3): say(progress=n)\nsay(done={})"))
+    assert ask(session, {}, on_progress=seen.append) == {}
+    assert seen == [Advanced(0), Advanced(1), Advanced(2)]
 
 
 def test_progress_counts_as_a_sign_of_life(worker: Make) -> None:
     """Silence is what ends a worker, not the length of the work."""
-    session = worker(answering("for n in range(6): say(progress={'n': n}); time.sleep(0.15)\nsay(done={})"))
-    assert session.ask({}, silence=0.6) == {}
+    session = worker(answering("for n in range(6): say(progress=n); time.sleep(0.15)\nsay(done={})"))
+    assert ask(session, {}, silence=0.6) == {}
 
 
 def test_a_hang_is_lost_and_the_process_killed(worker: Make) -> None:
     session = worker(answering("say(at=4)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)"))
     pid, started = pid_of(session), time.monotonic()
-    assert session.ask({}, silence=0.4) == Lost("no answer for 0.4 s: a kernel hangs", at=4)
+    assert ask(session, {}, silence=0.4) == Lost("no answer for 0.4 s: a kernel hangs", at=4)
     assert time.monotonic() - started < 5
     assert not alive(pid)
     assert session.losses == 1
@@ -133,19 +161,19 @@ def test_a_crash_is_lost_with_its_last_words_and_the_signal(worker: Make) -> Non
             "os.kill(os.getpid(), signal.SIGSEGV)"
         )
     )
-    answer = session.ask({})
+    answer = ask(session, {})
     assert answer == Lost("CUDA error: illegal address (killed by signal 11)", at=2)
 
 
 def test_an_exit_without_a_word_is_lost_with_its_code(worker: Make) -> None:
     """trust.md 29: no answer is a failure, whatever the exit code."""
     for code in (0, 7):
-        assert worker(answering(f"os._exit({code})")).ask({}) == Lost(f"no message (exit code {code})")
+        assert ask(worker(answering(f"os._exit({code})")), {}) == Lost(f"no message (exit code {code})")
 
 
 def test_half_a_line_is_lost(worker: Make) -> None:
     session = worker(answering('sys.stdout.write(\'{"done": {"ratio"\'); sys.stdout.flush(); os._exit(0)'))
-    assert isinstance(session.ask({}, silence=5), Lost)
+    assert isinstance(ask(session, {}, silence=5), Lost)
 
 
 @pytest.mark.parametrize("text", ["what a print leaves", "[1, 2]", "3", "{}", '{"done"'])
@@ -153,30 +181,30 @@ def test_a_line_that_is_no_message_is_lost_at_once(worker: Make, text: str) -> N
     """The process lives on and says nothing more: the parent need not wait for the silence to end."""
     session = worker(answering(f"print({text!r}, flush=True)\ntime.sleep(60)"))
     pid, started = pid_of(session), time.monotonic()
-    answer = session.ask({}, silence=20)
+    answer = ask(session, {}, silence=20)
     assert isinstance(answer, Lost)
     assert time.monotonic() - started < 5
     assert not alive(pid)
 
 
 def test_what_is_wrong_with_the_task_is_raised(worker: Make) -> None:
-    session = worker(answering("say(error='task x: the reference is one constant', kind='TaskError')"))
+    session = worker(answering("say(error='task x: the reference is one constant')"))
     with pytest.raises(TaskError, match="the reference is one constant"):
-        session.ask({})
+        ask(session, {})
     assert session.losses == 0
 
 
 def test_a_task_that_does_not_load_is_raised_on_the_first_request(worker: Make) -> None:
-    session = worker(START + "say(error='ops.py:3: does not import', kind='TaskError')\n")
+    session = worker(START + "say(error='ops.py:3: does not import')\n")
     with pytest.raises(TaskError, match="ops.py:3"):
-        session.ask({})
+        ask(session, {})
 
 
 def test_a_failure_that_the_process_survived_keeps_it(worker: Make) -> None:
     session = worker(answering("say(failed='out of GPU memory', dead=False)"))
     pid = pid_of(session)
-    assert session.ask({}) == Lost("out of GPU memory")
-    assert session.ask({}) == Lost("out of GPU memory")
+    assert ask(session, {}) == Lost("out of GPU memory")
+    assert ask(session, {}) == Lost("out of GPU memory")
     assert session.losses == 0, "its buffers are still there"
     assert pid_of(session) == pid and alive(pid)
 
@@ -184,7 +212,7 @@ def test_a_failure_that_the_process_survived_keeps_it(worker: Make) -> None:
 def test_a_failure_that_broke_the_context_ends_the_process(worker: Make) -> None:
     session = worker(answering("say(at=1)\nsay(failed='illegal memory access', dead=True)"))
     pid = pid_of(session)
-    assert session.ask({}) == Lost("illegal memory access", at=1)
+    assert ask(session, {}) == Lost("illegal memory access", at=1)
     assert not alive(pid)
     assert session.losses == 1
 
@@ -192,59 +220,59 @@ def test_a_failure_that_broke_the_context_ends_the_process(worker: Make) -> None
 def test_after_a_loss_the_next_request_starts_another(worker: Make) -> None:
     dies_once = answering("if request.get('die'): os._exit(1)\nsay(done={'pid': os.getpid(), 'task': task})")
     session = worker(dies_once)
-    before = session.ask({})
+    before = ask(session, {})
     for losses in (1, 2):
-        assert isinstance(session.ask({"die": True}), Lost)
+        assert isinstance(ask(session, {"die": True}), Lost)
         assert session.losses == losses
-        after = session.ask({})
+        after = ask(session, {})
         assert isinstance(before, dict) and isinstance(after, dict)
         assert after["pid"] != before["pid"] and after["task"] == "ops.py:task"
         before = after
 
 
 def test_what_a_dead_process_said_late_does_not_answer_the_next_request(worker: Make) -> None:
-    session = worker(answering("if request['n'] == 0: say(progress={}); time.sleep(60)\nsay(done={'n': request['n']})"))
-    assert isinstance(session.ask({"n": 0}, silence=0.3), Lost)
-    assert session.ask({"n": 1}) == {"n": 1}
+    session = worker(answering("if request['n'] == 0: say(progress=0); time.sleep(60)\nsay(done={'n': request['n']})"))
+    assert isinstance(ask(session, {"n": 0}, silence=0.3), Lost)
+    assert ask(session, {"n": 1}) == {"n": 1}
 
 
 def test_after_an_interrupted_request_the_next_one_gets_its_own_answer(worker: Make) -> None:
     """P-11: the time limit of an iteration comes as an exception, in the middle of a request."""
     session = worker(answering("time.sleep(request['s'])\nsay(done={'s': request['s']})"))
-    assert session.ask({"s": 0}) == {"s": 0}
+    assert ask(session, {"s": 0}) == {"s": 0}
     with pytest.raises(TimeUp), within(0.2):
-        session.ask({"s": 0.5})
+        ask(session, {"s": 0.5})
     time.sleep(0.5)
     assert session.losses == 1, "what the process had prepared is gone with it"
-    assert session.ask({"s": 0}) == {"s": 0}
+    assert ask(session, {"s": 0}) == {"s": 0}
 
 
 def test_a_process_that_died_between_requests_is_lost(worker: Make) -> None:
     session = worker(ECHO)
-    session.ask({})
+    ask(session, {})
     assert session._process is not None
     session._process.kill()
     session._process.wait()
-    assert isinstance(session.ask({}), Lost)
+    assert isinstance(ask(session, {}), Lost)
     assert session.losses == 1
-    assert isinstance(session.ask({}), dict)
+    assert isinstance(ask(session, {}), dict)
 
 
 def test_a_worker_without_torch_says_what_to_install(worker: Make) -> None:
     with pytest.raises(NoGpu, match="pip install torch") as caught:
-        worker("raise ModuleNotFoundError(\"No module named 'torch'\")").ask({})
+        ask(worker("raise ModuleNotFoundError(\"No module named 'torch'\")"), {})
     assert "\n" not in str(caught.value)
 
 
 def test_a_worker_that_cannot_start_says_its_last_words(worker: Make) -> None:
     with pytest.raises(MachineError, match="did not start: RuntimeError: no driver .exit code 1.") as caught:
-        worker("raise RuntimeError('no driver')").ask({})
+        ask(worker("raise RuntimeError('no driver')"), {})
     assert "\n" not in str(caught.value)
 
 
 def test_a_worker_that_greets_wrongly_has_not_started(worker: Make) -> None:
     with pytest.raises(MachineError, match="did not start; it said"):
-        worker("print('hello', flush=True)\nimport time; time.sleep(60)").ask({})
+        ask(worker("print('hello', flush=True)\nimport time; time.sleep(60)"), {})
 
 
 def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,21 +280,21 @@ def test_a_worker_that_never_gets_ready_is_not_waited_for(worker: Make, monkeypa
     session = worker("import time; time.sleep(60)")
     pid = pid_of(session)
     with pytest.raises(MachineError, match="did not start within 0.3 s"):
-        session.ask({})
+        ask(session, {})
     assert not alive(pid)
 
 
 def test_a_flood_of_errors_does_not_block_the_worker(worker: Make) -> None:
     """stderr is read all the time: a full pipe would hang the worker, and a hang is blamed on a kernel."""
     session = worker(answering("for n in range(5000): print('x' * 79, file=sys.stderr)\nsay(done={})"))
-    assert session.ask({}, silence=10) == {}
+    assert ask(session, {}, silence=10) == {}
 
 
 @pytest.mark.filterwarnings("error::ResourceWarning", "error::pytest.PytestUnraisableExceptionWarning")
 def test_a_closed_session_leaves_no_open_files(worker: Make) -> None:
     before = set(os.listdir("/proc/self/fd"))
     session = worker(ECHO)
-    session.ask({})
+    ask(session, {})
     session.close()
     deadline = time.monotonic() + 5
     while len(os.listdir("/proc/self/fd")) > len(before) and time.monotonic() < deadline:

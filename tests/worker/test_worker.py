@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker keeps its memory in torch")
 
+from tilewright.race.protocol import Budget  # noqa: E402
 from tilewright.race.rules import Policy  # noqa: E402
+from tilewright.records import Configuration  # noqa: E402
+from tilewright.worker.messages import (  # noqa: E402
+    CheckOutputs,
+    Configured,
+    Edited,
+    Message,
+    OpenTask,
+    PrepareInputs,
+    RaceField,
+    Running,
+    Source,
+    TimePairs,
+    decode,
+    encode,
+)
 from tilewright.worker.process import worker as worker_module  # noqa: E402
 from tilewright.worker.process.images import BoundLaunch  # noqa: E402
 from tilewright.worker.process.prepared import Prepared  # noqa: E402
@@ -86,86 +101,88 @@ def worker(files: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(worker_module, "bound", on_cpu)
     monkeypatch.setattr(worker_module, "GpuClock", Clock)
     (user,) = files["baseline"]
-    made = Worker(user, files["baseline"], io.StringIO())
+    made = Worker(OpenTask(user, tuple(files["baseline"].items())), io.StringIO())
     made.prepared = Prepared(made.task, "cpu")
     return made
 
 
-def asked(worker: Worker, **request: Any) -> tuple[Any, list[Any]]:
+def asked(worker: Worker, step: Message) -> tuple[Any, list[Message]]:
     """The answer, and what was said before it."""
     worker.out.seek(0)
     worker.out.truncate()
-    assert answer(worker, json.loads(json.dumps(request)), worker.out)
-    said = [json.loads(line) for line in worker.out.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert answer(worker, decode(encode(step)), worker.out)
+    said = [decode(line) for line in worker.out.getvalue().splitlines()]  # type: ignore[attr-defined]
     return said[-1], said[:-1]
 
 
-def verdict(worker: Worker, **who: Any) -> str:
-    said, _ = asked(worker, do="check", **who)
-    return str(said["done"]["checked"]["verdict"])
+def verdict(worker: Worker, source: Source) -> str:
+    said, _ = asked(worker, CheckOutputs(source))
+    return str(said.checked.verdict)
+
+
+def configured(factor: int) -> Configured:
+    return Configured(Configuration.of({"FACTOR": factor}))
 
 
 def test_the_judge_is_the_task_as_it_was_opened(worker: Worker, files: dict[str, dict[str, str]]) -> None:
     """Neither the user's changed file nor the version's own reference has a say."""
-    asked(worker, do="prepare", workload="a", seed=1)
-    assert verdict(worker, version=files["same"]) == "correct"
-    assert verdict(worker, version=files["wrong"]) == "incorrect"
+    asked(worker, PrepareInputs("a", 1))
+    assert verdict(worker, Edited.of(files["same"])) == "correct"
+    assert verdict(worker, Edited.of(files["wrong"])) == "incorrect"
 
 
 def test_a_version_runs_with_what_it_ships(worker: Worker, files: dict[str, dict[str, str]]) -> None:
-    asked(worker, do="prepare", workload="a", seed=1)
-    assert verdict(worker, version=files["three"]) == "incorrect"
-    assert verdict(worker, config={"FACTOR": 3}) == "incorrect"
-    assert verdict(worker, config={"FACTOR": 2}) == "correct"
+    asked(worker, PrepareInputs("a", 1))
+    assert verdict(worker, Edited.of(files["three"])) == "incorrect"
+    assert verdict(worker, configured(3)) == "incorrect"
+    assert verdict(worker, configured(2)) == "correct"
 
 
 def test_a_version_is_loaded_once(worker: Worker, files: dict[str, dict[str, str]]) -> None:
-    asked(worker, do="prepare", workload="a", seed=1)
-    first = worker._contestant(None, files["same"]).task
-    verdict(worker, version=files["same"])
-    assert worker._contestant(None, files["same"]).task is first
-    assert worker._contestant(None, files["baseline"]).task is worker.task
+    asked(worker, PrepareInputs("a", 1))
+    first = worker._loaded(Edited.of(files["same"])).task
+    verdict(worker, Edited.of(files["same"]))
+    assert worker._loaded(Edited.of(files["same"])).task is first
+    assert worker._loaded(Edited.of(files["baseline"])).task is worker.task
 
 
 def test_a_version_that_does_not_load_is_an_answer(worker: Worker, files: dict[str, dict[str, str]]) -> None:
-    asked(worker, do="prepare", workload="a", seed=1)
-    said, _ = asked(worker, do="check", version=files["unloadable"])
-    assert "does not import" in said["error"]
-    assert verdict(worker, version=files["same"]) == "correct"
+    asked(worker, PrepareInputs("a", 1))
+    said, _ = asked(worker, CheckOutputs(Edited.of(files["unloadable"])))
+    assert "does not import" in said.reason
+    assert verdict(worker, Edited.of(files["same"])) == "correct"
 
 
 def test_prepare_says_whether_it_was_there(worker: Worker) -> None:
-    new = [asked(worker, do="prepare", workload=name, seed=1)[0]["done"]["new"] for name in ("a", "b", "a", "b")]
+    new = [asked(worker, PrepareInputs(name, 1))[0].new for name in ("a", "b", "a", "b")]
     assert new == [True, True, False, False]
 
 
-CONFIRM = {"do": "confirm", "copied": 1, "budget": {"rounds": 30, "seconds": 60, "fewest": 5}}
+def pairs(*versions: dict[str, str]) -> TimePairs:
+    return TimePairs(tuple(Edited.of(files) for files in versions), 1, Budget(30, 60, 5), Policy())
 
 
 def test_a_confirmation_has_a_copy_of_the_incumbent_as_its_last_column(
     worker: Worker, files: dict[str, dict[str, str]]
 ) -> None:
-    asked(worker, do="prepare", workload="a", seed=9, passing=True)
-    versions = [files["same"], files["baseline"]]
-    said, before = asked(worker, **CONFIRM, versions=versions, policy=Policy().to_json())
-    done = said["done"]
-    assert done["samples_us"] == [[10.0] * 30, [11.0] * 30, [12.0] * 30]
-    assert done["after_timing"] is None and done["monitor"]
-    assert [one["at"] for one in before] == [0, 1, 1, None], "a hang of the copy is the incumbent's"
+    asked(worker, PrepareInputs("a", 9, True))
+    done, before = asked(worker, pairs(files["same"], files["baseline"]))
+    assert done.samples_us == ((10.0,) * 30, (11.0,) * 30, (12.0,) * 30)
+    assert done.after_timing is None and done.monitor
+    assert before == [Running(0), Running(1), Running(1), Running(None)], "a hang of the copy is the incumbent's"
 
 
 def test_what_is_wrong_after_timing_is_found(worker: Worker, files: dict[str, dict[str, str]]) -> None:
     """trust.md 12."""
-    asked(worker, do="prepare", workload="a", seed=9, passing=True)
-    said, _ = asked(worker, **CONFIRM, versions=[files["wrong"], files["baseline"]], policy=Policy().to_json())
-    assert "after timing" in said["done"]["after_timing"]
+    asked(worker, PrepareInputs("a", 9, True))
+    said, _ = asked(worker, pairs(files["wrong"], files["baseline"]))
+    assert "after timing" in said.after_timing
 
 
 def test_a_race_takes_versions_as_it_takes_configurations(worker: Worker, files: dict[str, dict[str, str]]) -> None:
-    asked(worker, do="prepare", workload="a", seed=1)
-    rest = {"do": "race", "cost": [[], []], "shipped": 0, "policy": Policy(max_rounds=60).to_json()}
-    versions, _ = asked(worker, **rest, versions=[files["baseline"], files["same"]])
-    configs, _ = asked(worker, **rest, configs=[{"FACTOR": 2}, {"FACTOR": 2}])
-    for said in (versions, configs):
-        assert said["done"]["race"]["winner"] == 0
-        assert [row["state"] for row in said["done"]["race"]["candidates"]] == ["leader", "dropped"]
+    asked(worker, PrepareInputs("a", 1))
+    versions = (Edited.of(files["baseline"]), Edited.of(files["same"]))
+    for sources in (versions, (configured(2), configured(2))):
+        said, _ = asked(worker, RaceField(sources, ((), ()), 0, Policy(max_rounds=60)))
+        assert said.race.winner == 0
+        assert [row.state for row in said.race.candidates] == ["leader", "dropped"]

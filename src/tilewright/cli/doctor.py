@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.hardware.gpu import Gpu, detect
-from tilewright.hardware.monitor import driver_version
-from tilewright.hardware.packages import installed_version
+from tilewright.hardware.machine import driver_version, installed_version
 
 PYTHON = (3, 10)
 DRIVER = 580

@@ -73,12 +73,14 @@ def tune(
     session = early_session()  # before all else: its process imports torch meanwhile
 
     from tilewright.hardware.gpu import detect
+    from tilewright.hardware.machine import target_of
     from tilewright.languages import keep_torch_out
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
+    from tilewright.tune.as_json import to_json
 
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
-    target = tuning.target_of(arch, detect())
+    target = target_of(arch, detect())
     if target.note:
         terminal.note(target.note)
     kept = _kept(store, no_store)
@@ -93,7 +95,7 @@ def tune(
             seed=seed, store=results, fresh=fresh, session=session, progress=progress,
         )  # fmt: skip
     if as_json:
-        print_json(tuning.to_json(result))
+        print_json(to_json(result))
         if not result.measured:
             terminal.note("predicted, not measured")
     else:

@@ -28,6 +28,10 @@ BUDGET_SECONDS = 10.0
 """Wall time that one candidate's compiler may take; typical kernels need 0.2 to 4 s."""
 
 
+class Stopped(Exception):
+    """Nobody waits for the rest of what is compiled."""
+
+
 @dataclass(frozen=True)
 class Unit:
     """One thing to compile: a configuration of a task on a workload for an architecture."""
@@ -67,14 +71,16 @@ def compile_all(
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     on_done: Callable[[Compiled], None] = lambda compiled: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> list[Compiled]:
     """Compiles every unit of one task; the results stand in the units' order.
 
     jobs: compilers at a time (default: the cores of this machine).
     seconds: wall time for one compiler run.
     on_done: called in this thread as units finish, for progress.
+    stopped: asked between units; raises Stopped, without finishing what was begun, once it is true.
     """
-    return compile_each([(task, unit) for unit in units], jobs=jobs, seconds=seconds, on_done=on_done)
+    return compile_each([(task, unit) for unit in units], jobs=jobs, seconds=seconds, on_done=on_done, stopped=stopped)
 
 
 def compile_each(
@@ -83,6 +89,7 @@ def compile_each(
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     on_done: Callable[[Compiled], None] = lambda compiled: None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> list[Compiled]:
     """As `compile_all`, each unit with the task that launches it: several versions of a kernel side by side."""
     units = [unit for _, unit in asked]
@@ -97,12 +104,16 @@ def compile_each(
             on_done(done[index])
 
         for index in _largest_first(units):
+            if stopped():
+                raise Stopped
             lowered = _lower(*asked[index])
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
                 futures.setdefault(pool.submit(*lowered), []).append(index)
         for future in as_completed(futures):
+            if stopped():
+                raise Stopped
             for index in futures[future]:
                 finish(index, *future.result())
     return [done[index] for index in range(len(units))]

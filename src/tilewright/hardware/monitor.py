@@ -6,8 +6,6 @@ NVML is optional. Where it is missing the record says so; nothing is guessed.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from tilewright.records import Json
@@ -78,17 +76,3 @@ class Monitor:
             "limits_seen": [*sorted(self._reasons)],
             "other_processes": [*self.others()],
         }
-
-
-def driver_version() -> str | None:
-    """Of the kernel module, e.g. ``580.159.03``; None where neither NVML nor /proc tells."""
-    with suppress(Exception):  # not installed, or no driver: NVML has one error type a case
-        import pynvml
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    try:
-        words = Path("/proc/driver/nvidia/version").read_text().split()
-    except OSError:
-        return None
-    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)

@@ -68,8 +68,7 @@ def current(
 ) -> Run:
     """The run that ends now. ``own``: files of ours, which are no part of the code's revision."""
     from tilewright.hardware.gpu import detect
-    from tilewright.hardware.monitor import driver_version
-    from tilewright.hardware.packages import installed_version
+    from tilewright.hardware.machine import driver_version, installed_version
 
     gpu = detect()
     versions = {name: installed_version(name) for name in PACKAGES}

@@ -19,6 +19,7 @@ from typing import Literal
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.errors import Incorrect, RequestError, UnknownChoice
 from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import Target, machine_of, target_of
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.file import key_of
 from tilewright.ledger.ledger import Ledger
@@ -41,7 +42,6 @@ from tilewright.race.rules import Policy
 from tilewright.records import Bound, Machine, Workload
 from tilewright.task.loading import editable_files, task_of, where_is
 from tilewright.task.task import Task
-from tilewright.tune.tune import Target, machine_of, target_of
 from tilewright.worker.session import Session
 
 ITERATIONS = 25

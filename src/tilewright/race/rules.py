@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +48,9 @@ class Policy:
             raise RequestError("tie_band and confidence must lie between 0 and 1")
         if self.batch_rounds < 1 or not 1 <= self.min_rounds <= self.max_rounds:
             raise RequestError("rounds must satisfy 1 <= batch_rounds and 1 <= min_rounds <= max_rounds")
+
+    def with_seed(self, seed: int) -> Policy:
+        return replace(self, seed=seed)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

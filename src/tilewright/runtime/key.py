@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache
 
 from tilewright.errors import CompilerMissing, NoGpu, RequestError
-from tilewright.hardware.packages import installed_version
+from tilewright.hardware.machine import installed_version
 from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
 from tilewright.source.digest import source_of

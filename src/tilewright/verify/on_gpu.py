@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
 from tilewright.verify.engine import NO_ALIAS, Ran
 from tilewright.verify.images import Image
-from tilewright.worker.messages import Message
+from tilewright.worker.messages import ImageFile, RunImages
 from tilewright.worker.session import Lost, Session
 
 SILENCE_SECONDS = 60.0
@@ -64,20 +64,14 @@ class GpuEngine:
         del seed, poison  # the images hold the poison; nothing else is undefined here
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
-            request = request_of(self.task, configuration, dims, images, alias, Path(directory))
-            answer = self.session.ask(
-                request | {"launches": launches, "place": place, "profile": True}, silence=self.silence
-            )
+            step = request_of(self.task, configuration, dims, images, alias, Path(directory))
+            answer = self.session.run(replace(step, launches=launches, place=place, profile=True), silence=self.silence)
             if isinstance(answer, Lost):
                 return Ran(failed=Failed("launch", answer.reason))
-            if reason := read_back(request, images):
+            if reason := read_back(step, images):
                 return Ran(failed=Failed("launch", reason))
-        self.kernels_why = str(answer["kernels_why"])
-        return Ran(
-            kernels=None if answer["kernels"] is None else tuple(answer["kernels"]),
-            declared=answer["declared"],
-            touched_early=tuple(answer["touched_early"]),
-        )
+        self.kernels_why = answer.kernels_why
+        return Ran(kernels=answer.kernels, declared=answer.declared, touched_early=answer.touched_early)
 
     def close(self) -> None:
         if self._own_session:
@@ -91,36 +85,33 @@ def request_of(
     images: Mapping[str, Image],
     alias: Mapping[str, str],
     directory: Path,
-) -> Message:
+) -> RunImages:
     """What `bench.running.Images.run` needs, with the bytes of the images in files of ``directory``.
 
     An output that shares an input's memory has no image of its own.
     """
-    described: list[dict[str, Any]] = []
+    described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in alias:
             continue
         file = directory / f"{number}.raw"
         image.raw.tofile(file)
         described.append(
-            {"name": name, "dtype": image.dtype, "shape": list(image.shape), "strides": list(image.strides),
-             "offset": image.offset, "file": str(file)}
+            ImageFile(name, image.dtype, tuple(image.shape), str(file), tuple(image.strides), image.offset)
         )  # fmt: skip
-    return {
-        "do": "run_images", "config": dict(configuration), "dims": dict(dims), "images": described,
-        "alias": dict(alias), "outputs": [name for name in task.outputs if name in images or name in alias],
-    }  # fmt: skip
+    outputs = tuple(name for name in task.outputs if name in images or name in alias)
+    return RunImages(configuration, dims, tuple(described), alias, outputs)
 
 
-def read_back(request: Message, images: Mapping[str, Image]) -> str:
+def read_back(step: RunImages, images: Mapping[str, Image]) -> str:
     """Puts the files' bytes into the images; a reason, and nothing changed, where the bytes are not there."""
     read = {}
-    for one in request["images"]:
-        image, file = images[one["name"]], Path(one["file"])
+    for described in step.images:
+        image, file = images[described.name], Path(described.file)
         raw = np.fromfile(file, np.uint8) if file.is_file() else np.empty(0, np.uint8)
         if raw.size != image.raw.size:
-            return f"the worker process left {raw.size} bytes for '{one['name']}', not {image.raw.size}"
-        read[one["name"]] = raw
+            return f"the worker process left {raw.size} bytes for '{described.name}', not {image.raw.size}"
+        read[described.name] = raw
     for name, raw in read.items():
         images[name].raw[:] = raw
     return ""

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.languages import child
@@ -24,6 +24,7 @@ from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.verify.images import Image, held_before
 from tilewright.verify.on_gpu import request_of
+from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
@@ -71,12 +72,12 @@ def sanitize(
         return tuple(Sanitized(tool, reason=ABSENT) for tool in tools)
     with tempfile.TemporaryDirectory(prefix="tilewright-sanitizer-") as directory:
         folder = Path(directory)
-        request = request_of(task, configuration, dims, images, {}, folder) | {
-            "task": where_is(task), "addresses": str(folder / "addresses.json"), "exact": True, "launches": 1,
-            "place": 0, "profile": False,
-            "fresh": [name for name in task.outputs if held_before(task, name) is None],
-        }  # fmt: skip
-        (folder / "request.json").write_text(json.dumps(request))
+        step = replace(
+            request_of(task, configuration, dims, images, {}, folder),
+            exact=True, fresh=tuple(name for name in task.outputs if held_before(task, name) is None),
+        )  # fmt: skip
+        request = RunOnce(where_is(task), str(folder / "addresses.json"), step)
+        (folder / "request.json").write_text(encode(request))
         return tuple(_under(tool, program, folder, seconds) for tool in tools)
 
 

@@ -21,7 +21,7 @@ from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import rounded
 from tilewright.verify.images import is_whole, storage
-from tilewright.worker.messages import Message
+from tilewright.worker.messages import ComputeTrusted, TensorFile
 from tilewright.worker.session import Lost, Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
@@ -51,9 +51,9 @@ class Trusted:
         if self._session is None:
             return self._unavailable
         with tempfile.TemporaryDirectory(prefix="tilewright-trusted-") as directory:
-            request = self._request(dims, inputs, Path(directory))
+            step = self._step(dims, inputs, Path(directory))
             try:
-                answer = self._session.ask(request, silence=SECONDS)
+                answer = self._session.run(step, silence=SECONDS)
             except NoGpu:
                 return self._gone("torch is not installed")
             except (TaskError, MachineError) as error:
@@ -63,7 +63,7 @@ class Trusted:
             expected = self.task.arrays(dims)
             return {
                 name: np.fromfile(file, storage(expected[name].dtype)).reshape(expected[name].shape)
-                for name, file in request["files"].items()
+                for name, file in step.files.items()
             }
 
     def close(self) -> None:
@@ -78,16 +78,14 @@ class Trusted:
         self._session, self._unavailable = None, reason
         return reason
 
-    def _request(self, dims: Dims, inputs: Mapping[str, Array], directory: Path) -> Message:
+    def _step(self, dims: Dims, inputs: Mapping[str, Array], directory: Path) -> ComputeTrusted:
         described = []
         for number, (name, array) in enumerate(inputs.items()):
             file = directory / f"input{number}"
             np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
-            described.append(
-                {"name": name, "dtype": self.task.tensors[name].dtype, "shape": list(array.shape), "file": str(file)}
-            )
+            described.append(TensorFile(name, self.task.tensors[name].dtype, tuple(array.shape), str(file)))
         files = {name: str(directory / f"output{number}") for number, name in enumerate(self.task.outputs)}
-        return {"dims": dict(dims), "inputs": described, "files": files, "device": self.device}
+        return ComputeTrusted(dims, tuple(described), files, self.device)
 
 
 def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:

@@ -1,38 +1,221 @@
-"""Verify and race one workload's candidates through the worker process, and survive what they do to it."""
+"""The parent's side of verifying and racing: one client for configurations and for versions of the code.
+
+Whatever a contestant does to the worker process (it hangs, crashes, is wrong), it leaves the field with a reason and
+the run goes on: the next step starts another process.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import MachineError
-from tilewright.progress import Progress
+from tilewright.progress import Progress, silent
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import median_interval
-from tilewright.records import (
-    Bound,
-    Candidate,
-    Checked,
-    Configuration,
-    MachineCode,
-    MeasuredTime,
-    Status,
-    Workload,
-    WorkloadResult,
-)
+from tilewright.records import Checked, MachineCode, MeasuredTime
 from tilewright.task.task import Task
-from tilewright.worker.messages import Message
+from tilewright.worker.messages import (
+    Advanced,
+    CheckOutputs,
+    FieldRaced,
+    PairsTimed,
+    PrepareInputs,
+    RaceField,
+    Source,
+    TimePairs,
+)
 from tilewright.worker.session import Lost, Session
 
 PREPARE_SILENCE = 180.0
 """Seconds for drawing inputs and computing the float64 references of one workload."""
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
-"""What of a race's outcome goes into the record beside the candidates."""
+"""What of a race's outcome goes into the record beside the contestants."""
 
-Candidates = dict[Configuration, Candidate]
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who is verified and timed."""
+
+    name: str
+    source: Source
+    cost: tuple[int, ...] = ()
+    """What it occupies: among the tied the smaller is preferred."""
+
+
+@dataclass(frozen=True)
+class Eliminated:
+    """A contestant that did not get through: it crashed, hung, could not be launched, or was wrong."""
+
+    name: str
+    reason: str
+    checked: Checked | None = None
+    """The verdict, where its outputs are what is wrong."""
+
+
+@dataclass(frozen=True)
+class Finisher:
+    """What a race says of a contestant that went through it."""
+
+    name: str
+    state: str
+    """Of `protocol.Raced`: leader, tied, dropped, undecided, failed."""
+    reason: str
+    measured: MeasuredTime | None
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """A race on one workload; ``raced`` is empty if none went through."""
+
+    raced: tuple[Finisher, ...]
+    eliminated: tuple[Eliminated, ...]
+    winner: str | None = None
+    record: Mapping[str, Any] = field(default_factory=dict)
+    """Policy, A/A noise, rounds, monitor."""
+    lost: str = ""
+    """Why nothing could be raced, where that is no contestant's fault."""
+
+
+class RaceClient:
+    """Verifies and races the contestants of one run through a session with the worker process.
+
+    policy: how to measure (L2, graph or eager). first: whose outputs the others' are compared with where the task
+    has no trusted implementation; without it those of the first that is correct.
+    """
+
+    def __init__(
+        self, task: Task, session: Session, policy: Policy, seed: int, progress: Progress = silent,
+        first: Contestant | None = None,
+    ) -> None:  # fmt: skip
+        self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
+        self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
+        self._first = first
+        self.steps = 0
+        """Contestants verified and races run; what was remembered does not count."""
+        self._verified: dict[tuple[str, Source, int], Checked | Eliminated] = {}
+        self._raced: dict[tuple[str, tuple[Contestant, ...]], RaceResult] = {}
+
+    def prepare(self, workload: str, seed: int | None = None) -> None:
+        """Inputs and references on the worker, which keeps those of several workloads. ``seed``: one that
+        will not come back, whose inputs are not kept long; or the run's, as without one.
+
+        Raises TaskError for what is wrong with the task, MachineError where the worker cannot.
+        """
+        seed = self.seed if seed is None else seed
+        step = PrepareInputs(workload, seed, passing=seed != self.seed)
+        answer = self.session.run(step, silence=PREPARE_SILENCE)
+        if isinstance(answer, Lost):  # perhaps the process died since the last step
+            answer = self.session.run(step, silence=PREPARE_SILENCE)
+        if isinstance(answer, Lost):
+            raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
+        if answer.new and self._first is not None and self.task.trusted is None:
+            self.session.run(CheckOutputs(self._first.source))
+
+    def is_verified(self, workload: str, contestant: Contestant) -> bool:
+        return (workload, contestant.source, self.seed) in self._verified
+
+    def verify(self, workload: str, contestant: Contestant, seed: int | None = None) -> Checked | Eliminated:
+        """Runs a contestant against the references, once; `Eliminated` where it did not even run."""
+        key = (workload, contestant.source, self.seed if seed is None else seed)
+        if key not in self._verified:
+            with self._timed("verify"):
+                self.prepare(workload, seed)
+                answer = self.session.run(CheckOutputs(contestant.source))
+            self.steps += 1
+            if isinstance(answer, Lost):
+                self._verified[key] = Eliminated(contestant.name, f"verify: {answer.reason}")
+            else:
+                self._verified[key] = answer.checked
+        return self._verified[key]
+
+    def race(
+        self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None,
+        policy: Policy | None = None, needs_baseline: bool = False,
+    ) -> RaceResult:  # fmt: skip
+        """Which of the verified contestants is fastest.
+
+        Races until one race went through; a contestant that hangs, crashes or ends wrong leaves the field.
+
+        baseline: who wins ties. policy: in place of the run's own, under which equal races are run once.
+        needs_baseline: there is no race without it.
+        """
+        key = workload, tuple(contestants)
+        if policy is None and key in self._raced:
+            return self._raced[key]
+        left, out, careful = list(contestants), [], False  # type: list[Contestant], list[Eliminated], bool
+        result = RaceResult((), ())
+        with self._timed("race"):
+            while left and (baseline in left or not needs_baseline):
+                self.prepare(workload)
+                shipped = left.index(baseline) if baseline is not None and baseline in left else None
+                sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
+                step = RaceField(sources, costs, shipped, policy or self.policy, careful)
+                answer = self.session.run(step, on_progress=self._telling("race", workload))
+                if isinstance(answer, FieldRaced) and answer.after_timing is None:
+                    result = _result(left, answer)
+                    break
+                if isinstance(answer, FieldRaced):
+                    assert answer.race.winner is not None, "only a winner is checked after timing"
+                    out.append(wrong_after(left.pop(answer.race.winner).name, str(answer.after_timing)))
+                elif answer.at is not None:
+                    out.append(Eliminated(left.pop(answer.at).name, f"race: {answer.reason}"))
+                    careful = False
+                elif careful:  # not even one at a time shows who it is
+                    out += [Eliminated(each.name, f"race: {answer.reason}") for each in left if each != baseline]
+                    result = RaceResult((), (), lost=answer.reason)
+                    break
+                else:
+                    careful = True
+        self.steps += 1
+        self._raced[key] = replace(result, eliminated=tuple(out))
+        return self._raced[key]
+
+    def time_pairs(
+        self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget
+    ) -> PairsTimed | Lost:
+        """Paired samples of all and of a second copy of one, on inputs of ``seed``; none is dropped."""
+        self.prepare(workload, seed)
+        policy = self.policy.with_seed(self.seed if seed is None else seed)
+        step = TimePairs(tuple(each.source for each in contestants), copied, budget, policy)
+        answer = self.session.run(step, on_progress=self._telling("confirm", workload))
+        if not isinstance(answer, Lost) and not answer.samples_us[0]:
+            return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
+        return answer
+
+    def _telling(self, stage: str, workload: str) -> Callable[[Advanced], None]:
+        def tell(advanced: Advanced) -> None:
+            live = "" if advanced.live is None else f": {advanced.live} left in the race"
+            self.progress(stage, advanced.rounds, None, f"{workload}{live}")
+
+        return tell
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] += time.perf_counter() - started
+
+
+def _result(left: Sequence[Contestant], answer: FieldRaced) -> RaceResult:
+    race, said = answer.race, answer.race.to_json()
+    raced = tuple(
+        Finisher(each.name, row.state, row.reason, race.measured(row.index))
+        for each, row in zip(left, race.candidates, strict=True)
+    )
+    winner = None if race.winner is None else left[race.winner].name
+    return RaceResult(raced, (), winner, {name: said[name] for name in KEPT} | {"monitor": answer.monitor})
+
+
+def wrong_after(name: str, reason: str) -> Eliminated:
+    """The outputs of ``name`` were wrong after it had been timed."""
+    return Eliminated(name, reason, Checked("incorrect", reason))
 
 
 def cost_of(code: MachineCode | None) -> tuple[int, ...]:
@@ -43,186 +226,7 @@ def cost_of(code: MachineCode | None) -> tuple[int, ...]:
     return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
 
 
-@dataclass(frozen=True)
-class _Race:
-    """What a race ended with: who was left, the worker's answer, and who fell on the way."""
-
-    field: list[Configuration]
-    answer: Message | None
-    fallen: dict[Configuration, tuple[Status, str]]
-
-
-class Measuring:
-    """The GPU's part of a tuning run. ``session`` is None where there is no GPU."""
-
-    def __init__(self, task: Task, session: Session | None, policy: Policy, seed: int, progress: Progress) -> None:
-        self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
-        self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
-        self._ready: tuple[str, int] | None = None
-        self._races: dict[tuple[str, tuple[Configuration, ...]], _Race] = {}
-        self._verdicts: dict[tuple[str, Configuration], Checked | Lost] = {}
-
-    def run(
-        self, workload: Workload, bound: Bound, candidates: Candidates, chosen: Sequence[Configuration]
-    ) -> WorkloadResult:
-        """Verifies and races ``chosen``; the candidates come back with what became of them."""
-        self._verify(workload, candidates, chosen)
-        key = (workload.name, tuple(chosen))
-        if key not in self._races:
-            correct = [config for config in chosen if _is_correct(candidates[config])]
-            with self._timed("race"):
-                self._races[key] = self._race(workload, candidates, correct)
-        race = self._races[key]
-        for config, (status, reason) in race.fallen.items():
-            candidates[config] = replace(candidates[config], status=status, reason=reason)
-        if race.answer is not None:
-            return self._result(workload, bound, candidates, race.field, race.answer)
-        reason = "no candidate compiled, ran and was right"
-        return WorkloadResult(workload, bound, None, (), tuple(candidates.values()), self.task.space.shipped, reason)
-
-    def has_raced(self, workload: Workload, chosen: Sequence[Configuration]) -> bool:
-        return (workload.name, tuple(chosen)) in self._races
-
-    def prepare(self, workload: Workload) -> None:
-        """Inputs and references on the worker, unless it has them; can run while candidates compile."""
-        if self._ready == (workload.name, self._losses()):
-            return
-        answer = self._ask({"do": "prepare", "workload": workload.name, "seed": self.seed}, PREPARE_SILENCE)
-        if isinstance(answer, Lost):
-            raise MachineError(f"workload {workload.name} could not be prepared on the GPU: {answer.reason}")
-        self._ready = (workload.name, self._losses())
-
-    def has_verdict(self, workload: Workload, config: Configuration) -> bool:
-        return (workload.name, config) in self._verdicts
-
-    def verdict(self, workload: Workload, config: Configuration) -> Checked | Lost:
-        """Runs a configuration against the references, once; `Lost` when it crashed or hung."""
-        if not self.has_verdict(workload, config):
-            with self._timed("verify"):
-                self.prepare(workload)
-                answer = self._ask({"do": "check", "config": dict(config)})
-            if not isinstance(answer, Lost):
-                answer["checked"]["cases"] = tuple(answer["checked"]["cases"])
-            found = answer if isinstance(answer, Lost) else Checked(**answer["checked"])
-            self._verdicts[workload.name, config] = found
-        return self._verdicts[workload.name, config]
-
-    def _verify(self, workload: Workload, candidates: Candidates, chosen: Sequence[Configuration]) -> None:
-        for place, config in enumerate(chosen, 1):
-            self.progress("verify", place, len(chosen), f"{workload.name} {config}")
-            verdict, one = self.verdict(workload, config), candidates[config]
-            if isinstance(verdict, Lost):
-                candidates[config] = failed(one, "verify", verdict.reason)
-            elif verdict.verdict == "correct":
-                candidates[config] = replace(one, checked=verdict)
-            else:
-                candidates[config] = replace(one, checked=verdict, status="wrong", reason=verdict.reason)
-
-    def _race(self, workload: Workload, candidates: Candidates, correct: list[Configuration]) -> _Race:
-        """Races until one race went through; each one that hangs, crashes or ends wrong leaves the field."""
-        careful, fallen = False, {}  # type: bool, dict[Configuration, tuple[Status, str]]
-        while correct:
-            self.prepare(workload)
-            request = self._race_request(candidates, correct, careful)
-            answer = self._ask(request, on_progress=self._on_progress(workload))
-            if isinstance(answer, Lost):
-                if answer.at is None and careful:
-                    raise MachineError(f"the race of workload {workload.name} fails: {answer.reason}")
-                if answer.at is not None:
-                    fallen[correct.pop(answer.at)] = ("failed", f"race: {answer.reason}")
-                careful = answer.at is None
-            elif answer["after_timing"] is not None:
-                fallen[correct.pop(answer["race"]["winner"])] = ("wrong", answer["after_timing"])
-            else:
-                return _Race(correct, answer, fallen)
-        return _Race([], None, fallen)
-
-    def _race_request(self, candidates: Candidates, correct: list[Configuration], careful: bool) -> Message:
-        return {
-            "do": "race",
-            "configs": [dict(config) for config in correct],
-            "cost": [cost_of(candidates[config].code) for config in correct],
-            "shipped": self._shipped_place(candidates, correct),
-            "policy": self.policy.to_json(),
-            "careful": careful,
-        }
-
-    def _shipped_place(self, candidates: Candidates, correct: list[Configuration]) -> int | None:
-        """Where the shipped configuration, or one with the same code and hints, stands in the race."""
-        shipped = candidates.get(self.task.space.shipped)
-        if shipped is None or shipped.code is None:
-            return None
-        for place, config in enumerate(correct):
-            code = candidates[config].code
-            if config == shipped.configuration or (
-                shipped.status == "duplicate" and code is not None and code.code_hash == shipped.code.code_hash
-            ):
-                return place
-        return None
-
-    def _result(
-        self, workload: Workload, bound: Bound, candidates: Candidates, raced: list[Configuration], answer: Message
-    ) -> WorkloadResult:
-        race = answer["race"]
-        for config, row in zip(raced, race["candidates"], strict=True):
-            if row["state"] == "failed" or not row["samples_us"]:
-                candidates[config] = failed(candidates[config], "race", row["reason"])
-                continue
-            candidates[config] = replace(
-                candidates[config], status="raced", reason=row["reason"], measured=measured_of(row["samples_us"])
-            )
-        winner = race["winner"]
-        tied = tuple(c for c, row in zip(raced, race["candidates"], strict=True) if row["state"] in ("leader", "tied"))
-        record = {name: race[name] for name in KEPT} | {"monitor": answer["monitor"], "seed": self.seed}
-        return WorkloadResult(
-            workload=workload,
-            bound=bound,
-            best=candidates[raced[winner]] if winner is not None else None,
-            tied=tied,
-            candidates=tuple(candidates.values()),
-            shipped=self.task.space.shipped,
-            reason=race["why"],
-            race=record,
-        )
-
-    def _on_progress(self, workload: Workload) -> Any:
-        def on_progress(said: Message) -> None:
-            live = len(said.get("live", ()))
-            self.progress("race", said.get("rounds", 0), None, f"{workload.name}: {live} left in the race")
-
-        return on_progress
-
-    def _ask(
-        self,
-        request: Message,
-        silence: float | None = None,
-        on_progress: Callable[[Message], None] = lambda message: None,
-    ) -> Message | Lost:
-        assert self.session is not None, "only a machine with a GPU measures"
-        return self.session.ask(request, silence=silence, on_progress=on_progress)
-
-    def _losses(self) -> int:
-        assert self.session is not None
-        return self.session.losses
-
-    @contextmanager
-    def _timed(self, stage: str) -> Any:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] += time.perf_counter() - started
-
-
-def failed(candidate: Candidate, stage: str, reason: str) -> Candidate:
-    return replace(candidate, status="failed", reason=f"{stage}: {reason}")
-
-
 def measured_of(samples: Sequence[float]) -> MeasuredTime:
     """Median and its 95 % distribution-free interval, in µs."""
     interval = median_interval(samples, 0.95)
     return MeasuredTime(interval.centre, (interval.low, interval.high), tuple(samples))
-
-
-def _is_correct(candidate: Candidate) -> bool:
-    return candidate.checked is not None and candidate.checked.verdict == "correct"

@@ -9,10 +9,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
+from typing import TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.hardware.gpu import detect, has_driver
-from tilewright.worker.messages import Message, receive, send
+from tilewright.worker.messages import (
+    Advanced,
+    Broken,
+    Message,
+    OpenTask,
+    Refused,
+    Running,
+    Started,
+    Step,
+    encode,
+    receive,
+)
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""
@@ -20,12 +32,21 @@ SILENCE_SECONDS = 30.0
 """A kernel that has not ended in this time counts as hung."""
 EXIT_SECONDS = 10.0
 """Between the end of what a process says and the end of the process: it gives back the GPU's memory."""
+Answer = TypeVar("Answer")
+
 WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
 
 
 @dataclass(frozen=True)
+class Garbled(Message):
+    """A line that is no message."""
+
+    line: str
+
+
+@dataclass(frozen=True)
 class Lost:
-    """A request that the worker did not survive: it hung, crashed, or broke its CUDA context."""
+    """A step that failed: its candidate hung, crashed, broke the CUDA context, or could not be launched."""
 
     reason: str
     at: int | None = None
@@ -33,7 +54,7 @@ class Lost:
 
 
 class Session:
-    """One worker process at a time; the next request after a loss starts another.
+    """One worker process at a time; the next step after a loss starts another.
 
     ``task`` and ``files``: as `loading.load_task` takes them. Without a task the process starts all the same,
     since importing torch takes seconds, and `open` names the task when it is known.
@@ -64,59 +85,58 @@ class Session:
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
         self._errors.start()
         if self.task is not None:
-            self._write({"task": self.task, "files": self.files})
+            self.open(self.task, self.files)
 
     def open(self, task: str, files: Mapping[str, str] | None = None) -> None:
         """Names the task of a session that was started without one."""
         self.task, self.files = task, dict(files or {})
-        self._write({"task": task, "files": self.files})
+        self._write(OpenTask(task, tuple(self.files.items())))
 
-    def ask(
+    def run(
         self,
-        request: Message,
+        step: Step[Answer],
         *,
         silence: float | None = None,
-        on_progress: Callable[[Message], None] = lambda message: None,
-    ) -> Message | Lost:
-        """The answer to a request; `Lost` when the worker died or said nothing for ``silence`` seconds
+        on_progress: Callable[[Advanced], None] = lambda advanced: None,
+    ) -> Answer | Lost:
+        """The answer to a step; `Lost` when the worker died or said nothing for ``silence`` seconds
         (default: the session's own).
 
         Raises TaskError for what is wrong with the task, NoGpu when no worker can start.
         """
         self._ensure_started()
-        silence = self.silence if silence is None else silence
+        silence, at = self.silence if silence is None else silence, None
         try:
-            if not self._write(request):
+            if not self._write(step):
                 return self._lost("the worker process is gone")
-            return self._answer(silence, on_progress)
+            while True:
+                try:
+                    message = self._messages.get(timeout=silence)
+                except Empty:
+                    return self._lost(f"no answer for {silence:g} s: a kernel hangs", at)
+                if isinstance(message, Running):
+                    at = message.at
+                elif isinstance(message, Advanced):
+                    on_progress(message)
+                elif isinstance(message, step.answer):
+                    return message
+                else:
+                    return self._failed(message, at)
         except BaseException as error:
-            # Ctrl-C or a time limit: the next request must not get this one's answer.
+            # Ctrl-C or a time limit: the next step must not get this one's answer.
             if not isinstance(error, Exception):
                 self._lost("interrupted")
             raise
 
-    def _answer(self, silence: float, on_progress: Callable[[Message], None]) -> Message | Lost:
-        at: int | None = None
-        while True:
-            try:
-                message = self._messages.get(timeout=silence)
-            except Empty:
-                return self._lost(f"no answer for {silence:g} s: a kernel hangs", at)
-            if message is None:
-                return self._lost(self._last_words(), at)
-            if "at" in message:
-                at = message["at"]
-            elif "progress" in message:
-                on_progress(message["progress"])
-            elif "failed" in message:
-                return self._lost(message["failed"], at) if message["dead"] else Lost(message["failed"], at)
-            elif "error" in message:
-                raise TaskError(message["error"])
-            elif "done" in message:
-                answer: Message = message["done"]
-                return answer
-            else:
-                return self._lost(f"the worker process said {message}", at)
+    def _failed(self, message: Message | None, at: int | None) -> Lost:
+        """What a message means that ends a step without an answer; None: the process said its last."""
+        if isinstance(message, Refused):
+            raise TaskError(message.error)
+        if message is None:
+            return self._lost(self._last_words(), at)
+        if not isinstance(message, Broken):
+            return self._lost(f"the worker process said {message}", at)
+        return self._lost(message.reason, at) if message.dead else Lost(message.reason, at)
 
     def close(self, wait: bool = True) -> None:
         if self._process is not None:
@@ -155,10 +175,10 @@ class Session:
             if "No module named 'torch'" in words:
                 raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
             raise MachineError(f"the worker process did not start: {words}")
-        if "error" in message:
+        if isinstance(message, Refused):
             self.close()
-            raise TaskError(message["error"])
-        if "started" not in message:
+            raise TaskError(message.error)
+        if not isinstance(message, Started):
             self.close()
             raise MachineError(f"the worker process did not start; it said {message}")
         self._ready = True
@@ -183,7 +203,8 @@ class Session:
     def _write(self, message: Message) -> bool:
         try:
             assert self._process is not None and self._process.stdin is not None
-            send(self._process.stdin, message)
+            self._process.stdin.write(encode(message))
+            self._process.stdin.flush()
             return True
         except (BrokenPipeError, OSError, ValueError):
             return False
@@ -197,7 +218,7 @@ class Session:
                     messages.put(message)
                 messages.put(None)
             except ValueError as error:
-                messages.put({"garbled": str(error)})
+                messages.put(Garbled(str(error)))
 
     @staticmethod
     def _keep_stderr(process: subprocess.Popen[str], lines: list[str]) -> None:

@@ -15,7 +15,7 @@ from importlib import util
 from pathlib import Path
 
 from tilewright.errors import CompilerMissing
-from tilewright.hardware.packages import installed_version
+from tilewright.hardware.machine import installed_version
 
 PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
 """They must share major.minor; otherwise cuda-tile ignores them, and so do we."""

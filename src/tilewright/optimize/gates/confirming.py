@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.optimize.decide import PATIENCE, ROUNDS, Decision, decide
-from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation, VersionFailed
+from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
+from tilewright.worker.client import Eliminated
 
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Of the looks: the first is short, because most changes are clear."""
@@ -23,11 +24,11 @@ class Confirmed:
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
     seed: int, *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
-) -> Confirmed | VersionFailed:  # fmt: skip
+) -> Confirmed | Eliminated:  # fmt: skip
     """Decides on ``candidate`` against incumbent and baseline.
 
     seed: of inputs that this run has not used (trust.md 24). policy, misses, patience: as `decide` takes them.
-    `VersionFailed` where a version was wrong or broke the process on the way.
+    `Eliminated` where a version was wrong or broke the process on the way.
     """
     found: dict[str, Confirmation] = {}
     done = 0
@@ -35,7 +36,7 @@ def confirm(
         budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
         for name in workloads:
             look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
-            if isinstance(look, VersionFailed):
+            if isinstance(look, Eliminated):
                 return look
             found[name] = found[name].plus(look) if name in found else look
         paired = {name: one.paired for name, one in found.items()}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
-from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation, Race, VersionFailed
+from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation
 from tilewright.optimize.gates.base import CORRECTNESS, Judged
 from tilewright.optimize.gates.confirming import SECONDS, Confirmed, confirm
 from tilewright.optimize.gates.interpreting import Interpreting
@@ -22,7 +22,7 @@ from tilewright.optimize.metrics import mean_interval_ms, mean_ms, metrics_of
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
-from tilewright.worker.client import measured_of
+from tilewright.worker.client import Eliminated, RaceResult, measured_of
 
 CHECK_SECONDS = 20.0
 """For the interpreter's check of one variant."""
@@ -61,10 +61,10 @@ class MeasuredGate:
         times: dict[str, MeasuredTime] = {}
         for workload in self.workloads:
             on_gpu = self.arena.verify(variant.version, workload.name)
-            if isinstance(on_gpu, VersionFailed) or on_gpu.verdict != "correct":
+            if isinstance(on_gpu, Eliminated) or on_gpu.verdict != "correct":
                 return f"workload {workload}: {on_gpu.reason}"
             seen = self._paired(workload, variant, variant)
-            if isinstance(seen, VersionFailed):
+            if isinstance(seen, Eliminated):
                 return f"workload {workload}: {seen.reason}"
             self.noise[workload.name] = seen.paired.noise.ratio
             times[workload.name] = measured_of(seen.incumbent_us)
@@ -77,7 +77,7 @@ class MeasuredGate:
         for workload in self.workloads:
             seen = self._paired(workload, variant, self._baseline)
             bound = self.bounds[workload.name]
-            if isinstance(seen, VersionFailed):
+            if isinstance(seen, Eliminated):
                 found.append(metrics_of(variant, workload, bound))
                 continue
             ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
@@ -112,17 +112,17 @@ class MeasuredGate:
             one.remember()
             for workload in self.workloads:
                 checked = self.arena.verify(one.version, workload.name)
-                if isinstance(checked, VersionFailed) and checked.checked is None:
+                if isinstance(checked, Eliminated) and checked.checked is None:
                     attempts.append(one.attempt("crashed", f"{workload}: {checked.reason}"))
                     break
-                if isinstance(checked, VersionFailed) or checked.verdict != "correct":
+                if isinstance(checked, Eliminated) or checked.verdict != "correct":
                     attempts.append(one.attempt("wrong", f"{workload}: {checked.reason}"))
                     break
             else:
                 correct.append(one)
         return correct
 
-    def _race(self, workload: Workload, variants: Sequence[Variant], incumbent: Variant) -> Race:
+    def _race(self, workload: Workload, variants: Sequence[Variant], incumbent: Variant) -> RaceResult:
         return self.arena.race(workload.name, [incumbent.version, *(one.version for one in variants)])
 
     # Confirm and decide ---------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class MeasuredGate:
             self.arena, [one.name for one in self.workloads], best.version, incumbent.version,
             self._baseline.version, self._fresh.getrandbits(31),
         )  # fmt: skip
-        if isinstance(seen, VersionFailed):
+        if isinstance(seen, Eliminated):
             attempts = [one for one in attempts if one.value != str(best.value)]
             attempts.append(best.attempt("wrong" if seen.checked else "crashed", seen.reason))
             return _fell(best, attempts, seen.reason)
@@ -168,7 +168,7 @@ class MeasuredGate:
             },
         )  # fmt: skip
 
-    def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> Confirmation | VersionFailed:
+    def _paired(self, workload: Workload, variant: Variant, baseline: Variant) -> Confirmation | Eliminated:
         """One look of a version against the baseline, on the run's own inputs."""
         budget = Budget(ROUNDS[0], SECONDS[0], FEWEST_ROUNDS)
         return self.arena.confirm(
@@ -177,10 +177,10 @@ class MeasuredGate:
 
     # What is not confirmed ------------------------------------------------------------------------
 
-    def _no_gain(self, best: Variant, races: Mapping[str, Race], ratio: float, attempts: list[Attempt]) -> Judged:
+    def _no_gain(self, best: Variant, races: Mapping[str, RaceResult], ratio: float, attempts: list[Attempt]) -> Judged:
         outcomes, times = [], []
         for workload in self.workloads:
-            raced = {one.version.name: one for one in races[workload.name].raced}
+            raced = {finisher.name: finisher for finisher in races[workload.name].raced}
             mine, standing_ = raced[best.version.name].measured, races[workload.name].raced[0].measured
             if mine is None or standing_ is None:
                 continue
@@ -208,7 +208,7 @@ def _fell(best: Variant, attempts: list[Attempt], reason: str) -> Judged:
     return Judged(best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts))
 
 
-def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tuple[Variant, float]]:
+def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[tuple[Variant, float]]:
     """Those that went through every race, with their time over the incumbent's (geometric mean), the best first;
     what loses on some workload comes after what does not."""
     found = []
@@ -221,23 +221,23 @@ def _ranked(variants: Sequence[Variant], races: Mapping[str, Race]) -> list[tupl
     return [(one, mean) for _, mean, one in found]
 
 
-def _over_incumbent(one: Variant, race: Race) -> float | None:
-    raced = {other.version.name: other.measured for other in race.raced}
+def _over_incumbent(one: Variant, race: RaceResult) -> float | None:
+    raced = {finisher.name: finisher.measured for finisher in race.raced}
     mine, incumbent = raced.get(one.version.name), race.raced[0].measured if race.raced else None
     return mine.us / incumbent.us if mine is not None and incumbent is not None else None
 
 
-def _raced(one: Variant, races: Mapping[str, Race], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
+def _raced(one: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
     measured = {
         name: other.measured
         for name, race in races.items()
         for other in race.raced
-        if other.version.name == one.version.name and other.measured is not None
+        if other.name == one.version.name and other.measured is not None
     }
     for other, ratio in ranked:
         if other is one:
             return one.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)
-    reasons = [fell.reason for race in races.values() for fell in race.fallen if fell.version == one.version.name]
+    reasons = [out.reason for race in races.values() for out in race.eliminated if out.name == one.version.name]
     return one.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
 
 
@@ -247,5 +247,5 @@ def _ratio(mine: MeasuredTime, incumbent: MeasuredTime) -> Interval:
     return Interval(low, mine.us / incumbent.us, high, 0.95, len(mine.samples_us))
 
 
-def _checked(verdict: Checked | VersionFailed) -> Checked | None:
+def _checked(verdict: Checked | Eliminated) -> Checked | None:
     return verdict if isinstance(verdict, Checked) else verdict.checked

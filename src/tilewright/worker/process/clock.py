@@ -9,7 +9,6 @@ the flush. A whole round is queued and then waited for once. Source of the schem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -20,7 +19,8 @@ from tilewright.race.rules import Policy
 FLUSH_L2_TIMES = 2
 """The flush writes this many times the L2, so that nothing of it survives."""
 
-Runner = Callable[[Any], None]
+Runner = Callable[[int | None], None]
+"""Launches once on a stream, given as its handle; None on a CPU."""
 
 
 class GpuClock:

@@ -20,7 +20,8 @@ from tilewright.languages import language_of
 from tilewright.records import Configuration
 from tilewright.task.strides import span
 from tilewright.task.task import Dims, Task
-from tilewright.worker.messages import Message
+from tilewright.worker.messages import ImageFile, ImagesRan, RunImages
+from tilewright.worker.process.clock import Runner
 
 Tensors = Mapping[str, torch.Tensor]
 
@@ -36,7 +37,7 @@ ROOM = 1 << 16
 class BoundLaunch:
     """What launches once on a stream, and the name that its kernel goes by."""
 
-    launch: Callable[[Any], None]
+    launch: Runner
     kernel: str
 
 
@@ -55,58 +56,52 @@ class Images:
         self._held: dict[str, torch.Tensor] = {}
         self._canary = torch.zeros(1, device=device)
 
-    def run(self, request: Message, bind: Callable[[Tensors], BoundLaunch]) -> Message:
-        """Places the images, launches ``launches`` times, waits, and writes the bytes back to the files.
-
-        ``place``, 0 or 1: the images of two runs of equal sizes lie at the same addresses if it is equal,
-        and at different ones if it differs. ``exact``: each tensor gets an allocation that ends with its last
-        element, for a tool that watches allocations. ``fresh``: names of tensors whose bytes are not
-        uploaded, so that to such a tool nobody has written them.
-        """
-        placed = {one["name"]: self._placed(one, request) for one in request["images"]}
+    def run(self, step: RunImages, bind: Callable[[Tensors], BoundLaunch]) -> ImagesRan:
+        """Places the images, launches ``step.launches`` times, waits, and writes the bytes back to the files."""
+        placed = {image.name: self._placed(image, step) for image in step.images}
         tensors = {name: tensor for name, (_, tensor) in placed.items()}
-        for output, source in request["alias"].items():
+        for output, source in step.alias.items():
             tensors[output] = tensors[source]
         declared, touched = "", []  # type: tuple[str, list[str]]
 
         def launches() -> None:
             nonlocal declared
-            one = bind(tensors)
+            bound_launch = bind(tensors)
             self._wait()
-            declared = one.kernel
-            touched.extend(self._touched(request, placed))
+            declared = bound_launch.kernel
+            touched.extend(self._touched(step, placed))
             stream = torch.cuda.current_stream().cuda_stream if self.device != "cpu" else None
-            for _ in range(request["launches"]):
-                one.launch(stream)
-            self._wait()  # every launch's error is read (trust.md 14)
+            for _ in range(step.launches):
+                bound_launch.launch(stream)
+            self._wait()  # every launch's error is read
 
         kernels, why = None, "not asked for"  # type: tuple[list[str] | None, str]
-        if request["profile"]:
+        if step.profile:
             kernels, why = self._watched(launches)
         else:
             launches()
-        if not request.get("exact"):
-            for one in request["images"]:
-                placed[one["name"]][0].cpu().numpy().tofile(one["file"])
-        return {"touched_early": touched, "kernels": kernels, "kernels_why": why, "declared": declared}
+        if not step.exact:
+            for image in step.images:
+                placed[image.name][0].cpu().numpy().tofile(image.file)
+        return ImagesRan(tuple(touched), None if kernels is None else tuple(kernels), why, declared)
 
-    def _placed(self, image: Mapping[str, Any], request: Message) -> tuple[torch.Tensor, torch.Tensor]:
+    def _placed(self, image: ImageFile, step: RunImages) -> tuple[torch.Tensor, torch.Tensor]:
         """The image's bytes on the device, and the tensor in them."""
-        raw, dtype = np.fromfile(image["file"], np.uint8), getattr(torch, image["dtype"])
-        first = image["offset"]
-        if request.get("exact"):
+        raw, dtype = np.fromfile(image.file, np.uint8), getattr(torch, image.dtype)
+        first = image.offset
+        if step.exact:
             start = first // ALIGNMENT * ALIGNMENT
-            raw = raw[start : first + span(image["shape"], image["strides"]) * dtype.itemsize]
+            raw = raw[start : first + span(image.shape, image.strides) * dtype.itemsize]
             first -= start
             room = base = torch.empty(raw.size, dtype=torch.uint8, device=self.device)
         else:
-            base = self._allocation(image["name"], raw.size + STEP)
-            room = base[STEP * request["place"] :][: raw.size]
-        if image["name"] not in request.get("fresh", ()):
+            base = self._allocation(image.name, raw.size + STEP)
+            room = base[STEP * step.place :][: raw.size]
+        if image.name not in step.fresh:
             room.copy_(torch.from_numpy(raw))
         element = (room.storage_offset() + first) // dtype.itemsize
         tensor = torch.empty(0, dtype=dtype, device=self.device)
-        tensor.set_(base.untyped_storage(), element, tuple(image["shape"]), tuple(image["strides"]))
+        tensor.set_(base.untyped_storage(), element, image.shape, image.strides)
         return room, tensor
 
     def _allocation(self, name: str, nbytes: int) -> torch.Tensor:
@@ -117,15 +112,15 @@ class Images:
             self._held[name] = torch.empty(nbytes + ROOM, dtype=torch.uint8, device=self.device)
         return self._held[name]
 
-    def _touched(self, request: Message, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
+    def _touched(self, step: RunImages, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
         """The outputs that are not as they were uploaded: compared on the host, which starts no kernel."""
-        files = {one["name"]: one["file"] for one in request["images"]}
-        if request.get("exact"):
+        files = {image.name: image.file for image in step.images}
+        if step.exact:
             return []
         return [
             name
-            for name in request["outputs"]
-            for where in [request["alias"].get(name, name)]
+            for name in step.outputs
+            for where in [step.alias.get(name, name)]
             if not np.array_equal(placed[where][0].cpu().numpy(), np.fromfile(files[where], np.uint8))
         ]
 

@@ -2,7 +2,7 @@
 
     python -m tilewright.worker.process.once REQUEST.json
 
-The request is that of `verification.on_gpu`, with the task; every tensor gets an allocation that ends
+The request is a `messages.RunOnce`; every tensor gets an allocation that ends
 with its last element. Where the tensors lie goes to the file that the request calls ``addresses``,
 before the launch: the tool names addresses only.
 """
@@ -18,37 +18,38 @@ os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")  # else tensors sha
 
 from tilewright.errors import NoGpu, TilewrightError
 from tilewright.hardware.gpu import detect
-from tilewright.records import Configuration
 from tilewright.task.loading import load_task
-from tilewright.worker.messages import Message
+from tilewright.worker.messages import RunOnce, decode
 from tilewright.worker.process.images import BoundLaunch, Images, Tensors, bound
 
 
-def run(request: Message) -> None:
+def run(request: RunOnce) -> None:
     gpu = detect()
     if gpu is None:
         raise NoGpu("there is no GPU to run the case on")
     board = gpu.board
-    task, config = load_task(request["task"]), Configuration.of(request["config"])
+    task, step = load_task(request.task), request.images
 
     def bind(tensors: Tensors) -> BoundLaunch:
-        Path(request["addresses"]).write_text(json.dumps(places(tensors)))
-        return bound(task, config, request["dims"], board, tensors)
+        Path(request.addresses).write_text(json.dumps(places(tensors)))
+        return bound(task, step.configuration, step.dims, board, tensors)
 
-    Images().run(request, bind)
+    Images().run(step, bind)
 
 
 def places(tensors: Tensors) -> dict[str, tuple[int, int]]:
     """Address of the first element and bytes to the end of the allocation, which is that of the last."""
     return {
-        name: (one.data_ptr(), one.untyped_storage().nbytes() - one.storage_offset() * one.itemsize)
-        for name, one in tensors.items()
+        name: (tensor.data_ptr(), tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize)
+        for name, tensor in tensors.items()
     }
 
 
 def main() -> int:
     try:
-        run(json.loads(Path(sys.argv[1]).read_text()))
+        request = decode(Path(sys.argv[1]).read_text())
+        assert isinstance(request, RunOnce)
+        run(request)
     except TilewrightError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -1,6 +1,6 @@
 """A process that computes a task's trusted implementation: torch stays out of the process that checks.
 
-`verification.trusted` is the other side. One request a line: dimensions, and inputs as files of
+`verify.trusted` is the other side. One step a line: dimensions, and inputs as files of
 raw, row-major bytes; the outputs come back as such files, in the dtypes that the task declares.
 """
 
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -17,37 +16,48 @@ import torch
 from tilewright.errors import TaskError, TilewrightError
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
-from tilewright.worker.messages import Message, private_stdout, receive, send
+from tilewright.worker.messages import (
+    Broken,
+    ComputeTrusted,
+    OpenTask,
+    Refused,
+    Started,
+    TensorFile,
+    TrustedWritten,
+    private_stdout,
+    receive,
+    send,
+)
 
 
-def outputs(task: Task, request: Message) -> Message:
+def outputs(task: Task, step: ComputeTrusted) -> TrustedWritten:
     """The files of the trusted outputs, named after the outputs.
 
     Raises TaskError where the implementation returns something else than the declared tensors.
     """
     assert task.trusted is not None
-    device, what = request["device"], f"trusted of task '{task.name}'"
-    inputs = {one["name"]: read(one).to(device) for one in request["inputs"]}
+    what = f"trusted of task '{task.name}'"
+    inputs = {tensor.name: read(tensor).to(step.device) for tensor in step.inputs}
     with torch.no_grad():
-        result = call_by_name(task.trusted, {**request["dims"], **inputs}, what)
+        result = call_by_name(task.trusted, {**step.dims, **inputs}, what)
     results = result if isinstance(result, tuple) else (result,)
-    if len(results) != len(task.outputs) or not all(isinstance(one, torch.Tensor) for one in results):
-        kinds = ", ".join(type(one).__name__ for one in results)
+    if len(results) != len(task.outputs) or not all(isinstance(result, torch.Tensor) for result in results):
+        kinds = ", ".join(type(result).__name__ for result in results)
         raise TaskError(f"{what} returned {kinds} for the outputs {', '.join(task.outputs)}")
-    expected = task.arrays(request["dims"])
+    expected = task.arrays(step.dims)
     for (name, spec), tensor in zip(task.outputs.items(), results, strict=True):
         if tuple(tensor.shape) != expected[name].shape:
             raise TaskError(
                 f"{what} has shape {tuple(tensor.shape)} for '{name}'; the task declares {expected[name].shape}"
             )
-        write(tensor.to(getattr(torch, spec.dtype)), request["files"][name])
-    return {"outputs": list(task.outputs)}
+        write(tensor.to(getattr(torch, spec.dtype)), step.files[name])
+    return TrustedWritten(tuple(task.outputs))
 
 
-def read(array: Mapping[str, Any]) -> torch.Tensor:
+def read(tensor: TensorFile) -> torch.Tensor:
     """A tensor from raw bytes: NumPy has no name for some of the dtypes, so it never sees them."""
-    raw = torch.from_numpy(np.fromfile(array["file"], np.uint8))
-    return raw.view(getattr(torch, array["dtype"])).reshape(array["shape"])
+    raw = torch.from_numpy(np.fromfile(tensor.file, np.uint8))
+    return raw.view(getattr(torch, tensor.dtype)).reshape(tensor.shape)
 
 
 def write(tensor: torch.Tensor, file: str) -> None:
@@ -57,21 +67,21 @@ def write(tensor: torch.Tensor, file: str) -> None:
 def serve(requests: IO[str], out: IO[str]) -> None:
     """Answers each request until there are no more; the first names the task."""
     first = receive(requests)
-    if first is None:
+    if not isinstance(first, OpenTask):
         return
     try:
-        task = load_task(first["task"])
+        task = load_task(first.where)
     except TilewrightError as error:
-        send(out, {"error": str(error), "kind": type(error).__name__})
+        send(out, Refused(str(error)))
         return
-    send(out, {"started": True})
-    while (request := receive(requests)) is not None:
+    send(out, Started())
+    while isinstance(step := receive(requests), ComputeTrusted):
         try:
-            send(out, {"done": outputs(task, request)})
+            send(out, outputs(task, step))
         except Exception as error:  # the task's own code
             reason = next(iter(str(error).splitlines()), "")
             kind = "" if isinstance(error, TilewrightError) else f"{type(error).__name__}: "
-            send(out, {"failed": f"{kind}{reason}", "dead": False})
+            send(out, Broken(f"{kind}{reason}", dead=False))
 
 
 def main() -> None:

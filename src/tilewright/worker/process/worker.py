@@ -1,21 +1,9 @@
 """The process that touches the GPU: it verifies candidates and races them, and may die doing so.
 
-It answers one JSON request a line (`session.Session` is the other side):
+It answers the steps of `worker.messages`, one a line; `session.Session` is the other side. The judge is the same for
+all candidates: tensors, references and tolerances are those of the task as it was opened.
 
-    hello                       → the GPU and the versions
-    prepare  workload           → buffers, drawn inputs, float64 references
-    check    config             → a `records.Checked`
-    race     configs, policy    → a `protocol.RaceOutcome`, with progress on the way
-    measure  configs, rounds    → every configuration's samples, none dropped, beside the trusted one's
-    confirm  versions, rounds   → paired samples of all and of a second copy of one, none dropped
-    run_images config, images   → launches on memory images, which come back in their files
-
-Who runs is a `Contestant`: a configuration of the task as it was opened, or a version of the task's files (in place
-of ``config`` and ``configs``: ``version`` and ``versions``) with the configuration that it ships. The judge is the
-same for all: tensors, references and tolerances are those of the task as it was opened.
-
-A failure that leaves the CUDA context broken is answered with ``dead`` and ends the process; the
-parent starts another.
+A failure that leaves the CUDA context broken ends the process; the parent starts another.
 """
 
 from __future__ import annotations
@@ -32,9 +20,9 @@ if __name__ == "__main__":
     # Importing torch takes 3 s, and making a CUDA context 0.3 s: side by side.
     threading.Thread(target=make_context, daemon=True).start()
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import IO, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import torch
@@ -44,14 +32,41 @@ from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
 from tilewright.race import protocol
 from tilewright.race.protocol import Budget, Rounds, interleaved
-from tilewright.race.rules import Policy
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.worker.messages import Message, private_stdout, receive, send
-from tilewright.worker.process.clock import GpuClock
+from tilewright.worker.messages import (
+    Advanced,
+    AllMeasured,
+    Broken,
+    CheckOutputs,
+    Configured,
+    Edited,
+    FieldRaced,
+    Greeting,
+    Hello,
+    ImagesRan,
+    InputsReady,
+    MeasureAll,
+    Message,
+    OpenTask,
+    OutputsChecked,
+    PairsTimed,
+    PrepareInputs,
+    RaceField,
+    Refused,
+    RunImages,
+    Running,
+    Source,
+    Started,
+    TimePairs,
+    private_stdout,
+    receive,
+    send,
+)
+from tilewright.worker.process.clock import GpuClock, Runner
 from tilewright.worker.process.examiner import DeviceExaminer
-from tilewright.worker.process.images import Images, bound
+from tilewright.worker.process.images import Images, Tensors, bound
 from tilewright.worker.process.prepared import Prepared
 
 AA_ROUNDS = 40
@@ -61,76 +76,63 @@ SLOW = 3.0
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """What is launched: a configuration, by the task that launches it."""
+class Loaded:
+    """A source that can be launched: the task that launches it, and its configuration."""
 
     task: Task
-    config: Configuration
+    configuration: Configuration
 
 
 class Worker:
-    """``where`` and ``files``: as `loading.load_task` takes them; the files of the task as it is opened."""
+    """Judges by the task that ``opened`` names; what it says on the way goes to ``out``."""
 
-    def __init__(self, where: str, files: Mapping[str, str], out: IO[str]) -> None:
-        self.where, self.out = where, out
-        self.task = load_task(where, files)
+    def __init__(self, opened: OpenTask, out: IO[str]) -> None:
+        self.where, self.out = opened.where, out
+        self.task = load_task(opened.where, dict(opened.files))
         gpu = detect()
         assert gpu is not None, "the worker is started on a machine with a GPU only"
         self.board = gpu.board
         self.prepared = Prepared(self.task, "cuda")
         self.examiner: DeviceExaminer | None = None
         self.images: Images | None = None
-        self._versions = {frozenset(files.items()): self.task}
+        self._versions = {frozenset(opened.files): self.task}
 
-    def hello(self, request: Message) -> Message:
+    def hello(self) -> Greeting:
         torch.zeros(1, device="cuda")
-        return {"torch": torch.__version__, "cuda_runtime": torch.version.cuda, "gpu": torch.cuda.get_device_name()}
+        return Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
 
-    def prepare(self, request: Message) -> Message:
+    def prepare(self, step: PrepareInputs) -> InputsReady:
         self.examiner = None  # its memory may be what the next one needs
-        self.examiner, new = self.prepared.get(
-            request["workload"], request["seed"], passing=request.get("passing", False)
-        )
-        return {"cases": self.examiner.described(), "new": new}
+        self.examiner, new = self.prepared.get(step.workload, step.seed, passing=step.passing)
+        return InputsReady(tuple(self.examiner.described()), new)
 
-    def check(self, request: Message) -> Message:
-        assert self.examiner is not None
-        one = self._contestant(request.get("config"), request.get("version"))
-        return {"checked": asdict(self.examiner.check(lambda tensors: self._runner(one, tensors)))}
+    def check(self, step: CheckOutputs) -> OutputsChecked:
+        loaded = self._loaded(step.source)
+        return OutputsChecked(self._judge.check(lambda tensors: self._runner(loaded, tensors)))
 
-    def race(self, request: Message) -> Message:
-        assert self.examiner is not None
-        policy = Policy(**request["policy"])
-        field = self._field(request)
-        tensors = self.examiner.timing_tensors()
+    def race(self, step: RaceField) -> FieldRaced:
+        """The A/A check of the shipped one (else the first) and the race, on one clock."""
+        base, policy, count = step.shipped or 0, step.policy, len(step.sources)
+        runners = self._runners(step.sources, base)
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
-        base = request["shipped"] if request["shipped"] is not None else 0
-        runners = [self._runner(one, tensors) for one in (*field, field[base])]
-
-        def announce(index: int) -> None:
-            send(self.out, {"at": index if index < len(field) else base})
-
-        with GpuClock(runners, policy, monitor, announce) as gpu_clock:
-            clock: protocol.Clock = Announcing(gpu_clock, announce) if request.get("careful") else gpu_clock
-            send(self.out, {"at": None})  # from here on a round holds them all
+        with GpuClock(runners, policy, monitor, self._announcing(base, count)) as gpu_clock:
+            clock: protocol.Clock = OneByOne(gpu_clock, self._announcing(base, count)) if step.careful else gpu_clock
+            self._say(Running(None))
             noise = protocol.aa_check(
-                clock, base, len(field), AA_ROUNDS, rng, warmup=policy.warmup_rounds, tie_band=policy.tie_band
+                clock, base, count, AA_ROUNDS, rng, warmup=policy.warmup_rounds, tie_band=policy.tie_band
             )
             outcome = protocol.race(
-                len(field), clock, policy, cost=[tuple(cost) for cost in request["cost"]],
-                shipped=request["shipped"], rng=rng, noise=noise, on_progress=self._progress,
+                count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
+                on_progress=lambda seen: self._say(Advanced(seen.rounds, len(seen.live))),
             )  # fmt: skip
-        again = None if outcome.winner is None else self.examiner.check_timed(runners[outcome.winner])
-        return {"race": outcome.to_json(), "monitor": monitor.record(), "after_timing": again}
+        again = None if outcome.winner is None else self._judge.check_timed(runners[outcome.winner])
+        return FieldRaced(outcome, monitor.record(), again)
 
-    def measure(self, request: Message) -> Message:
-        """Interleaved rounds of all, for `bench/`: the slow ones leave after the first few rounds."""
-        assert self.examiner is not None
-        policy = Policy(**request["policy"])
-        tensors = self.examiner.timing_tensors()
-        runners = [self._runner(one, tensors) for one in self._field(request)]
+    def measure(self, step: MeasureAll) -> AllMeasured:
+        """Interleaved rounds of all; what is clearly slow is timed in the first few rounds only."""
+        runners = self._runners(step.sources)
         if self.task.trusted is not None:
-            runners.append(self.examiner.trusted_runner())
+            runners.append(self._judge.trusted_runner())
         monitor, rounds = Monitor(), Rounds(len(runners))
 
         def drop_the_slow() -> bool:
@@ -139,75 +141,74 @@ class Worker:
                 rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
             return False
 
-        with GpuClock(runners, policy, monitor) as clock:
+        with GpuClock(runners, step.policy, monitor) as clock:
             interleaved(
-                clock, rounds, Budget(request["rounds"], math.inf, 0), np.random.default_rng(policy.seed),
-                on_round=drop_the_slow, on_progress=self._rounds,
+                clock, rounds, Budget(step.rounds, math.inf, 0), np.random.default_rng(step.policy.seed),
+                on_round=drop_the_slow, on_progress=lambda done: self._say(Advanced(done)),
             )  # fmt: skip
         samples = list(rounds.samples_us)
         trusted = samples.pop() if self.task.trusted is not None else None
-        return {"samples_us": samples, "trusted_us": trusted, "monitor": monitor.record()}
+        return AllMeasured(tuple(samples), trusted, monitor.record())
 
-    def confirm(self, request: Message) -> Message:
-        """Interleaved rounds of ``versions`` and of a second copy of the one at ``copied``, the A/A check of the
-        same rounds; and a check of the first one on the buffers that were timed."""
-        assert self.examiner is not None
-        policy, copied = Policy(**request["policy"]), request["copied"]
-        field, tensors = self._field(request), self.examiner.timing_tensors()
-        runners = [self._runner(one, tensors) for one in (*field, field[copied])]
-        rng, monitor = np.random.default_rng(policy.seed), Monitor()
-
-        def announce(index: int) -> None:
-            send(self.out, {"at": index if index < len(field) else copied})
-
-        with GpuClock(runners, policy, monitor, announce) as clock:
-            send(self.out, {"at": None})
+    def time_pairs(self, step: TimePairs) -> PairsTimed:
+        """Interleaved rounds of all and of the copy, which is the A/A check of the same rounds; the first one is
+        checked again on the buffers that were timed."""
+        runners = self._runners(step.sources, step.copied)
+        rng, monitor = np.random.default_rng(step.policy.seed), Monitor()
+        with GpuClock(runners, step.policy, monitor, self._announcing(step.copied, len(step.sources))) as clock:
+            self._say(Running(None))
             timed = interleaved(
-                clock, Rounds(len(runners)), Budget(**request["budget"]), rng,
-                warmup=policy.warmup_rounds, on_progress=self._rounds,
+                clock, Rounds(len(runners)), step.budget, rng,
+                warmup=step.policy.warmup_rounds, on_progress=lambda done: self._say(Advanced(done)),
             )  # fmt: skip
-        return {
-            "samples_us": timed.samples_us, "disturbances": timed.disturbances,
-            "monitor": monitor.record(), "after_timing": self.examiner.check_timed(runners[0]),
-        }  # fmt: skip
+        again = self._judge.check_timed(runners[0])
+        return PairsTimed(timed.samples_us, tuple(timed.disturbances), monitor.record(), again)
 
-    def run_images(self, request: Message) -> Message:
-        config, self.images = Configuration.of(request["config"]), self.images or Images()
-        return self.images.run(request, lambda tensors: bound(self.task, config, request["dims"], self.board, tensors))
+    def run_images(self, step: RunImages) -> ImagesRan:
+        self.images = self.images or Images()
+        return self.images.run(
+            step, lambda tensors: bound(self.task, step.configuration, step.dims, self.board, tensors)
+        )
 
-    def _rounds(self, rounds: int) -> None:
-        send(self.out, {"progress": {"rounds": rounds}})
+    @property
+    def _judge(self) -> DeviceExaminer:
+        assert self.examiner is not None, "inputs are prepared before anything runs on them"
+        return self.examiner
 
-    def _progress(self, progress: protocol.RaceProgress) -> None:
-        send(self.out, {"progress": asdict(progress)})
+    def _say(self, message: Message) -> None:
+        send(self.out, message)
 
-    def _field(self, request: Message) -> list[Contestant]:
-        if "versions" in request:
-            return [self._contestant(None, files) for files in request["versions"]]
-        return [self._contestant(values, None) for values in request["configs"]]
+    def _announcing(self, copied: int, count: int) -> Callable[[int], None]:
+        """Names who runs; the copy stands at ``count``."""
+        return lambda index: self._say(Running(index if index < count else copied))
 
-    def _contestant(self, config: Mapping[str, Any] | None, version: Mapping[str, str] | None) -> Contestant:
+    def _loaded(self, source: Source) -> Loaded:
         """Loads a version once; its launches find their cubins in the front end's cache."""
-        if version is None:
-            assert config is not None, "a request names configurations or versions"
-            return Contestant(self.task, Configuration.of(config))
-        key = frozenset(version.items())
+        if isinstance(source, Configured):
+            return Loaded(self.task, source.configuration)
+        key = frozenset(source.files)
         if key not in self._versions:
-            self._versions[key] = load_task(self.where, version)
-        return Contestant(self._versions[key], self._versions[key].space.shipped)
+            self._versions[key] = load_task(self.where, dict(source.files))
+        return Loaded(self._versions[key], self._versions[key].space.shipped)
 
-    def _runner(self, one: Contestant, tensors: Mapping[str, Any]) -> Callable[[Any], None]:
-        assert self.examiner is not None
-        return bound(one.task, one.config, self.examiner.dims, self.board, tensors).launch
+    def _runners(self, sources: Sequence[Source], copied: int | None = None) -> list[Runner]:
+        """Of each source, on the timing buffers; of the one at ``copied`` twice, the copy last."""
+        loaded, tensors = [self._loaded(source) for source in sources], self._judge.timing_tensors()
+        if copied is not None:
+            loaded.append(loaded[copied])
+        return [self._runner(each, tensors) for each in loaded]
+
+    def _runner(self, loaded: Loaded, tensors: Tensors) -> Runner:
+        return bound(loaded.task, loaded.configuration, self._judge.dims, self.board, tensors).launch
 
 
-class Announcing:
+class OneByOne:
     """A clock that runs one candidate at a time and says which: it finds the one that hangs."""
 
     def __init__(self, clock: protocol.Clock, announce: Callable[[int], None]) -> None:
         self.clock, self.announce = clock, announce
 
-    def round(self, order: Any) -> list[float]:
+    def round(self, order: Sequence[int]) -> list[float]:
         times: list[float] = []
         for index in order:
             self.announce(int(index))
@@ -215,40 +216,59 @@ class Announcing:
         return times
 
 
-def serve(requests: IO[str], out: IO[str]) -> None:
-    first = receive(requests)
-    if first is None:
-        return
+def opened(first: Message | None, out: IO[str]) -> Worker | None:
+    """The worker for the task that the first message names; None, and the reason is said, if it does not load."""
+    if not isinstance(first, OpenTask):
+        return None
     try:
-        worker = Worker(first["task"], first.get("files", {}), out)
+        worker = Worker(first, out)
     except TilewrightError as error:
-        send(out, {"error": str(error), "kind": type(error).__name__})
-        return
-    send(out, {"started": True})
-    # Beside the first `prepare`, which computes in NumPy and on the GPU while this waits for a child.
-    threading.Thread(target=warm_up, daemon=True).start()
-    while (request := receive(requests)) is not None:
-        if not answer(worker, request, out):
-            return
+        send(out, Refused(str(error)))
+        return None
+    send(out, Started())
+    return worker
 
 
-def answer(worker: Worker, request: Message, out: IO[str]) -> bool:
-    """Answers one request; False when the process is of no more use."""
+def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
+    """Answers one step; False when the process is of no more use."""
+    reply: Message
     try:
-        send(out, {"done": getattr(worker, request["do"])(request)})
-        return True
+        match step:
+            case Hello():
+                reply = worker.hello()
+            case PrepareInputs():
+                reply = worker.prepare(step)
+            case CheckOutputs():
+                reply = worker.check(step)
+            case RaceField():
+                reply = worker.race(step)
+            case MeasureAll():
+                reply = worker.measure(step)
+            case TimePairs():
+                reply = worker.time_pairs(step)
+            case RunImages():
+                reply = worker.run_images(step)
+            case _:
+                reply = Refused(f"the worker process does not answer {type(step).__name__}")
     except TilewrightError as error:
-        send(out, {"error": str(error), "kind": type(error).__name__})
-        return True
+        # An error in an edited version fails that version; else the task is wrong.
+        reply = Broken(str(error), dead=False) if _runs_edited(step) else Refused(str(error))
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        send(out, {"failed": f"out of GPU memory: {str(error).splitlines()[0]}", "dead": False})
-        return True
+        reply = Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
     except Exception as error:
-        reason = in_one_line(error)
-        dead = context_is_broken()
-        send(out, {"failed": reason, "dead": dead})
-        return not dead
+        reply = Broken(in_one_line(error), dead=context_is_broken())
+    send(out, reply)
+    return not (isinstance(reply, Broken) and reply.dead)
+
+
+def _runs_edited(step: Message) -> bool:
+    match step:
+        case CheckOutputs():
+            return isinstance(step.source, Edited)
+        case RaceField() | TimePairs():
+            return any(isinstance(source, Edited) for source in step.sources)
+    return False
 
 
 def context_is_broken() -> bool:
@@ -263,7 +283,14 @@ def context_is_broken() -> bool:
 def main() -> None:
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    serve(sys.stdin, private_stdout())
+    out = private_stdout()
+    worker = opened(receive(sys.stdin), out)
+    if worker is None:
+        return
+    # Beside the first `prepare`, which computes in NumPy and on the GPU while this waits for a child.
+    threading.Thread(target=warm_up, daemon=True).start()
+    while (step := receive(sys.stdin)) is not None and answer(worker, step, out):
+        pass
 
 
 if __name__ == "__main__":

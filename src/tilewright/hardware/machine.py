@@ -1,0 +1,75 @@
+"""What is tuned for, and where that happens: the board, this machine, and the versions of its packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from tilewright.hardware.architectures import DEFAULT_ARCH, Board, default_board
+from tilewright.hardware.gpu import Gpu
+from tilewright.records import Machine
+
+VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")
+"""The packages whose versions belong to a result."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is tuned for: the board, and whether it is the one in this machine."""
+
+    board: Board
+    gpu: Gpu | None
+    note: str | None = None
+
+    @property
+    def measured(self) -> bool:
+        return self.gpu is not None
+
+
+def target_of(arch: str | None, gpu: Gpu | None) -> Target:
+    """The board to tune for: that of ``arch``, else this machine's, else the default's, with a note."""
+    if gpu is not None and arch in (None, gpu.arch):
+        return Target(gpu.board, gpu)
+    board = default_board(arch or DEFAULT_ARCH)
+    if gpu is not None:
+        return Target(board, None, f"this machine's GPU is {gpu.arch}; {arch} is predicted, not measured")
+    if arch is None:
+        return Target(board, None, f"no GPU here: tuning for {DEFAULT_ARCH} ({board.name}); choose with --arch")
+    return Target(board, None)
+
+
+def machine_of(target: Target) -> Machine:
+    """The record of where a result was made."""
+    return Machine(
+        arch=target.board.arch,
+        gpu=target.gpu.name if target.gpu else None,
+        driver=driver_version() if target.gpu else None,
+        host=f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        versions={name: installed_version(name) or "not installed" for name in VERSIONED},
+    )
+
+
+def installed_version(package: str) -> str | None:
+    """Of a pip package, without importing it; None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def driver_version() -> str | None:
+    """Of the kernel module, e.g. ``580.159.03``; None where neither NVML nor /proc tells."""
+    with suppress(Exception):  # not installed, or no driver: NVML has one error type a case
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    try:
+        words = Path("/proc/driver/nvidia/version").read_text().split()
+    except OSError:
+        return None
+    return next((word for word in words if word[:1].isdigit() and word.count(".") >= 1), None)

@@ -1,0 +1,56 @@
+"""What `tune --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.records import Candidate, TuningResult, WorkloadResult
+
+
+def to_json(result: TuningResult) -> dict[str, Any]:
+    """What `tune --json` prints; scripts rely on these names."""
+    return {
+        "task": result.task,
+        "run": result.run,
+        "machine": {**vars(result.machine), "versions": dict(result.machine.versions)},
+        "measured": result.measured,
+        "note": None if result.measured else "predicted, not measured",
+        "seconds": dict(result.seconds),
+        "workloads": [_workload_json(one) for one in result.workloads],
+    }
+
+
+def _workload_json(result: WorkloadResult) -> dict[str, Any]:
+    sol = result.bound.speed_of_light_us
+    return {
+        "workload": result.workload.name,
+        "dims": dict(result.workload.dims),
+        "bound": {**vars(result.bound)},
+        "best": _candidate_json(result.best, sol) if result.best else None,
+        "reason": result.reason,
+        "tied": [dict(config) for config in result.tied],
+        "shipped": dict(result.shipped),
+        "candidates": [_candidate_json(one, sol) for one in result.candidates],
+        "race": dict(result.race) if result.race else None,
+    }
+
+
+def _candidate_json(one: Candidate, speed_of_light_us: float) -> dict[str, Any]:
+    measured, code = one.measured, one.code
+    return {
+        "config": dict(one.configuration),
+        "status": one.status,
+        "reason": one.reason,
+        "predicted_us": one.predicted.us if one.predicted else None,
+        "measured_us": measured.us if measured else None,
+        "interval_us": list(measured.interval_us) if measured else None,
+        "speed_of_light": speed_of_light_us / measured.us if measured else None,
+        "verdict": one.checked.verdict if one.checked else "unverified",
+        "verdict_reason": one.checked.reason if one.checked else None,
+        "registers": code.registers if code else None,
+        "local_stores": code.local_stores if code else None,
+        "shared_bytes": code.shared_bytes if code else None,
+        "tensor_path": code.tensor_path if code else None,
+        "code_hash": code.code_hash if code else None,
+        "compile_seconds": one.compile_seconds,
+    }

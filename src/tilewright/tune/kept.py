@@ -1,0 +1,82 @@
+"""A tuning run in the ledger: begun or resumed, saved workload by workload, finished."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+
+from tilewright.hardware.machine import Target
+from tilewright.ledger.file import key_of
+from tilewright.ledger.records import TuneRun
+from tilewright.ledger.tunings import TuneLedger
+from tilewright.race.rules import Policy
+from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
+from tilewright.task.loading import where_is
+from tilewright.task.task import Task
+
+
+class Kept:
+    """The results of one run; without a ledger they are kept in memory only.
+
+    A run with the same key that was interrupted goes on where it stopped, unless ``fresh``.
+    """
+
+    def __init__(
+        self, ledger: TuneLedger | None, task: Task, target: Target, policy: Policy, workloads: Sequence[Workload],
+        machine: Machine, top: int, seed: int | None, fresh: bool,
+    ) -> None:  # fmt: skip
+        self.ledger, self.task, self.target, self.machine, self.run = ledger, task, target, machine, ""
+        self.workloads = tuple(workloads)
+        self.done: dict[str, WorkloadResult] = {}
+        if ledger is None:
+            return
+        key = key_of(
+            {
+                "task": task.file.read_text() if task.file else task.name,
+                "name": task.name,
+                "board": target.board.name,
+                "policy": policy.to_json(),
+                "workloads": [workload.name for workload in workloads],
+                "top": top,
+                "seed": seed,
+                "versions": dict(machine.versions),
+            }
+        )
+        interrupted = None if fresh else ledger.resume(key)
+        if interrupted is not None:
+            self.run, self.done = interrupted[0].run, dict(interrupted[1])
+            return
+        board, where = target.board, where_is(task)
+        self.run = ledger.begin(
+            TuneRun(
+                key=key,
+                task=task.name,
+                machine=machine,
+                measured=target.measured,
+                where=where,
+                board=board.name,
+                bandwidth_gbs=board.bandwidth_gbs,
+                dtype=task.compute_dtype,
+                policy=policy.to_json(),
+                top=top,
+                seed=seed,
+                reproduce=shlex.join(["tilewright", "tune", where, "--arch", board.arch, "--fresh"]),
+            )
+        ).run
+
+    @property
+    def open(self) -> list[Workload]:
+        """The workloads that are not done."""
+        return [workload for workload in self.workloads if workload.name not in self.done]
+
+    def save(self, result: WorkloadResult) -> None:
+        self.done[result.workload.name] = result
+        if self.ledger is not None:
+            self.ledger.save(self.run, result)
+
+    def finish(self, seconds: Mapping[str, float]) -> TuningResult:
+        """The whole run. ``seconds``: wall time of each stage."""
+        if self.ledger is not None:
+            self.ledger.finish(self.run, seconds)
+        results = tuple(self.done[workload.name] for workload in self.workloads)
+        return TuningResult(self.task.name, self.machine, self.target.measured, results, self.run, seconds)

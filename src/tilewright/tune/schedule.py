@@ -1,0 +1,129 @@
+"""Which workload is verified and raced while which compiles.
+
+The compilers are fed by a thread of their own. The caller's thread takes the workloads one by one. While stragglers
+of a workload still compile, the best of those that have arrived are verified, and raced once most have arrived: the
+stragglers are mostly those that spill. If none of them makes it into the field, what was verified and raced without
+them stands, because the judge remembers both.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+
+from tilewright.compile.compile import Compiled, Stopped, Unit, compile_all
+from tilewright.languages import child
+from tilewright.progress import Progress
+from tilewright.records import Workload
+from tilewright.strategies.base import Batch, Search, batches
+from tilewright.task.task import Task
+from tilewright.tune.field import Field, Judge
+
+ENOUGH_TO_START = 0.3
+"""Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
+most would turn out not to be among the best."""
+ENOUGH_TO_RACE = 0.7
+"""Share that must have arrived before the field so far is raced."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """The candidates of a workload that have compiled so far."""
+
+    so_far: list[Compiled]
+    expected: int
+
+    @property
+    def all(self) -> bool:
+        return len(self.so_far) == self.expected
+
+    @property
+    def enough_to_race(self) -> bool:
+        return len(self.so_far) >= ENOUGH_TO_RACE * self.expected
+
+    def batches(self, search: Search, field: Field) -> Iterator[Batch]:
+        """What the strategy asks for; ahead of the last arrival only its first batch."""
+        return islice(batches(search, field.outcomes), None if self.all else 1)
+
+
+class Schedule:
+    """Compiles ``units`` from its start to its end as a context. Leaving early ends the compilers."""
+
+    def __init__(self, task: Task, units: list[Unit], jobs: int, seconds: float, progress: Progress) -> None:
+        self.task, self.units, self.jobs, self.budget, self.progress = task, units, jobs, seconds, progress
+        self.seconds = 0.0
+        """Wall time of all compilers."""
+        self._arrived: dict[str, list[Compiled]] = {unit.workload.name: [] for unit in units}
+        self._changed = threading.Condition()
+        self._left = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._compile, name="compilers")
+
+    def __enter__(self) -> Schedule:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._left.set()
+        while self._thread.is_alive():
+            if kind is not None:  # Ctrl-C, an error: nobody waits for the rest
+                child.kill_all()
+            self._thread.join(0.02)
+
+    def finish(self) -> None:
+        """Waits for all compilers."""
+        self._thread.join()
+        self._raise()
+
+    def compiled(self, workload: Workload, judge: Judge, *, ahead: bool) -> Iterator[Arrived]:
+        """The candidates of a workload, again and again as they come in; the last time all of them.
+
+        ahead: begin before the last one arrives. After a turn without work for the judge, waits for more.
+        """
+        expected = sum(unit.workload == workload for unit in self.units)
+        more_than = int(ENOUGH_TO_START * expected) if ahead else expected - 1
+        while True:
+            arrived, steps = Arrived(self._wait(workload.name, more_than, expected), expected), judge.steps
+            yield arrived
+            if arrived.all:
+                return
+            more_than = -1 if judge.steps > steps else len(arrived.so_far)
+
+    def _wait(self, workload: str, more_than: int, expected: int) -> list[Compiled]:
+        arrived = self._arrived.get(workload, [])
+        with self._changed:
+            self._changed.wait_for(
+                lambda: len(arrived) > more_than or len(arrived) == expected or self._error is not None
+            )
+            if len(arrived) < expected:
+                self._raise()
+            return list(arrived)
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _compile(self) -> None:
+        started, counter = time.perf_counter(), count(1)
+
+        def on_done(compiled: Compiled) -> None:
+            unit = compiled.unit
+            with self._changed:
+                self._arrived[unit.workload.name].append(compiled)
+                self._changed.notify_all()
+            self.progress("compile", next(counter), len(self.units), f"{unit.workload.name} {unit.configuration}")
+
+        try:
+            compile_all(
+                self.task, self.units, jobs=self.jobs, seconds=self.budget, on_done=on_done, stopped=self._left.is_set
+            )
+        except Stopped:
+            pass
+        except BaseException as error:  # the caller's thread raises it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+        self.seconds = time.perf_counter() - started
