@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from tilewright.source.source_file import SourceFile, remembered
+from tilewright.source.source_file import Named, SourceFile, remembered
 
 MEMOISED = ("functools.cache", "functools.lru_cache", "cache", "lru_cache", "functools.cached_property")
 ONCE = {"__init__", "__post_init__", "__new__", "__init_subclass__", "setUp", "setup", "main"}
@@ -19,37 +19,31 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 @remembered
 def filled(file: SourceFile) -> set[str]:
     """Names of mappings that functions of the file fill: ``cache[key] = …``, `setdefault`."""
-    found = set()
-    for node in file.nodes:
-        stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
-        if (stored or (isinstance(node, ast.Attribute) and node.attr == "setdefault")) and file.owner(node):
-            found.add(file.dotted(node.value))  # type: ignore[attr-defined]
-    return found - {""}
+    writes = [node for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store)]
+    defaults = [node for node in file.every(ast.Attribute) if node.attr == "setdefault"]
+    return {file.dotted(node.value) for node in (*writes, *defaults) if file.owner(node)} - {""}
 
 
 def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
     """What keeps ``node`` from running when its function finds its answer in a cache: the test, the handler or
     the function; None where nothing does. Looks no further than the named function around it."""
     for parent, child in file.above(node):
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(parent, Named):
             if any(_memoises(file, decorator) for decorator in parent.decorator_list):
                 return parent
             return _after_a_hit(file, parent.body, child)
-        if isinstance(parent, ast.If):
+        if isinstance(parent, (ast.If, ast.IfExp)):
             when_true, when_false = _missed(file, parent.test)
-            if (child in parent.body and when_true) or (child in parent.orelse and when_false):
-                return parent.test
-        elif isinstance(parent, ast.IfExp):
-            when_true, when_false = _missed(file, parent.test)
-            if (child is parent.body and when_true) or (child is parent.orelse and when_false):
+            body, orelse = (one if isinstance(one, list) else [one] for one in (parent.body, parent.orelse))
+            if (child in body and when_true) or (child in orelse and when_false):
                 return parent.test
         elif isinstance(parent, ast.ExceptHandler) and "KeyError" in _caught(parent):
             return parent
         if isinstance(parent, ast.Lambda) and not _called_at_once(file, parent):
             return parent
-        for block in _blocks(parent):
-            if child in block and (found := _after_a_hit(file, block, child)) is not None:
-                return found
+        for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
+            if isinstance(block, list) and child in block and (test := _after_a_hit(file, block, child)) is not None:
+                return test
     return None
 
 
@@ -74,11 +68,6 @@ def _memoises(file: SourceFile, decorator: ast.expr) -> bool:
 def _called_at_once(file: SourceFile, function: ast.Lambda) -> bool:
     parent = file.parent(function)
     return isinstance(parent, ast.Call) and parent.func is function
-
-
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
-    blocks = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
-    return [block for block in blocks if isinstance(block, list)]
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:

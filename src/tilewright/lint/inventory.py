@@ -1,4 +1,4 @@
-"""What a file holds (P-04): kernels, launches, registrations, configuration generators, searches."""
+"""What a file holds: kernels, launches, registrations, configuration generators, searches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 60
 
 
 @dataclass(frozen=True)
-class Item:
+class InventoryItem:
     """One of them. ``name``: the kernel or its hints, what is launched, the operation that is registered, the
     function or name that makes a space, the kernel that is searched."""
 
@@ -27,28 +27,28 @@ class Item:
     """The function around it; "" at the top of the file."""
 
 
-def inventory(file: SourceFile) -> tuple[Item, ...]:
+def inventory(file: SourceFile) -> tuple[InventoryItem, ...]:
     """Everything of these kinds, in the order of the text."""
     found = {*_kernels(file), *_launches(file), *_registrations(file), *_searches(file), *_spaces(file)}
     return tuple(sorted(found, key=lambda item: (item.line, item.what, item.name)))
 
 
-def _item(file: SourceFile, what: What, node: ast.AST, name: str) -> Item:
+def _item(file: SourceFile, what: What, node: ast.AST, name: str) -> InventoryItem:
     owner = file.owner(node)
-    return Item(what, getattr(node, "lineno", 1), name, owner.name if owner is not None else "")
+    return InventoryItem(what, getattr(node, "lineno", 1), name, owner.name if owner is not None else "")
 
 
 def _short(node: ast.AST | None) -> str:
     return text(node)[:MOST] if node is not None else "?"
 
 
-def _kernels(file: SourceFile) -> Iterator[Item]:
+def _kernels(file: SourceFile) -> Iterator[InventoryItem]:
     for kernel in kernels(file):
         hints = ", ".join(f"{name}={text(value)}" for name, value in kernel.hints.items())
         yield _item(file, "kernel", kernel.node, f"{kernel.name}({hints})" if hints else kernel.name)
 
 
-def _launches(file: SourceFile) -> Iterator[Item]:
+def _launches(file: SourceFile) -> Iterator[InventoryItem]:
     for launch in launches(file):
         yield _item(file, "launch", launch.call, _short(launch.kernel))
     for call in file.every(ast.Call):
@@ -56,7 +56,7 @@ def _launches(file: SourceFile) -> Iterator[Item]:
             yield _item(file, "launch", call, "autotune_launch")
 
 
-def _registrations(file: SourceFile) -> Iterator[Item]:
+def _registrations(file: SourceFile) -> Iterator[InventoryItem]:
     for node in file.every(ast.FunctionDef):
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Call) and file.dotted(decorator.func).endswith("register_impl"):
@@ -65,12 +65,12 @@ def _registrations(file: SourceFile) -> Iterator[Item]:
                 yield _item(file, "registration", node, f"{name} → {node.name}")
 
 
-def _searches(file: SourceFile) -> Iterator[Item]:
+def _searches(file: SourceFile) -> Iterator[InventoryItem]:
     for search in searches(file):
         yield _item(file, "search", search.call, _short(search.kernel))
 
 
-def _spaces(file: SourceFile) -> Iterator[Item]:
+def _spaces(file: SourceFile) -> Iterator[InventoryItem]:
     """Where the configurations of each search are made: a function, a name, or the list itself."""
     for search in searches(file):
         for place, name in _makers(file, search.space, 4):

@@ -10,7 +10,7 @@ import ast
 
 from tilewright.lint.tile_code import annotation, passed_for, taken_by
 from tilewright.source.cutile import SearchCall, kernels_of
-from tilewright.source.source_file import Named, SourceFile, parameters, returned
+from tilewright.source.source_file import Named, SourceFile, parameters, returned, text
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
 """Methods whose result lies where the tensor lies."""
@@ -18,11 +18,9 @@ VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", 
 
 def strides_vary(file: SourceFile, search: SearchCall) -> bool:
     """Whether some tensor of the search's arguments may lie in memory as the caller likes."""
-    functions = file.values(search.args_fn) if search.args_fn is not None else ()
     return any(
         _free(file, tensor, 6)
-        for function in functions
-        if isinstance(function, (ast.FunctionDef, ast.Lambda))
+        for function in file.values(search.args_fn)
         for value in returned(function)
         for tensor in _tensors(file, search, value)
     )
@@ -30,27 +28,24 @@ def strides_vary(file: SourceFile, search: SearchCall) -> bool:
 
 def _tensors(file: SourceFile, search: SearchCall, value: ast.AST) -> list[ast.expr]:
     """The arguments of which the kernel's signature, or a use in the file, says that they are arrays."""
-    found = [file.value(value)]
-    if isinstance(value, ast.Name) and not isinstance(found[0], ast.Tuple):
-        found = [file.value(one) for one in passed_for(file, value)]
-    tuples = [one for one in found if isinstance(one, ast.Tuple)]
+    passed = [file.value(value)]
+    if isinstance(value, ast.Name) and not isinstance(passed[0], ast.Tuple):
+        passed = [file.value(given) for given in passed_for(file, value)]
     kernels = kernels_of(file, search.kernel)
-    tensors = []
-    for one in tuples:
-        if len(kernels) == 1 and len(declared := parameters(kernels[0].node)) == len(one.elts):
-            pairs = zip(one.elts, declared, strict=True)
-            tensors += [passed for passed, into in pairs if not annotation(file, into)]
+    declared = parameters(kernels[0].node) if len(kernels) == 1 else ()
+    tensors: list[ast.expr] = []
+    for whole in (one for one in passed if isinstance(one, ast.Tuple)):
+        if declared and len(declared) == len(whole.elts):
+            pairs = zip(whole.elts, declared, strict=True)
+            tensors += [tensor for tensor, into in pairs if not annotation(file, into)]
         else:
-            tensors += [passed for passed in one.elts if _used_as_tensor(file, passed)]
+            tensors += [tensor for tensor in whole.elts if _used_as_tensor(file, tensor)]
     return tensors
 
 
 def _used_as_tensor(file: SourceFile, node: ast.expr) -> bool:
     owner = taken_by(file, node) if isinstance(node, ast.Name) else None
-    return owner is not None and any(
-        ast.unparse(one) in {f"{ast.unparse(node)}.dtype", f"{ast.unparse(node)}.device"}
-        for one in file.every(ast.Attribute, owner)
-    )
+    return owner is not None and _mentions(file, owner, node, "dtype", "device")
 
 
 def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
@@ -64,7 +59,7 @@ def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
     function = taken_by(file, node)
     if len(bindings) == 1 and bindings[0].kind == "value" and bindings[0].value is not None:
         return _free(file, bindings[0].value, depth - 1)
-    if function is None or len(bindings) != 1 or _made_contiguous(file, function, node.id):
+    if function is None or len(bindings) != 1 or _made_contiguous(file, function, node):
         return False
     calls, handed_on = file.calls_of(function)
     if calls:
@@ -72,11 +67,14 @@ def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
     return not handed_on
 
 
-def _made_contiguous(file: SourceFile, function: Named, name: str) -> bool:
+def _made_contiguous(file: SourceFile, function: Named, name: ast.Name) -> bool:
     """Whether a function, or its decorator, says anything about how a parameter lies in memory."""
     if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
         return True
-    return any(
-        ast.unparse(one) in {f"{name}.contiguous", f"{name}.is_contiguous"}
-        for one in file.every(ast.Attribute, function)
-    )
+    return _mentions(file, function, name, "contiguous", "is_contiguous")
+
+
+def _mentions(file: SourceFile, function: Named, tensor: ast.expr, *attributes: str) -> bool:
+    """Whether a function reads one of these attributes of a tensor."""
+    chains = {f"{text(tensor)}.{attribute}" for attribute in attributes}
+    return any(node.attr in attributes and text(node) in chains for node in file.every(ast.Attribute, function))

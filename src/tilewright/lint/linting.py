@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.errors import RequestError
-from tilewright.lint.findings import Finding, Level
-from tilewright.lint.inventory import Item, inventory
-from tilewright.lint.rules import ABOUT, CANNOT_READ, RULES, codes
-from tilewright.source.source_file import TOO_DEEP, SourceFile
+from tilewright.lint.inventory import InventoryItem, inventory
+from tilewright.lint.rule import Level, LintFinding, Rule
+from tilewright.lint.rules import named, rules
+from tilewright.lint.rules.cannot_be_read import CannotBeRead
+from tilewright.source.source_file import SourceFile
 
-IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<codes>[^\]]*)\])?")
+IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """On the line of the finding, or alone on the line above it."""
 
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
@@ -25,13 +26,13 @@ class Report:
     """``inventories``: the files that hold kernels, launches or searches, with what they hold."""
 
     files: tuple[Path, ...]
-    findings: tuple[Finding, ...]
-    inventories: tuple[tuple[Path, tuple[Item, ...]], ...]
+    findings: tuple[LintFinding, ...]
+    inventories: tuple[tuple[Path, tuple[InventoryItem, ...]], ...]
     ignored: int = 0
     """Findings that a comment in the text takes back."""
 
     def count(self, level: Level) -> int:
-        return sum(one.level == level for one in self.findings)
+        return sum(finding.level == level for finding in self.findings)
 
     @property
     def clean(self) -> bool:
@@ -49,33 +50,27 @@ def lint_paths(
 ) -> Report:
     """What is found in ``paths``; folders stand for the Python files below them.
 
-    select: codes, names or sources (`A-47`, `W1`) of the only rules to use, those that are off by default included.
+    select: names or codes of the only rules to use, those that are off by default included.
     ignore: the same, to leave out.
     compile: also load task files and compare the machine code that their hints give, for ``arch``.
 
     Raises RequestError for a path that does not exist or holds no Python file, UnknownChoice for a rule that does
     not exist.
     """
-    wanted = _wanted(select, ignore)
+    wanted = (named(select) if select else {rule for rule in rules() if rule.by_default}) - named(ignore)
     files = tuple(_files(paths))
-    findings: list[Finding] = []
-    inventories: list[tuple[Path, tuple[Item, ...]]] = []
+    findings: list[LintFinding] = []
+    inventories: list[tuple[Path, tuple[InventoryItem, ...]]] = []
     ignored = 0
     for path in files:
-        file = _parsed(path)
-        if isinstance(file, SourceFile):
-            try:
-                found, items = _found(file, wanted), inventory(file)
-            except RecursionError:
-                file = _unreadable(path, TOO_DEEP)
-        if isinstance(file, Finding):
-            findings += [file] if file.code in wanted else []
+        outcome = _linted(path, wanted)
+        if isinstance(outcome, Exception):
+            findings += [rule.because_of(path, outcome) for rule in wanted if isinstance(rule, CannotBeRead)]
             continue
-        if compile and "TW501" in wanted:
-            from tilewright.lint.no_op_hints import no_op_hints
-
-            found += no_op_hints(file, arch)
-        kept = [one for one in found if not _taken_back(file, one)]
+        file, found, items = outcome
+        if compile:
+            found += [finding for rule in wanted for finding in rule.compiled_findings(file, arch or "sm_90")]
+        kept = [finding for finding in found if not _taken_back(file, finding)]
         ignored += len(found) - len(kept)
         findings += kept
         if items:
@@ -83,9 +78,19 @@ def lint_paths(
     return Report(files, tuple(findings), tuple(inventories), ignored)
 
 
-def _wanted(select: Sequence[str], ignore: Sequence[str]) -> set[str]:
-    by_default = {code for code, about in ABOUT.items() if about.by_default}
-    return (codes(select) if select else by_default) - codes(ignore)
+def _linted(
+    path: Path, wanted: set[Rule]
+) -> tuple[SourceFile, list[LintFinding], tuple[InventoryItem, ...]] | Exception:
+    """The file with its findings in the order of the text and its inventory, or the error of reading it."""
+    try:
+        file = SourceFile.read(path)
+    except (SyntaxError, RecursionError, ValueError, OSError) as error:
+        return error
+    try:
+        found = [finding for rule in wanted for finding in rule.found(file)]
+        return file, sorted(found, key=lambda finding: (finding.line, finding.column, finding.code)), inventory(file)
+    except RecursionError as error:
+        return error
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -118,39 +123,12 @@ def _below(folder: Path) -> Iterator[Path]:
             yield file  # reading it says why it cannot be read
 
 
-def _parsed(file: Path) -> SourceFile | Finding:
-    """The file, or the finding that it cannot be read."""
-    try:
-        return SourceFile.read(file)
-    except SyntaxError as error:
-        return _unreadable(file, error.msg or "not valid Python", error.lineno or 1, error.offset or 1)
-    except RecursionError:
-        return _unreadable(file, TOO_DEEP)
-    except (ValueError, OSError) as error:
-        return _unreadable(file, str(error).splitlines()[0] if str(error) else type(error).__name__)
-
-
-def _unreadable(file: Path, why: str, line: int = 1, column: int = 1) -> Finding:
-    return Finding(CANNOT_READ.code, "error", file, line, column, f"cannot be read: {why}")
-
-
-def _found(file: SourceFile, wanted: set[str]) -> list[Finding]:
-    """In the order of the text."""
-    rules = (rule for rule in RULES if rule.about.code in wanted)
-    found = (finding for rule in rules for finding in rule.findings(file))
-    return sorted(found, key=lambda one: (one.line, one.column, one.code))
-
-
-def _taken_back(file: SourceFile, finding: Finding) -> bool:
+def _taken_back(file: SourceFile, finding: LintFinding) -> bool:
     """Whether a comment says that the finding is known and meant."""
-    lines = file.lines
-    above = lines[finding.line - 2] if finding.line >= 2 else ""
-    for line in (lines[finding.line - 1], above if above.lstrip().startswith("#") else ""):
-        match = IGNORE.search(line)
-        if match is None:
-            continue
-        about = ABOUT[finding.code]
-        words = {word.strip().lower() for word in (match["codes"] or "").split(",") if word.strip()}
-        if not words or words & {about.code.lower(), about.name, *(one.lower() for one in about.sources)}:
-            return True
+    above = file.lines[finding.line - 2] if finding.line >= 2 else ""
+    for line in (file.lines[finding.line - 1], above if above.lstrip().startswith("#") else ""):
+        if match := IGNORE.search(line):
+            words = [word for word in (match["rules"] or "").split(",") if word.strip()]
+            if not words or any(map(finding.rule.is_called, words)):
+                return True
     return False

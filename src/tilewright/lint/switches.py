@@ -1,4 +1,4 @@
-"""Where a file asks whether tuning is switched off, and the names that nothing asks for."""
+"""Where a file asks whether tuning is switched off."""
 
 from __future__ import annotations
 
@@ -13,34 +13,25 @@ ASKS = re.compile(
 VARIABLES = re.compile(r"TUNE|TUNING")
 READERS = {"os.environ.get", "os.getenv", "os.environ"}
 
-UNREAD = {
-    "DISABLE_AUTOTUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
-    "DISABLE_CUTILE_TUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
-    "TILEIR_ENABLE_FTZ": "pass flush_to_zero=True to the operations",
-    "TILEIR_ENABLE_APPROX": "pass rounding_mode=ct.RoundingMode.APPROX to the operations",
-    "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
-    "ENABLE_TILE": "it belongs to Triton's back end",
-}
-"""Variables that neither cuda-tile 1.7 nor TileGym 1.5 reads → what does the job (X-03, X-06)."""
-
 
 @remembered
 def switches(file: SourceFile) -> tuple[ast.AST, ...]:
     """Calls that ask for a switch, reads of such an environment variable, and parameters of that name."""
-    found: list[ast.AST] = []
+    asking: list[ast.AST] = []
     for node in file.nodes:
         if isinstance(node, ast.Call):
-            last = file.dotted(node.func).rpartition(".")[2]
+            called = file.dotted(node.func)
             first = node.args[0] if node.args else None
             word = str(first.value) if isinstance(first, ast.Constant) else ""
-            read = ast.unparse(first) if first is not None and file.dotted(node.func) in READERS else ""
-            if ASKS.search(last) or ASKS.search(word) or VARIABLES.search(read):
-                found.append(node)
+            read = ast.unparse(first) if first is not None and called in READERS else ""
+            asks = ASKS.search(called.rpartition(".")[2]) or ASKS.search(word) or VARIABLES.search(read)
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-            if file.dotted(node.value) in READERS and VARIABLES.search(ast.unparse(node.slice)):
-                found.append(node)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and ASKS.search(node.id):
-            parent = file.parent(node)
-            if not isinstance(parent, ast.Call) or parent.func is not node:  # a call is found as one
-                found.append(node)
-    return tuple(found)
+            asks = VARIABLES.search(ast.unparse(node.slice)) if file.dotted(node.value) in READERS else None
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            parent = file.parent(node)  # a call is found as one
+            asks = None if isinstance(parent, ast.Call) and parent.func is node else ASKS.search(node.id)
+        else:
+            continue
+        if asks:
+            asking.append(node)
+    return tuple(asking)

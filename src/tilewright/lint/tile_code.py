@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.source.cutile import kernels
-from tilewright.source.source_file import DEPTH, Named, SourceFile, parameters, remembered
+from tilewright.source.source_file import (
+    DEPTH,
+    Named,
+    SourceFile,
+    argument,
+    elements,
+    keywords,
+    parameters,
+    remembered,
+)
+from tilewright.source.values import called_name
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
 WRITES = {"store", "scatter", "store_advanced_indexing", "store_offset"}
@@ -17,27 +28,49 @@ VIEWS = {"slice", "tiled_view", "get_raw_memory"}
 @remembered
 def tile_functions(file: SourceFile) -> tuple[Named, ...]:
     """Kernels, functions that say they are tile functions, and all that these call in this file."""
-    found: dict[Named, None] = {kernel.node: None for kernel in kernels(file)}
-    for node in file.nodes:
-        if isinstance(node, ast.FunctionDef):
-            for decorator in node.decorator_list:
-                call = decorator.func if isinstance(decorator, ast.Call) else decorator
-                if file.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):
-                    found[node] = None
-    waiting = list(found)
-    while waiting:
-        for call in file.every(ast.Call, waiting.pop()):
+    functions = [kernel.node for kernel in kernels(file)]
+    for node in file.every(ast.FunctionDef):
+        for decorator in node.decorator_list:
+            call = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if file.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):
+                functions.append(node)
+    for function in functions:  # grows while it is walked
+        for call in file.every(ast.Call, function):
             called = file.function(call.func)
-            if isinstance(called, ast.FunctionDef) and called not in found:
-                found[called] = None
-                waiting.append(called)
-    return tuple(found)
+            if isinstance(called, ast.FunctionDef) and called not in functions:
+                functions.append(called)
+    return tuple(dict.fromkeys(functions))
+
+
+def tile_calls(file: SourceFile, name: str) -> Iterator[tuple[Named, ast.Call]]:
+    """Calls of one operation of cuTile in tile code, with the function that they stand in."""
+    for function in tile_functions(file):
+        for call in file.every(ast.Call, function):
+            if operation(file, call) == name:
+                yield function, call
+
+
+SHAPE_AT = {
+    "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
+    "reshape": (1, "shape"),
+}  # fmt: skip
+"""Operation → position and name of the argument that says a tile's shape."""
+
+
+def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
+    """The tile shape that is written in an operation of cuTile; None for any other call."""
+    place = SHAPE_AT.get(operation(file, call))
+    return argument(call, *place) if place is not None else None
+
+
+def extents(node: ast.expr | None) -> list[ast.expr]:
+    """Those of a written shape or index; a single expression as one."""
+    return elements(node) if isinstance(node, (ast.Tuple, ast.List)) or node is None else [node]
 
 
 def in_tile_code(file: SourceFile, node: ast.AST) -> bool:
     """Whether ``node`` stands in the body of a tile function."""
-    functions = set(tile_functions(file))
-    return any(parent in functions for parent, _ in file.above(node))
+    return any(parent in tile_functions(file) for parent, _ in file.above(node))
 
 
 def operation(file: SourceFile, call: ast.Call) -> str:
@@ -63,15 +96,21 @@ class Accesses:
             if any(not _exclusive(file, read, written) for read in self.read[name] for written in self.written[name])
         }
 
+    def of(self, operation: str) -> dict[str, list[ast.AST]] | None:
+        """Where an access by ``operation`` belongs."""
+        if operation.startswith("atomic_"):
+            return self.added
+        return self.read if operation in READS else self.written if operation in WRITES else None
+
 
 @remembered
-def _accesses_of_all(file: SourceFile) -> dict[Named, Accesses]:
+def _known_accesses(file: SourceFile) -> dict[Named, Accesses]:
     return {}
 
 
 def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
     """What a tile function does with the arrays that it is given, through functions of this file as well."""
-    known = _accesses_of_all(file)
+    known = _known_accesses(file)
     if function not in known and depth:
         known[function] = Accesses()  # a function that calls itself adds nothing
         known[function] = _accesses(file, function, depth)
@@ -79,45 +118,25 @@ def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
 
 
 def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
-    found = Accesses()
-    arrays = {one.arg: one.arg for one in parameters(function)}
+    done = Accesses()
+    arrays = {parameter.arg: parameter.arg for parameter in parameters(function)}
     for node in file.every(ast.Assign, function):  # view = array.slice(…)
-        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            root = _root(node.value)
-            if root in arrays:
-                arrays[node.targets[0].id] = arrays[root]
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and (root := _root(node.value)) in arrays:
+            arrays[node.targets[0].id] = arrays[root]
     for call in file.every(ast.Call, function):
         named = operation(file, call)
-        method = call.func.attr if isinstance(call.func, ast.Attribute) and not named else ""
-        if named and call.args:
-            _note(found, named, arrays.get(_root(call.args[0])), call)
-        elif method and isinstance(call.func, ast.Attribute):
-            _note(found, method, arrays.get(_root(call.func.value)), call)
+        tensor = (call.args[0] if call.args else None) if named else getattr(call.func, "value", None)
+        places = done.of(named or called_name(call))
+        if places is not None and _root(tensor) in arrays:
+            places.setdefault(arrays[_root(tensor)], []).append(call)
         called = file.function(call.func)
         if isinstance(called, ast.FunctionDef) and called is not function:
-            _pass_on(found, accesses(file, called, depth - 1), given(called, call), arrays, call)
-    return found
-
-
-def _note(found: Accesses, operation: str, array: str | None, call: ast.Call) -> None:
-    if array is None:
-        return
-    if operation in READS:
-        found.read.setdefault(array, []).append(call)
-    elif operation in WRITES:
-        found.written.setdefault(array, []).append(call)
-    elif operation.startswith("atomic_"):
-        found.added.setdefault(array, []).append(call)
-
-
-def _pass_on(
-    found: Accesses, inner: Accesses, passed: Mapping[str, ast.expr], arrays: Mapping[str, str], call: ast.Call
-) -> None:
-    for outer, there in ((found.read, inner.read), (found.written, inner.written), (found.added, inner.added)):
-        for parameter in there:
-            array = arrays.get(_root(passed[parameter])) if parameter in passed else None
-            if array is not None:
-                outer.setdefault(array, []).append(call)
+            inner, passed = accesses(file, called, depth - 1), given(called, call)
+            for outer, there in ((done.read, inner.read), (done.written, inner.written), (done.added, inner.added)):
+                for parameter in there:
+                    if (array := arrays.get(_root(passed.get(parameter)))) is not None:
+                        outer.setdefault(array, []).append(call)
+    return done
 
 
 def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
@@ -131,12 +150,9 @@ def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
 
 def given(function: Named, call: ast.Call) -> dict[str, ast.expr]:
     """Parameter → what a call passes for it."""
-    found: dict[str, ast.expr] = {}
-    for parameter, value in zip(parameters(function), call.args, strict=False):
-        if isinstance(value, ast.Starred):
-            break
-        found[parameter.arg] = value
-    return found | {one.arg: one.value for one in call.keywords if one.arg is not None}
+    plain = itertools.takewhile(lambda value: not isinstance(value, ast.Starred), call.args)
+    pairs = zip(parameters(function), plain, strict=False)
+    return {parameter.arg: value for parameter, value in pairs} | keywords(call)
 
 
 def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
@@ -144,7 +160,7 @@ def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
     for binding in file.bindings(name.id, name):
         arguments = file.parent(binding.place) if binding.kind == "parameter" else None
         function = file.parent(arguments) if arguments is not None else None
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(function, Named):
             return function
     return None
 
@@ -152,13 +168,11 @@ def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
 def passed_for(file: SourceFile, name: ast.Name) -> list[ast.expr]:
     """What the file's own calls pass for a parameter; empty where there are none, or one leaves it out."""
     function = taken_by(file, name)
-    if function is None:
-        return []
-    passed = [given(function, call) for call in file.calls_of(function)[0]]
-    return [one[name.id] for one in passed] if all(name.id in one for one in passed) else []
+    passed = [given(function, call).get(name.id) for call in file.calls_of(function)[0]] if function else []
+    return [] if None in passed else [value for value in passed if value is not None]
 
 
-def _root(node: ast.AST) -> str:
+def _root(node: ast.AST | None) -> str:
     """The array that an expression is, or is a view of; "" for any other."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
         node = node.func.value
@@ -170,9 +184,7 @@ def annotation(file: SourceFile, parameter: ast.arg) -> str:
     ``scalar`` for int, float and bool, else ""."""
     if parameter.annotation is None:
         return ""
-    node: ast.AST = parameter.annotation
-    if isinstance(node, ast.Name) and (meant := file.value(node)) is not None:
-        node = meant
+    node = file.value(parameter.annotation) or parameter.annotation
     base = node.value if isinstance(node, ast.Subscript) else node
     dotted = file.dotted(base)
     if dotted.endswith(("Constant", "ConstantAnnotation")) or dotted.rpartition(".")[2].startswith("Const"):

@@ -1,28 +1,28 @@
-"""TW106: hints in the decorator of a kernel whose hints are searched (A-11, X-19)."""
+"""The decorator fixes a hint that is searched.
+
+A path that forgets replace_hints then launches with the decorator's value and says nothing: one value of the hint runs
+where the search picked another.
+
+Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
+
+Sources: cuda-tile 1.7.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from tilewright.lint.findings import About, Finding
+from tilewright.lint.rule import LintFinding, Rule
 from tilewright.source.cutile import configurations, given_hints, kernels_of, searches
 from tilewright.source.source_file import SourceFile, text
 
 
-class DecoratorHints:
-    about = About(
-        code="TW106",
-        name="decorator-hints",
-        level="warning",
-        title="the decorator fixes a hint that is searched",
-        why="A path that forgets replace_hints then launches with the decorator's value and says nothing "
-        "(A-11); the text's own matmul template makes that mistake (X-19, T3).",
-        fix="leave the decorator bare, and let the search's winner or an explicit fallback set the hint",
-        sources=("A-11", "X-19"),
-    )
+class DecoratorHints(Rule):
+    code = "TW106"
+    level = "warning"
 
-    def findings(self, file: SourceFile) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         seen = set()
         for search in searches(file):
             applied = given_hints(file, search.hints_fn) or set()
@@ -34,7 +34,7 @@ class DecoratorHints:
                 if fixed and kernel.node not in seen:
                     seen.add(kernel.node)
                     values = " and ".join(f"{name}={text(kernel.hints[name])}" for name in fixed)
-                    yield self.about.at(
+                    yield self.at(
                         file, kernel.hints[fixed[0]],
                         f"{kernel.name} is decorated with {values}, which the search in line "
                         f"{search.call.lineno} varies",
@@ -46,8 +46,7 @@ def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
     function = file.function(hints_fn)
     if function is None:
         return True
-    inner = [file.function(call.func) for call in file.every(ast.Call, function)]
-    bodies = [function, *(one for one in inner if one is not None)]
+    bodies = [function, *filter(None, (file.function(call.func) for call in file.every(ast.Call, function)))]
     return any(isinstance(node, (ast.If, ast.IfExp)) for body in bodies for node in ast.walk(body))
 
 

@@ -1,4 +1,13 @@
-"""TW110: a product of value lists as search space (A-42 as it is true today, X-07)."""
+"""A large product of value lists is compiled one by one.
+
+exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one core, and a
+single bad one 33 s. The old rule of at most 30 configurations is outdated: what counts is time; only products of more
+than 64 are named.
+
+Fix: drop what cannot win before the search, or compile ahead in parallel with a budget for each candidate.
+
+Sources: cuda-tile 1.7: cuda.tile.tune.
+"""
 
 from __future__ import annotations
 
@@ -6,48 +15,33 @@ import ast
 import math
 from collections.abc import Iterator
 
-from tilewright.lint.findings import About, Finding
+from tilewright.lint.rule import LintFinding, Rule
 from tilewright.source.cutile import searches
-from tilewright.source.source_file import SourceFile
+from tilewright.source.source_file import Function, SourceFile, elements
 
 MOST = 64
 
 
-class LargeProduct:
-    about = About(
-        code="TW110",
-        name="large-product",
-        level="note",
-        title="a large product of value lists is compiled one by one",
-        why="exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one "
-        "core, and a single bad one 33 s. The old rule of 30 configurations is outdated (X-07): what counts is time; "
-        f"only products of more than {MOST} are named.",
-        fix="drop what cannot win before the search, or compile ahead in parallel with a budget for each candidate",
-        sources=("A-42", "X-07"),
-    )
+class LargeProduct(Rule):
+    code = "TW110"
+    level = "note"
 
-    def findings(self, file: SourceFile) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
-            function = self._generator(file, search.space)
-            if function is None:
-                continue
-            for one in file.every(ast.Yield, function):
-                sizes = [
-                    len(parent.iter.elts)
-                    for parent, _ in file.above(one)
-                    if isinstance(parent, ast.For) and isinstance(parent.iter, (ast.Tuple, ast.List))
-                ]
+            function = _generator(file, search.space)
+            for node in file.every(ast.Yield, function) if function is not None else ():
+                loops = [parent.iter for parent, _ in file.above(node) if isinstance(parent, ast.For)]
+                sizes = [len(elements(loop)) for loop in loops if isinstance(loop, (ast.Tuple, ast.List))]
                 if math.prod(sizes) > MOST:
-                    yield self.about.at(
-                        file, one,
-                        f"{' × '.join(map(str, reversed(sizes)))} = {math.prod(sizes)} configurations for one search",
-                    )  # fmt: skip
+                    product = " × ".join(map(str, reversed(sizes)))
+                    yield self.at(file, node, f"{product} = {math.prod(sizes)} configurations for one search")
 
-    def _generator(self, file: SourceFile, space: ast.expr | None) -> ast.AST | None:
-        value = file.value(space) if space is not None else None
-        if isinstance(value, ast.Call) and file.dotted(value.func) in {"list", "tuple"} and value.args:
-            value = file.value(value.args[0])
-        return file.function(value.func) if isinstance(value, ast.Call) else None
+
+def _generator(file: SourceFile, space: ast.expr | None) -> Function | None:
+    value = file.value(space)
+    if isinstance(value, ast.Call) and file.dotted(value.func) in {"list", "tuple"} and value.args:
+        value = file.value(value.args[0])
+    return file.function(value.func) if isinstance(value, ast.Call) else None
 
 
 RULE = LargeProduct()

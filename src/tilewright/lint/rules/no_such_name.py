@@ -1,4 +1,12 @@
-"""TW302: names that cuda.tile does not have (X-18)."""
+"""cuda.tile has no such name.
+
+Documents and models carry over names of other languages, such as ct.constexpr, which does not exist in cuda-tile 1.7:
+AttributeError when the line runs. Compared with the cuda-tile that is installed beside Tilewright.
+
+Fix: see the message, or cuda.tile's own list of names.
+
+Sources: cuda-tile 1.7.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tilewright.lint.findings import About, Finding
+from tilewright.lint.rule import LintFinding, Rule
 from tilewright.source.source_file import SourceFile
 
 INSTEAD = {
@@ -23,30 +31,17 @@ INSTEAD = {
 }
 
 
-class NoSuchName:
-    about = About(
-        code="TW302",
-        name="no-such-name",
-        level="error",
-        title="cuda.tile has no such name",
-        why="Documents and models carry over names of other languages, such as ct.constexpr, which does not "
-        "exist (X-18): AttributeError when the line runs. Compared with the cuda-tile that is installed "
-        "beside Tilewright.",
-        fix="see the message, or cuda.tile's own list of names",
-        sources=("X-18",),
-    )
+class NoSuchName(Rule):
+    code = "TW302"
 
-    def findings(self, file: SourceFile) -> Iterator[Finding]:
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         known = names_of_cutile()
         for node in file.every(ast.Attribute) if known else ():
             if file.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
                 continue
-            if not self._tried(file, node):
-                instead = INSTEAD.get(node.attr)
-                yield self.about.at(file, node, f"cuda.tile has no {node.attr}" + (f"; {instead}" if instead else ""))
-
-    def _tried(self, file: SourceFile, node: ast.AST) -> bool:
-        return any(isinstance(parent, ast.Try) for parent, _ in file.above(node))
+            if not any(isinstance(parent, ast.Try) for parent, _ in file.above(node)):
+                instead = f"; {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
+                yield self.at(file, node, f"cuda.tile has no {node.attr}{instead}")
 
 
 @cache
@@ -55,12 +50,9 @@ def names_of_cutile() -> frozenset[str]:
     cuda = importlib.util.find_spec("cuda")
     for folder in cuda.submodule_search_locations or () if cuda is not None else ():
         package = Path(folder) / "tile"
-        if not (package / "__init__.py").is_file():
-            continue
-        tree = ast.parse((package / "__init__.py").read_text(encoding="utf-8"))
-        found = {alias.asname or alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
-                 for alias in node.names}  # fmt: skip
-        return frozenset(found | {path.stem for path in package.iterdir() if not path.name.startswith("_")})
+        if (package / "__init__.py").is_file():
+            submodules = {path.stem for path in package.iterdir() if not path.name.startswith("_")}
+            return frozenset(submodules | SourceFile.read(package / "__init__.py").imports.keys())
     return frozenset()
 
 

@@ -1,36 +1,33 @@
-"""TW206: searches that nothing can switch off (A-16)."""
+"""No switch turns the search off.
+
+CI wants the same kernel every time, and a profiler sees every trial. Of the 40 files of TileGym 1.5.1 that search, 16
+ask for no switch of any kind.
+
+Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
+
+Sources: TileGym 1.5.1.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.lint.findings import About, Finding
+from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.switches import switches
 from tilewright.source.cutile import searches
 from tilewright.source.source_file import SourceFile
 
 
-class NoSwitch:
-    about = About(
-        code="TW206",
-        name="no-switch",
-        level="note",
-        title="no switch turns the search off",
-        why="CI wants the same kernel every time, and a profiler sees every trial (A-16, A-44). Of the 40 "
-        "files of TileGym 1.5.1 that search, 16 ask for no switch of any kind.",
-        fix="ask for the switch before the cache, and launch the shipped configuration while it is set",
-        sources=("A-16", "A-44"),
-    )
+class NoSwitch(Rule):
+    code = "TW206"
+    level = "note"
 
-    def findings(self, file: SourceFile) -> Iterator[Finding]:
-        found = searches(file)
-        if found and not switches(file):
-            others = (
-                f" (nor before those in {', '.join(str(one.call.lineno) for one in found[1:])})" if found[1:] else ""
-            )
-            yield self.about.at(
-                file, found[0].call, f"nothing in this file asks whether tuning is off before this search{others}"
-            )
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        first, *others = [search.call for search in searches(file)] or [None]
+        if first is not None and not switches(file):
+            lines = ", ".join(str(call.lineno) for call in others if call is not None)
+            more = f" (nor before those in {lines})" if lines else ""
+            yield self.at(file, first, f"nothing in this file asks whether tuning is off before this search{more}")
 
 
 RULE = NoSwitch()
