@@ -17,9 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tilewright.lint.findings import Finding
 from tilewright.lint.linting import lint_paths
-from tilewright.lint.rules import ABOUT
+from tilewright.lint.rule import LintFinding
 
 RECORDED = Path(__file__).parent / "recorded" / "lint-tilegym-2026-11-21.json"
 
@@ -43,16 +42,19 @@ def main() -> None:
     seconds = time.perf_counter() - began
     if options.sample:
         for finding in sample(report.findings, options.sample, options.seed):
-            print(f"{finding.file.relative_to(root)}:{finding.line} {finding.level} {finding.code} {finding.message}")
+            print(
+                f"{finding.file.relative_to(root)}:{finding.line} {finding.level} {finding.rule.name} {finding.message}"
+            )
         return
     print(f"{len(report.findings)} findings in {len(report.files)} files, {seconds:.1f} s")
-    for (code, level), count in sorted(Counter((one.code, one.level) for one in report.findings).items()):
-        print(f"{count:>5}  {level:<8} {code} {ABOUT[code].name}")
+    counts = Counter((finding.code, finding.level, finding.rule.name) for finding in report.findings)
+    for (code, level, name), count in sorted(counts.items()):
+        print(f"{count:>5}  {level:<8} {code} {name}")
     read = json.loads(RECORDED.read_text())
     print(f"read by hand: {read['true']} of {len(read['findings'])} true (seed {read['seed']})")
 
 
-def sample(findings: tuple[Finding, ...], size: int, seed: int) -> list[Finding]:
+def sample(findings: tuple[LintFinding, ...], size: int, seed: int) -> list[LintFinding]:
     """So many of them, the same ones for the same findings and seed."""
     chosen = random.Random(seed).sample(range(len(findings)), min(size, len(findings)))
     return [findings[index] for index in sorted(chosen)]

@@ -1,84 +1,38 @@
-"""The conformance kit that every rule of `tilewright lint` passes: it finds its bad example at the right lines,
-leaves its good one alone, and says why with its source (requirements 2.4, K6, Part 7 checks 7, 8 and 10)."""
+"""Every shipped rule of `tilewright lint` keeps the contract (requirements 2.4, K6, Part 7 checks 7, 8 and 10), and a
+rule from outside is found."""
 
 from __future__ import annotations
 
-import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.lint.rule_examples import EXAMPLES
 
-from tilewright.lint.findings import LEVELS, Finding, Rule
-from tilewright.lint.rules import ABOUT, CANNOT_READ, NO_OP_HINT, RULES, codes
-from tilewright.source.source_file import SourceFile
+from tilewright.errors import RequestError
+from tilewright.lint.linting import lint_paths
+from tilewright.lint.rules import named, rules
+from tilewright.lint.sarif import sarif
+from tilewright.testing.rules import RuleContract, found
+
+OTHERS = tuple(text for example in EXAMPLES.values() for text in (example.bad, example.good))
 
 
-def found(rule: Rule, text: str) -> list[Finding]:
-    return list(rule.findings(SourceFile(Path("kernel.py"), text)))
+def contract(code: str) -> type[RuleContract]:
+    """The tests of one rule; it meets the examples of all others."""
+    (rule,) = named([code])
+    example = EXAMPLES[code]
+    return type("Contract", (RuleContract,), {"rule": rule, "bad": example.bad, "good": example.good, "others": OTHERS})
 
 
-def marked(text: str) -> list[int]:
-    """Lines that end in ``# !``, once for each mark."""
-    lines = enumerate(text.splitlines(), 1)
-    return [line for line, content in lines for _ in range(content.partition("  # ")[2].split().count("!"))]
-
-
-by_code = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.about.name)
-
-
-@by_code
-def test_it_finds_its_bad_example_at_the_right_lines(rule: Rule) -> None:
-    bad = EXAMPLES[rule.about.code].bad
-    assert marked(bad)
-    assert sorted(finding.line for finding in found(rule, bad)) == marked(bad)
-
-
-@by_code
-def test_it_leaves_its_good_example_alone(rule: Rule) -> None:
-    assert not marked(EXAMPLES[rule.about.code].good)
-    assert not found(rule, EXAMPLES[rule.about.code].good)
-
-
-@by_code
-def test_its_columns_point_into_the_line(rule: Rule) -> None:
-    lines = EXAMPLES[rule.about.code].bad.splitlines()
-    for finding in found(rule, EXAMPLES[rule.about.code].bad):
-        assert finding.code == rule.about.code
-        assert finding.level in LEVELS
-        assert lines[finding.line - 1][finding.column - 1 :].strip()
-        assert finding.message == finding.message.strip()
-        assert "\n" not in finding.message
-
-
-@by_code
-def test_it_says_where_it_comes_from(rule: Rule) -> None:
-    about = rule.about
-    assert about.title
-    assert about.fix
-    assert about.sources, "an id of the requirements or of the facts"
-    assert any(source.removeprefix("rule ") in about.why for source in about.sources) or re.search(r"\d", about.why)
-
-
-@by_code
-def test_it_survives_every_text(rule: Rule) -> None:
-    """A rule meets the examples of all others, and odd files."""
-    odd = [
-        "",
-        "x",
-        "def f(*a, **k): ...",
-        "class A:\n    x = y = 1\n",
-        "f()(g)[h](lambda: 0)",
-        "a: int\nfor a in a: a += a",
-    ]
-    for text in [*odd, *(text for one in EXAMPLES.values() for text in (one.bad, one.good))]:
-        found(rule, text)
+globals().update({f"Test_{code}": contract(code) for code in EXAMPLES})
 
 
 def test_every_rule_has_its_own_code_and_name() -> None:
-    abouts = [*(rule.about for rule in RULES), CANNOT_READ, NO_OP_HINT]
-    assert len({about.code for about in abouts}) == len({about.name for about in abouts}) == len(abouts) == len(ABOUT)
-    assert set(EXAMPLES) == {rule.about.code for rule in RULES}
+    codes = {rule.code for rule in rules()}
+    assert len(codes) == len({rule.name for rule in rules()}) == len(rules())
+    assert set(EXAMPLES) == codes - {"TW001", "TW501"}
 
 
 @pytest.mark.parametrize("code", sorted(EXAMPLES))
@@ -87,19 +41,27 @@ def test_the_examples_are_python(code: str) -> None:
     compile(EXAMPLES[code].good, "good.py", "exec")
 
 
-@pytest.mark.parametrize(
-    "pitfall", ["A-41", "A-42", "A-45", "A-46", "A-47", "A-11", "A-16", "A-21", "A-35", "X-03", "X-18", "X-19", "X-21",
-                "X-22", "W1", "W2", "W3", "W4", "W6", "W7", "W12", "rule 5", "rule 6", "rule 7", "rule 8", "rule 11",
-                "rule 16", "rule 17", "rule 18"],
-)  # fmt: skip
+PITFALLS = {
+    "A-41": "in_place_search", "A-42": "large_product", "A-45": "space_is_no_list", "A-46": "fp8_division",
+    "A-47": "hints_on_hot_path", "A-11": "decorator_hints", "A-16": "no_switch", "A-21": "search_on_hot_path",
+    "A-35": "autotune_launch", "X-03": "dead_switch", "X-18": "no_such_name", "X-19": "swizzle_without_clamp",
+    "X-21": "cache_key", "X-22": "cache_key", "W1": "hints_not_applied", "W2": "hopper_takes_blackwell",
+    "W3": "cache_key", "W4": "process_only_cache", "W6": "compiler_timeout", "W7": "current_device",
+    "W12": "hints_on_hot_path", "rule 5": "not_an_argument", "rule 6": "device_op_on_host", "rule 7": "no_such_method",
+    "rule 8": "kernel_called", "rule 11": "grid_shape", "rule 16": "not_an_argument", "rule 17": "runtime_shape",
+    "rule 18": "unused_parameter",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pitfall", PITFALLS)
 def test_each_pitfall_that_syntax_shows_has_a_rule(pitfall: str) -> None:
-    assert codes([pitfall])
+    assert named([PITFALLS[pitfall]])
 
 
 @pytest.mark.parametrize("outdated", ["rule 10", "rule 12"])
 def test_outdated_rules_are_not_reported(outdated: str) -> None:
     """K6: `break` in loops since cuda-tile 1.6, `arange` with start and step."""
-    assert not any(outdated in about.sources for about in ABOUT.values())
+    assert not any(outdated in rule.sources for rule in rules())
     text = """\
 import cuda.tile as ct
 
@@ -111,4 +73,82 @@ def k(x, n: int):
         at = ct.arange(64, dtype=ct.int32, start=8, step=2)
         ct.scatter(x, at, 1.0)
 """
-    assert not [finding for rule in RULES for finding in found(rule, text)]
+    assert not [finding for rule in rules() for finding in found(rule, text)]
+
+
+# A rule from outside ----------------------------------------------------------------------------------
+
+TOY = '''\
+"""Something is printed on every call.
+
+A print takes 5 µs, and nobody reads it.
+
+Fix: log it.
+
+Sources: Python 3.11: print.
+"""
+
+import ast
+
+from tilewright.lint.rule import Rule
+
+
+class NoPrint(Rule):
+    level = "warning"
+
+    def findings(self, file):
+        for call in file.every(ast.Call):
+            if file.dotted(call.func) == "print":
+                yield self.at(file, call, "this prints")
+
+
+RULE = NoPrint()
+'''
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package whose metadata names a rule, as pip would install it."""
+    (tmp_path / "no_print.py").write_text(TOY)
+    (tmp_path / "toy_rules-1.0.dist-info").mkdir()
+    (tmp_path / "toy_rules-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: toy-rules\nVersion: 1\n"
+    )
+    points = tmp_path / "toy_rules-1.0.dist-info" / "entry_points.txt"
+    points.write_text("[tilewright.lint]\nno_print = no_print:RULE\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rules.cache_clear()
+    yield points
+    rules.cache_clear()
+    sys.modules.pop("no_print", None)
+
+
+def test_a_rule_of_another_package_is_found_and_keeps_the_contract(installed: Path, tmp_path: Path) -> None:
+    (rule,) = named(["no-print"])
+    assert (rule.name, rule.rule_id, rule.title) == ("no_print", "no_print", "Something is printed on every call")
+    toy = type("Toy", (RuleContract,), {"rule": rule, "bad": "print(1)  # !\n", "good": "log(1)\n"})()
+    for name in dir(toy):
+        if name.startswith("test_"):
+            getattr(toy, name)()
+    path = tmp_path / "k.py"
+    path.write_text("print(1)\nprint(2)  # tilewright: ignore[no_print]\n")
+    report = lint_paths([path])
+    assert [(finding.line, finding.level, finding.message) for finding in report.findings] == [
+        (1, "warning", "this prints")
+    ]
+    assert report.ignored == 1
+    assert "'ruleId': 'no_print'" in str(sarif(report, tmp_path, "1.0"))
+
+
+@pytest.mark.parametrize(
+    ("point", "said"),
+    [("no_print:MISSING", "does not load from no_print:MISSING"), ("no_print:TOY", "names a int, not a rule")],
+)
+def test_a_package_whose_rule_cannot_be_used_is_named(installed: Path, tmp_path: Path, point: str, said: str) -> None:
+    (tmp_path / "no_print.py").write_text(TOY + "\nTOY = 3\n")
+    installed.write_text(f"[tilewright.lint]\nno_print = {point}\n")
+    with pytest.raises(RequestError, match=said):
+        rules()
+    installed.write_text("[tilewright.lint]\nno_print = no_print:RULE\nagain = no_print:RULE\n")
+    with pytest.raises(RequestError, match="names a second rule no_print"):
+        rules()

@@ -1,4 +1,4 @@
-"""`tilewright lint`: a thin adapter over `lint`. `cli` registers it."""
+"""`tilewright lint`: a thin adapter over `lint`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ Compile = Annotated[
     bool, typer.Option("--compile", help="Also compile task files: name hints that change no machine code.")
 ]
 LintArch = Annotated[str | None, typer.Option("--arch", metavar="A", help="For --compile.  [default: sm_90]")]
-Select = Annotated[
-    str | None, typer.Option("--select", metavar="A,B", help="Only these: codes, names or ids, as A-47 or W1.")
-]
-Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Not these.")]
+Select = Annotated[str | None, typer.Option("--select", metavar="A,B", help="Only these rules, by name: cache_key.")]
+Ignore = Annotated[str | None, typer.Option("--ignore", metavar="A,B", help="Not these rules.")]
 Inventory = Annotated[
     bool, typer.Option("--inventory", help="Show what the files hold: kernels, launches, spaces, searches.")
 ]
@@ -40,21 +38,21 @@ def lint(
     """What goes wrong with cuTile code, found in its text, with the reason and the fix.
 
     Exit code 0 where nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
-    `# tilewright: ignore[CODE]` takes a finding back.
+    The comment `# tilewright: ignore[RULE]` takes a finding back.
 
-    Example: `tilewright lint src/ --ignore TW202 --sarif lint.sarif`
+    Example: `tilewright lint src/ --ignore process_only_cache --sarif lint.sarif`
     """
     from tilewright.cli import lint_table as tables
     from tilewright.hardware.architectures import architecture
     from tilewright.lint.linting import lint_paths
-    from tilewright.lint.rules import ABOUT
+    from tilewright.lint.rules import rules
 
     if arch is not None and not compile:
         raise RequestError("--arch says for what to compile; give --compile as well")
     name = architecture(arch).name if arch is not None else None
     only = _words(select)
     if select is not None and not only:
-        raise RequestError(f"--select names no rule; known: {', '.join(ABOUT)}")
+        raise RequestError(f"--select names no rule; known: {', '.join(rule.name for rule in rules())}")
     with task_speaks_to_stderr(as_json):
         report = lint_paths(paths, select=only, ignore=_words(ignore), compile=compile, arch=name)
     if sarif is not None:

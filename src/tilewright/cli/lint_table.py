@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from tilewright.lint.findings import LEVELS, Finding
 from tilewright.lint.linting import Report
-from tilewright.lint.rules import ABOUT
+from tilewright.lint.rule import LEVELS, LintFinding
+from tilewright.records import Json
 
 
 def lines(report: Report) -> Iterator[str]:
     """One line for each finding, then each rule that found something with its reason and its fix."""
     for finding in report.findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
-        yield f"{place}: {finding.level} {finding.code} {finding.message}"
-    for code in sorted({finding.code for finding in report.findings}):
-        about = ABOUT[code]
+        yield f"{place}: {finding.level} {finding.rule.name} {finding.message}"
+    for rule in sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id):
         yield ""
-        yield f"{code} {about.name}: {about.title}"
-        yield f"  why  {about.why}"
-        yield f"  fix  {about.fix}"
+        yield f"{rule.name}: {rule.title}"
+        yield f"  why  {rule.why}"
+        yield f"  fix  {rule.fix}"
     if report.findings:
         yield ""
     yield summary(report)
@@ -52,7 +50,7 @@ def _plural(what: str, count: int) -> str:
     return f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
 
 
-def to_json(report: Report) -> dict[str, Any]:
+def to_json(report: Report) -> dict[str, Json]:
     """What `lint --json` prints."""
     return {
         "files": len(report.files),
@@ -68,17 +66,16 @@ def to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    about = ABOUT[finding.code]
+def _finding(finding: LintFinding) -> dict[str, Json]:
     return {
         "code": finding.code,
-        "name": about.name,
+        "name": finding.rule.name.replace("_", "-"),
         "level": finding.level,
         "file": str(finding.file),
         "line": finding.line,
         "column": finding.column,
         "message": finding.message,
-        "why": about.why,
-        "fix": about.fix,
-        "sources": list(about.sources),
+        "why": finding.rule.why,
+        "fix": finding.rule.fix,
+        "sources": list(finding.rule.sources),
     }

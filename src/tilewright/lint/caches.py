@@ -9,16 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.lint.tile_code import given, passed_for, taken_by
 from tilewright.source.cutile import SearchCall, searches
-from tilewright.source.source_file import (
-    Function,
-    Named,
-    SourceFile,
-    names,
-    own,
-    parameters,
-    remembered,
-    returned,
-)
+from tilewright.source.source_file import Function, Named, SourceFile, names, own, parameters, remembered, returned
 
 DEPTH = 6
 """Steps from a part of a key to what it is computed from."""
@@ -48,7 +39,12 @@ def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
     writes: dict[str, list[CacheWrite]] = {}
     for node in file.every(ast.Subscript) if searches(file) else ():
         owner = file.owner(node)
-        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and owner and file.at_top(node.value.id):
+        if (
+            isinstance(node.ctx, ast.Store)
+            and isinstance(node.value, ast.Name)
+            and owner
+            and file.at_top(node.value.id)
+        ):
             search = _search_behind(file, owner, node)
             if search is not None:
                 writes.setdefault(node.value.id, []).append(CacheWrite(node, node.slice, search))
@@ -123,11 +119,11 @@ class CoveredByKey:
 
     def __init__(self, file: SourceFile, parts: list[ast.AST], also: CoveredByKey | None = None) -> None:
         self.file = file
-        self.names = set(also.names) if also else set[str]()
-        self.attributes = set(also.attributes) if also else set[str]()
-        self.in_part = set(also.in_part) if also else set[str]()
+        self.names: set[str] = set(also.names) if also else set()
+        self.attributes: set[str] = set(also.attributes) if also else set()
+        self.in_part: set[str] = set(also.in_part) if also else set()
         """Shapes of which the key holds an extent: taken for settled where they are indexed."""
-        self.words = set(also.words) if also else set[str]()
+        self.words: set[str] = set(also.words) if also else set()
         for part in parts:
             self.words |= {word.lower() for word in re.findall(r"\w+", ast.unparse(part))}
             for atom in _atoms(part):

@@ -19,9 +19,9 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 @remembered
 def filled(file: SourceFile) -> set[str]:
     """Names of mappings that functions of the file fill: ``cache[key] = …``, `setdefault`."""
-    writes = [node for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store)]
-    defaults = [node for node in file.every(ast.Attribute) if node.attr == "setdefault"]
-    return {file.dotted(node.value) for node in (*writes, *defaults) if file.owner(node)} - {""}
+    writes = [node for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store) and file.owner(node)]
+    defaults = [node for node in file.every(ast.Attribute) if node.attr == "setdefault" and file.owner(node)]
+    return {*(file.dotted(node.value) for node in writes), *(file.dotted(node.value) for node in defaults)} - {""}
 
 
 def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:

@@ -8,16 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.source.cutile import kernels
-from tilewright.source.source_file import (
-    DEPTH,
-    Named,
-    SourceFile,
-    argument,
-    elements,
-    keywords,
-    parameters,
-    remembered,
-)
+from tilewright.source.source_file import DEPTH, Named, SourceFile, argument, elements, keywords, parameters, remembered
 from tilewright.source.values import called_name
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}

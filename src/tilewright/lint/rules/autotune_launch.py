@@ -1,6 +1,6 @@
 """autotune_launch is deprecated.
 
-cuda.tile_experimental.autotune_launch is gone from cuda-tile: what imports it fails on an up-to-date installation.
+cuda.tile_experimental.autotune_launch is gone from cuda-tile 1.7: what imports it fails on an up-to-date installation.
 
 Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
 

@@ -44,9 +44,7 @@ class DeadSwitch(Rule):
                 yield self.at(file, node, f"nothing reads {name}: {UNREAD[name]}")
 
 
-def _variables(
-    file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]
-) -> Iterator[tuple[ast.AST, str]]:
+def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
     """Places where the file reads or sets an environment variable whose name it writes."""
     for node in file.nodes:
         key: ast.expr | None = None

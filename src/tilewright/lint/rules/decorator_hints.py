@@ -1,7 +1,7 @@
 """The decorator fixes a hint that is searched.
 
-A path that forgets replace_hints then launches with the decorator's value and says nothing: one value of the hint runs
-where the search picked another.
+In cuda-tile 1.7 a path that forgets replace_hints launches with the decorator's value and says nothing: what runs has
+another value of the hint than the search picked.
 
 Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
 

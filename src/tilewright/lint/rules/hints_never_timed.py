@@ -42,9 +42,9 @@ def _made_after(file: SourceFile, search: SearchCall, kernel: str) -> Iterator[H
         line = made.call.lineno
         if line <= (search.call.end_lineno or 0) or file.owner(made.call) is not owner or made.kernel is None:
             continue
-        if text(made.kernel) == kernel and _arms(file, made.call) <= outside:
-            if not any(start < other < line for other in later):
-                yield made
+        latest = not any(start < other < line for other in later)
+        if text(made.kernel) == kernel and latest and _arms(file, made.call) <= outside:
+            yield made
 
 
 def _hints(file: SourceFile, made: HintedKernel) -> set[str]:

@@ -1,8 +1,8 @@
 """The configurations carry hints that no trial is launched with.
 
 Configurations that differ only in such a hint are the same kernel, timed several times: the choice between them is
-noise, and the one that is taken is then launched as it was never timed. In TileGym's fmha three of the four Blackwell
-configurations are one and the same kernel.
+noise, and the one that is taken is then launched as it was never timed. In fmha of TileGym 1.5.1 three of the four
+Blackwell configurations are one and the same kernel.
 
 Fix: pass hints_fn, for example `lambda cfg: {"num_ctas": cfg.num_ctas, "occupancy": cfg.occupancy}`.
 

@@ -101,9 +101,9 @@ def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
         if isinstance(parent, Named):
             break
         for call in file.every(ast.Call, parent) if isinstance(parent, ast.If) and load.args else ():
-            if operation(file, call) == "load" and "padding_mode" in keywords(call) and call.args:
-                if text(call.args[0]) == text(load.args[0]):
-                    return True
+            padded = operation(file, call) == "load" and "padding_mode" in keywords(call) and call.args
+            if padded and text(call.args[0]) == text(load.args[0]):
+                return True
     return False
 
 

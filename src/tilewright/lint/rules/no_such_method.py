@@ -25,10 +25,9 @@ class NoSuchMethod(Rule):
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function in tile_functions(file):
             for call in file.every(ast.Call, function):
-                method = call.func
-                if isinstance(method, ast.Attribute) and method.attr in NOT:
-                    if file.dotted(method).split(".")[0] not in {"torch", "cuda", "np", "numpy"}:
-                        yield self.at(file, call, f"a tile has no method {method.attr}; use astype")
+                of_module = file.dotted(call.func).split(".")[0] in {"torch", "cuda", "np", "numpy"}
+                if isinstance(call.func, ast.Attribute) and call.func.attr in NOT and not of_module:
+                    yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
 
 
 RULE = NoSuchMethod()

@@ -23,11 +23,11 @@ class NoSwitch(Rule):
     level = "note"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        first, *others = [search.call for search in searches(file)] or [None]
-        if first is not None and not switches(file):
-            lines = ", ".join(str(call.lineno) for call in others if call is not None)
+        calls = [search.call for search in searches(file)]
+        if calls and not switches(file):
+            lines = ", ".join(str(call.lineno) for call in calls[1:])
             more = f" (nor before those in {lines})" if lines else ""
-            yield self.at(file, first, f"nothing in this file asks whether tuning is off before this search{more}")
+            yield self.at(file, calls[0], f"nothing in this file asks whether tuning is off before this search{more}")
 
 
 RULE = NoSwitch()

@@ -1,7 +1,7 @@
 """Every process tunes again.
 
-A dictionary at the top of a module dies with its one process: each worker, rank and restart repeats the search, at the
-same time as the others on the same GPU; and it grows with every shape.
+A dictionary at the top of a module dies with its process: each worker, rank and restart repeats the search, at the same
+time as the others on the same GPU; and it grows with every shape. The caches of TileGym 1.5.1 are of this kind.
 
 Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
 

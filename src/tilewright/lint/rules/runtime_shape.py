@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.tile_code import annotation, extents, shape_of
 from tilewright.source.cutile import kernels
-from tilewright.source.source_file import SourceFile, parameters
+from tilewright.source.source_file import SourceFile, parameters, text
 
 
 class RuntimeShape(Rule):
@@ -31,10 +31,10 @@ class RuntimeShape(Rule):
             }
             for call in file.every(ast.Call, kernel.node) if plain else ():
                 for extent in extents(shape_of(file, call)):
-                    if isinstance(extent, ast.Name) and extent.id in plain:
-                        if [binding.kind for binding in file.bindings(extent.id, extent)] == ["parameter"]:
-                            message = f"{extent.id} is a run-time parameter of {kernel.name}, not a constant"
-                            yield self.at(file, extent, message)
+                    bindings = file.bindings(extent.id, extent) if isinstance(extent, ast.Name) else ()
+                    if text(extent) in plain and [binding.kind for binding in bindings] == ["parameter"]:
+                        message = f"{text(extent)} is a run-time parameter of {kernel.name}, not a constant"
+                        yield self.at(file, extent, message)
 
 
 RULE = RuntimeShape()

@@ -1,7 +1,7 @@
 """The search runs on every call.
 
-A search launches each candidate up to a thousand times, with a flushed L2 before each: tens of milliseconds to seconds
-where 1 launch is meant. exhaustive_search remembers nothing itself.
+A search launches each candidate up to 1000 times, with a flushed L2 before each: tens of milliseconds to seconds where
+one launch is meant. exhaustive_search remembers nothing itself.
 
 Fix: ask a cache first, search only where it misses, and store configuration and kernel together.
 

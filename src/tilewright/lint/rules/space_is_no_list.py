@@ -41,9 +41,8 @@ def _wrong(file: SourceFile, value: ast.AST) -> str:
     if called in ITERATORS:
         return f"the iterator that {called} returns, which has no length"
     function = file.function(value.func) if isinstance(value, ast.Call) else None
-    if isinstance(function, ast.FunctionDef):
-        if [*own(function, ast.Yield), *own(function, ast.YieldFrom)]:
-            return f"the generator that {function.name} returns, which has no length"
+    if isinstance(function, ast.FunctionDef) and [*own(function, ast.Yield), *own(function, ast.YieldFrom)]:
+        return f"the generator that {function.name} returns, which has no length"
     return ""
 
 

@@ -1,11 +1,11 @@
 """The switch that disables tuning is read after the cache.
 
 It is ignored where the cache holds a tuned entry, and what is taken while it is set is stored as if it had been tuned,
-and stays when it is lifted: 1 process with the switch spoils all later calls of it.
+and stays when it is lifted. One file of TileGym 1.5.1 does so.
 
 Fix: read the switch before the cache and store nothing while it is set, or make it part of the key.
 
-Sources: TileGym 1.5.1.
+Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
 """
 
 from __future__ import annotations

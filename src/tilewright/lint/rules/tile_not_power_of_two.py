@@ -17,6 +17,7 @@ from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.tile_code import extents, shape_of, tile_functions
 from tilewright.source.cutile import configurations, searches
 from tilewright.source.source_file import SourceFile
+from tilewright.space.knobs import is_power_of_two
 
 TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
 
@@ -37,9 +38,9 @@ class TileNotPowerOfTwo(Rule):
 
 def _wrong(shape: ast.expr | None) -> Iterator[ast.Constant]:
     for node in extents(shape):
-        if isinstance(node, ast.Constant) and type(extent := node.value) is int:
-            if extent > 0 and extent & (extent - 1) != 0:
-                yield node
+        extent = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Constant) and type(extent) is int and extent > 0 and not is_power_of_two(extent):
+            yield node
 
 
 RULE = TileNotPowerOfTwo()

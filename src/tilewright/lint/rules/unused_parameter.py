@@ -1,7 +1,7 @@
 """A kernel does not use a parameter.
 
-It is packed and passed at every launch; as a constant it also makes 1 kernel for each value. No error: the rule is one
-of style, and off unless selected.
+cuda-tile 1.7 packs and passes it at every launch; as a constant it also makes a kernel for each value. No error: the
+rule is one of style, and off unless selected.
 
 Fix: take it out of the signature and the launches.
 

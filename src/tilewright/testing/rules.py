@@ -1,0 +1,75 @@
+"""What every lint rule must keep. Inherit `RuleContract` in a test file of your rule.
+
+class TestNoPrint(RuleContract):
+    rule = RULE
+    bad = "print(1)  # !\\n"        # a whole file; each finding is marked in its line
+    good = "log(1)\\n"              # a whole file without a finding
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import ClassVar
+
+from tilewright.lint.rule import LEVELS, LintFinding, Rule
+from tilewright.source.source_file import SourceFile
+
+ODD = (
+    "",
+    "x",
+    "def f(*a, **k): ...",
+    "class A:\n    x = y = 1\n",
+    "f()(g)[h](lambda: 0)",
+    "a: int\nfor a in a: a += a",
+)
+"""Valid files that no rule expects."""
+
+
+def marked(text: str) -> list[int]:
+    """Lines that end in ``# !``, once for each mark."""
+    lines = enumerate(text.splitlines(), 1)
+    return [line for line, content in lines for _ in range(content.partition("  # ")[2].split().count("!"))]
+
+
+def found(rule: Rule, text: str) -> tuple[LintFinding, ...]:
+    """What a rule finds in the text of a file."""
+    return rule.found(SourceFile(Path("kernel.py"), text))
+
+
+class RuleContract:
+    """Tests of one rule, on two files."""
+
+    rule: ClassVar[Rule]
+    bad: ClassVar[str]
+    good: ClassVar[str]
+    others: ClassVar[tuple[str, ...]] = ()
+    """More valid files that the rule must survive."""
+
+    def test_it_finds_its_bad_example_at_the_right_lines(self) -> None:
+        assert marked(self.bad)
+        assert sorted(finding.line for finding in found(self.rule, self.bad)) == marked(self.bad)
+
+    def test_it_leaves_its_good_example_alone(self) -> None:
+        assert not marked(self.good)
+        assert not found(self.rule, self.good)
+
+    def test_its_columns_point_into_the_line(self) -> None:
+        lines = self.bad.splitlines()
+        for finding in found(self.rule, self.bad):
+            assert finding.code == self.rule.rule_id
+            assert finding.level in LEVELS
+            assert lines[finding.line - 1][finding.column - 1 :].strip()
+            assert finding.message == finding.message.strip()
+            assert "\n" not in finding.message
+
+    def test_it_says_why_and_where_that_comes_from(self) -> None:
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", self.rule.name)
+        assert self.rule.title
+        assert self.rule.fix
+        assert self.rule.sources, "what a reader can open"
+        assert any(source in self.rule.why for source in self.rule.sources) or re.search(r"\d", self.rule.why)
+
+    def test_it_survives_every_text(self) -> None:
+        for text in (self.bad, self.good, *self.others, *ODD):
+            found(self.rule, text)
