@@ -18,7 +18,7 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import is_kernel, language_of
 from tilewright.optimize.choosing import proposals
-from tilewright.optimize.run import Options
+from tilewright.optimize.options import Options
 from tilewright.playbook import catalogue
 from tilewright.records import MachineCode
 from tilewright.task.loading import load_task

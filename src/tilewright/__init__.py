@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.errors import TilewrightError
     from tilewright.inspect.inspect import inspect
     from tilewright.languages.cutile.private import decorated_hints
-    from tilewright.optimize.run import optimize
+    from tilewright.optimize.loop import optimize
     from tilewright.records import Configuration, Workload
     from tilewright.runtime.wrapper.buckets import powers_of_two
     from tilewright.runtime.wrapper.wrapper import tuned
@@ -40,7 +40,7 @@ _HOMES = {
     "inspect": "inspect.inspect",
     "integers": "task.task",
     "normal": "task.task",
-    "optimize": "optimize.run",
+    "optimize": "optimize.loop",
     "powers_of_two": "runtime.wrapper.buckets",
     "rising": "task.task",
     "tune": "tune.tune",

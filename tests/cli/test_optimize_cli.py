@@ -21,7 +21,7 @@ from tilewright.cli import optimize as cli_optimize
 from tilewright.cli import shared as cli_shared
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize import decide
-from tilewright.optimize import run as optimizing
+from tilewright.optimize import options as optimizing
 from tilewright.race.rules import Policy
 
 
@@ -97,7 +97,7 @@ def test_no_iterations_is_a_run_too(run: Run, tmp_path: Path) -> None:
     file = repository(tmp_path / "user", SCALE)
     ran = run("optimize", str(file), "--arch", "sm_90", "--iterations", "0", "--json")
     found = json.loads(ran.out)
-    assert (ran.code, found["kept"], found["stop_reason"].split(";")[0]) == (0, [], "0 iterations (P-23)")
+    assert (ran.code, found["kept"], found["stop_reason"].split(";")[0]) == (0, [], "0 iterations (--iterations)")
 
 
 @pytest.mark.parametrize(

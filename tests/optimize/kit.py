@@ -23,11 +23,14 @@ from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord, WorkloadOutcome
 from tilewright.optimize.attempting import Builder, Variant, fell
+from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
 from tilewright.optimize.gates.base import Judged
-from tilewright.optimize.loop import Limits, Loop, Setup, baseline_iteration
+from tilewright.optimize.loop import Loop
 from tilewright.optimize.metrics import mean_interval_ms, mean_ms
+from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
+from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Risk, Site
@@ -248,7 +251,7 @@ class Scripted:
 
 # The loop -------------------------------------------------------------------------------------------
 
-LIMITS = Limits("default", 25, 10.0, 6, lossy=False)
+LIMITS = Options("default", 25, 10.0, 6, lossy=False)
 
 
 @dataclass
@@ -281,7 +284,7 @@ def staged(
     script: Sequence[Told] = (),
     entries: Sequence[Entry] = (),
     *,
-    limits: Limits = LIMITS,
+    limits: Options = LIMITS,
     history: Mapping[str, EntryHistory] | None = None,
     proposers: Sequence[Proposer] = (),
     run: str = "",

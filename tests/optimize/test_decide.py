@@ -212,7 +212,7 @@ def test_rows_of_p22(ratio: float, status: str, lower: bool, base_stops: bool, p
 
 
 def test_a_small_gain_stops_the_base_policy_and_says_so() -> None:
-    assert decide({"a": exact(0.985)}, policy="base").stop_reason == "a gain of 1.5% is under 2% (P-22)"
+    assert decide({"a": exact(0.985)}, policy="base").stop_reason == "a gain of 1.5% is under 2% (--policy base)"
 
 
 @pytest.mark.parametrize(("policy", "limit"), [("base", BASE_MISSES), ("default", 4)])

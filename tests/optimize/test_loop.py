@@ -52,7 +52,7 @@ def texts(stage: Stage) -> bytes:
 @pytest.mark.parametrize("policy", ["default", "base"])
 def test_a_gain_of_5_percent_or_more_is_kept_and_the_loop_goes_on(opened: Open, policy: str) -> None:
     stage = opened([0.9, 0.9, 0.9], limits=replace(LIMITS, policy=policy, iterations=3))
-    assert stage.run() == "3 iterations (P-23)"
+    assert stage.run() == "3 iterations (--iterations)"
     assert stage.statuses == ["keep"] * 3 and not stage.loop.lowered
     assert texts(stage).decode() == stage.loop.incumbent.texts[stage.file] != SCALE
 
@@ -70,13 +70,13 @@ def test_a_gain_of_2_to_5_percent_is_kept_and_its_entry_comes_later(opened: Open
 
 def test_a_gain_under_2_percent_is_kept_and_ends_the_base_policy(opened: Open) -> None:
     stage = opened([0.985], limits=BASE)
-    assert "is under 2% (P-22)" in stage.run()
+    assert "is under 2% (--policy base)" in stage.run()
     assert stage.statuses == ["keep"]
 
 
 def test_a_gain_under_2_percent_does_not_end_the_default_policy(opened: Open) -> None:
     stage = opened([0.985, 0.9], limits=replace(LIMITS, iterations=2))
-    assert stage.run() == "2 iterations (P-23)"
+    assert stage.run() == "2 iterations (--iterations)"
     assert stage.statuses == ["keep", "keep"]
 
 
@@ -92,7 +92,7 @@ def test_what_is_slower_is_reverted_and_the_next_entry_is_tried(opened: Open) ->
 def test_two_iterations_without_improvement_end_the_base_policy(opened: Open, told: Told) -> None:
     """Whatever was the matter with them: nothing gained, wrong, crashed."""
     stage = opened([told] * 3, limits=BASE)
-    assert stage.run() == "2 iterations in a row without improvement (P-22)"
+    assert stage.run() == "2 iterations in a row without improvement (--policy base)"
     assert len(stage.rows) == 3
 
 
@@ -113,13 +113,13 @@ def test_patience_is_how_many_misses_end_the_default_policy(opened: Open) -> Non
 
 def test_at_most_25_iterations(opened: Open) -> None:
     stage = opened([0.9] * 30)
-    assert stage.run() == "25 iterations (P-23)"
+    assert stage.run() == "25 iterations (--iterations)"
     assert [one.n for one in stage.rows] == list(range(26))
 
 
 def test_no_iterations_at_all_leave_the_baseline(opened: Open) -> None:
     stage = opened([], limits=replace(LIMITS, iterations=0))
-    assert stage.run() == "0 iterations (P-23)"
+    assert stage.run() == "0 iterations (--iterations)"
     (row,) = stage.rows
     assert (row.n, row.optimization, row.status, row.correctness) == (0, "baseline", "keep", "PASS")
 
@@ -217,7 +217,7 @@ def test_an_iteration_that_takes_too_long_is_a_crash(opened: Open) -> None:
     stage = opened(["hang", 0.9], limits=replace(LIMITS, iterations=2, minutes=0.5 / 60))
     stage.run()
     assert (stage.rows[1].status, stage.rows[2].status) == ("crash", "keep")
-    assert "(P-11)" in stage.rows[1].reason and stage.rows[1].seconds < 25
+    assert "(--minutes)" in stage.rows[1].reason and stage.rows[1].seconds < 25
 
 
 def test_a_machine_that_fails_ends_the_run_and_loses_nothing(opened: Open) -> None:

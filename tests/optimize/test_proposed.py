@@ -12,8 +12,9 @@ from tests.optimize.kit import LIMITS, SCALE, Told, git, repository, staged
 
 from tilewright.errors import RequestError
 from tilewright.ledger.records import Iteration
+from tilewright.optimize.loop import optimize
+from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import FromFiles, check_changes
-from tilewright.optimize.run import Options, optimize
 
 DOUBLED = "ct.load(x, (i,), (TILE,)) * 2"
 FASTER = SCALE.replace(DOUBLED, "2 * ct.load(x, (i,), (TILE,))")

@@ -25,8 +25,9 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.loop import optimize
 from tilewright.optimize.optimized import Optimized, to_json
-from tilewright.optimize.run import Options, optimize
+from tilewright.optimize.options import Options
 from tilewright.optimize.versions.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -327,5 +328,5 @@ def test_options_that_cannot_be_are_refused(changes: dict[str, Any]) -> None:
 
 
 def test_an_unknown_entry_names_those_that_there_are() -> None:
-    with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bC\b"):
+    with pytest.raises(UnknownChoice, match=r"unknown entry 'Q9'; known: .*\bswizzle\b"):
         Options(only=("Q9",))

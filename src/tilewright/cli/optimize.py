@@ -89,7 +89,8 @@ def optimize(
 
     from tilewright.languages import keep_torch_out
     from tilewright.optimize import optimized
-    from tilewright.optimize import run as optimizing
+    from tilewright.optimize.loop import optimize as optimized_by
+    from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
     with (
@@ -98,13 +99,13 @@ def optimize(
         session or nullcontext(),
         terminal.progress(quiet=as_json) as bars,
     ):
-        options = optimizing.Options(
+        options = Options(
             policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
         task = loaded(where)
         keep_torch_out()
-        result = optimizing.optimize(
+        result = optimized_by(
             task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
             seed=seed, fresh=fresh, session=session, progress=bars if as_json else _telling(bars),
         )  # fmt: skip

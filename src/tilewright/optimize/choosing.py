@@ -20,7 +20,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""The weight of a class priority (K2) is this to the power of its place: the first counts 2.7 times the seventh."""
+"""The weight of a class priority is this to the power of its place: the first counts 2.7 times the seventh."""
 NO_PLACE = 9
 """The place of an entry that the list of its class does not name."""
 PRIOR_TRIES = 2.0
@@ -87,7 +87,7 @@ def proposals(
     tried: what was tried in this run.
     kept: how many changes were kept so far: a site is tried again only after another was.
     lossy: whether entries that round differently by design may be proposed.
-    lowered: entries whose last success was small (P-22: 2 to 5 % is accepted with lower priority).
+    lowered: entries whose last success was small (2 to 5 % is accepted with lower priority).
     missed: by entry, how many of its sites were reverted since a change was kept. The others are less promising.
     """
     launched = _launched(facts)
@@ -160,7 +160,7 @@ def _scored(
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
     score = weight * gain * site.promise
     said = [
-        f"place {place} of {facts.kind}-bound (K2)" if place != LAST else f"in no list for {facts.kind}-bound",
+        f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
     ]
     if before is not None:
@@ -171,7 +171,7 @@ def _scored(
         said.append(site.why)
     if about.id in lowered:
         score *= AGAIN
-        said.append("lower priority after a small gain (P-22)")
+        said.append("lower priority after a small gain")
     if misses := missed.get(about.id, 0):
         score *= AGAIN**misses
         said.append(f"{misses} other sites of it were reverted on this code")

@@ -1,4 +1,4 @@
-"""Keep or revert: the table P-22, read on intervals and not on points (X-13, X-14, X-15; trust.md 24, 26).
+"""Keep or revert: the decision table, read on intervals and not on points.
 
     paired samples ─→ intervals of the ratios ─→ a verdict per workload ─→ keep or revert ─→ go on or stop
 
@@ -6,16 +6,16 @@ A ratio is the candidate's time over the incumbent's in the same round, below 1 
 of the median (`bench.stats`), without a distribution behind it. Nothing here measures or asks a clock.
 
 - The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of
-  the A/A interval of the same session, and at least `FLOOR`. What lies within the floor is nobody's gain or loss.
+  the A/A interval of the same session, and at least `FLOOR`. What lies within the floor is ignored.
 - *Slower*: the interval lies wholly above 1 + floor, or that of the ratio to the baseline wholly above
-  1 + `WORSE` (P-12). One slower workload reverts.
+  1 + `WORSE`. One slower workload reverts.
 - A gain is *proven* when the interval of the overall ratio, or that of one workload, lies wholly below
   1 - floor. The overall ratio is the geometric mean over the workloads in the same round.
 - *Keep*: a gain is proven, and for every workload it is proven that it is at most `WORSE` slower than the incumbent
   and the baseline. What stays undecided to the last look is reverted.
 
 All claims of gain, at all planned looks, share one error budget, `ERROR`, by Bonferroni: an identical candidate
-is kept at most once in a hundred decisions, floor or no floor. The rows of P-22 are told apart by the
+is kept at most once in a hundred decisions, floor or no floor. The rows of the table are told apart by the
 *centre* of the overall interval; whether there is a gain or a loss at all is asked of its bounds.
 """
 
@@ -42,11 +42,11 @@ first. By `rounds_needed` the noisiest kernel recorded on an H200 (9 µs, one sa
 FLOOR = 0.005
 """Smallest difference that counts, whatever the A/A check says: half of the tie band of a race."""
 WORSE = 0.02
-"""P-12: nothing may end slower than the baseline by more than this."""
+"""Nothing may end slower than the baseline by more than this."""
 LARGE, SMALL = 0.05, 0.02
-"""Gains, as shares of the time, that part the rows of P-22."""
+"""Gains, as shares of the time, that part the rows of the decision table."""
 BASE_MISSES = 2
-"""P-22: iterations in a row without improvement that end the loop."""
+"""Iterations in a row without improvement that end the loop."""
 PATIENCE = 10
 """The same by default, where the rest of the playbook is tried too."""
 PREDICTED_MARGIN = 0.05
@@ -54,7 +54,8 @@ PREDICTED_MARGIN = 0.05
 (bench/recorded), the slower predicted was the slower measured in 55 % of those predicted less than 5 % apart,
 and in 85 % of the others: the order is worth something beyond it, the size of the difference nothing."""
 POLICIES = ("default", "base")
-"""``base`` follows P-22 to the letter; ``default`` goes on after a gain under 2 % and is more patient."""
+"""``base`` follows the decision table to the letter: it ends after a gain under 2 % and after two misses. ``default``
+goes on after a small gain and is more patient."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
@@ -192,17 +193,19 @@ def decide(
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
-    """The rows of P-22 that say what comes next. ``gain``: share of the time, the centre of its interval.
+    """The rows of the table that say what comes next. ``gain``: share of the time, the centre of its interval.
 
     Also for iterations that never came to a decision: what crashed, failed or was wrong is a miss.
     """
     if policy not in POLICIES:
         raise UnknownChoice("policy", policy, POLICIES)
     if keep:
-        stop = f"a gain of {gain:.1%} is under {SMALL:.0%} (P-22)" if policy == "base" and gain < SMALL else None
+        stop = (
+            f"a gain of {gain:.1%} is under {SMALL:.0%} (--policy base)" if policy == "base" and gain < SMALL else None
+        )
         return Following(gain < LARGE, stop, 0)
     limit, misses = BASE_MISSES if policy == "base" else patience, misses + 1
-    rule = "P-22" if policy == "base" else f"--patience {patience}"
+    rule = "--policy base" if policy == "base" else f"--patience {patience}"
     return Following(
         False, f"{misses} iterations in a row without improvement ({rule})" if misses >= limit else None, misses
     )

@@ -1,4 +1,4 @@
-"""What to tell a person when the loop ends short of the bound: what was ruled out, and where to look (P-22, last row).
+"""What to tell a person when the loop ends short of the bound: what was ruled out, and where to look.
 
 The cause is read off the machine code and the launch where it shows there: spills, no tensor cores, too few blocks,
 a kernel that is mostly launch. What is left is *scheduling* when none of these is so and the changes tried did not
@@ -65,7 +65,7 @@ class Escalation:
 
     @property
     def needed(self) -> bool:
-        """P-22: the user is asked where the cause is scheduling or unknown."""
+        """Whether a person is asked: where the cause is scheduling or unknown."""
         return self.cause in ("scheduling", "unknown")
 
 

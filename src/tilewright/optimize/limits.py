@@ -1,4 +1,4 @@
-"""A limit of wall time on work in this process (P-11)."""
+"""A limit of wall time on work in this process."""
 
 from __future__ import annotations
 

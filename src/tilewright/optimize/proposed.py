@@ -3,7 +3,7 @@
     optimize(…, proposers=[one])        one.propose(seen) → Change | None, asked before every iteration
     tilewright optimize FILE --change faster.patch --change rewritten.py
 
-A change says why it is made, which the commit and the ledger keep (P-25).
+A change says why it is made, which the commit and the ledger keep.
 """
 
 from __future__ import annotations

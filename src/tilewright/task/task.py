@@ -197,12 +197,12 @@ class Task:
     independent: dimensions along which the outputs do not depend on one another (rows of a
         product, heads of an attention), so that large outputs can be checked slice by slice.
     trusted: an implementation in the declared precision, tensors on the device → outputs; its
-        error against the float64 reference sets what a candidate is allowed (trust.md 4).
+        error against the float64 reference sets what a candidate is allowed.
     serves: dimensions → whether the kernel promises to handle them. Without it, all positive extents
         for which it compiles.
-    layouts: how tensors may lie in memory besides row-major and aligned; of `LAYOUTS` (trust.md 8).
-    special_values: infinities and NaN among the inputs are part of the promise (trust.md 7).
-    deterministic: equal inputs give equal bits, whatever the order of the blocks (trust.md 11).
+    layouts: how tensors may lie in memory besides row-major and aligned; of `LAYOUTS`.
+    special_values: infinities and NaN among the inputs are part of the promise.
+    deterministic: equal inputs give equal bits, whatever the order of the blocks.
     precision: the arithmetic that is declared where it is coarser than the outputs' dtype, such as
         ``tf32`` for products of float32; of `PRECISIONS`.
     backward: the gradient as a task of its own, whose inputs are those of this task and ``d_<output>``,

@@ -1,4 +1,4 @@
-"""Do addresses hold beyond 2³¹ elements? (trust.md 8)
+"""Do addresses hold beyond 2³¹ elements?
 
 A shape of that size needs no memory here: a dry run of some of its blocks follows every address, and each
 must lie within its tensor. An index that a kernel computes in 32 bits wraps round and does not.

@@ -26,7 +26,7 @@ RUNS: Mapping[str, str] = {
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
     "caches": "fresh contents at the same addresses, the same at others, one element changed",
 }
-"""What is done with a case's inputs (trust.md 1, 11; 12; 10; 20 and 21)."""
+"""What is done with a case's inputs."""
 
 FIELDS = ("data", "layout", "run", "seed")
 

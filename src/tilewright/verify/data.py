@@ -1,4 +1,4 @@
-"""Inputs that friendly data hides mistakes from (trust.md 5, 7), rounded to what the tensors can hold.
+"""Inputs that friendly data hides mistakes from, rounded to what the tensors can hold.
 
 A normal distribution may be replaced by anything; another distribution is a domain, and hostile data
 stays within it. What a draw means for a task (whether the reference has an answer there) is judged by

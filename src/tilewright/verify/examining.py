@@ -73,7 +73,7 @@ class Examiner:
     compiles: Compiles | None = None
     reaches: Reaches | None = None
     uncounted: bool = False
-    """Whether some run could not say which kernels ran (trust.md 15)."""
+    """Whether some run could not say which kernels ran."""
     runs: int = 0
     _findings: list[Finding] = field(default_factory=list)
     _error: Compared | None = None
@@ -221,7 +221,7 @@ class Examiner:
         self, failed: Failed, configuration: Configuration, case: Case, images: Mapping[str, Image]
     ) -> None:
         """A kernel that its front end or compiler refuses for a shape or layout of ours shows nothing;
-        anything else that fails is the kernel's fault (trust.md 14)."""
+        anything else that fails is the kernel's fault."""
         before = failed.stage in ("launch", "front end", "compile", "machine code")
         if before and self.compiles is not None:
             said = self.compiles(configuration, case.sizes, {name: one.spec for name, one in images.items()})
@@ -240,7 +240,7 @@ class Examiner:
         self, configuration: Configuration, case: Case, inputs: Mapping[str, Array],
         first: Mapping[str, Array], second: Mapping[str, Array], alias: Mapping[str, str] = NO_ALIAS,
     ) -> None:  # fmt: skip
-        """Bit-equality of two runs; where they differ, a third says what it depends on (trust.md 1, 11)."""
+        """Bit-equality of two runs; where they differ, a third says what it depends on."""
         if not self.task.deterministic or not (name := differing(first, second)):
             return
         third = self._outputs(configuration, case, inputs, 0, alias=alias, poison=POISONS[1])

@@ -29,7 +29,7 @@ ALIGNMENT = 256
 SLICED_BY = 24
 """Elements between the rows of a sliced view."""
 POISONS = (0xFF, 0x6B)
-"""What outputs hold before a run: NaN in every float format, and a large finite number (trust.md 1)."""
+"""What outputs hold before a run: NaN in every float format, and a large finite number."""
 OUTPUT_GUARD = 0x5A
 """Differs from the poison by this pattern."""
 
@@ -74,7 +74,7 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def guards_intact(self) -> bool:
-        """Whether nobody wrote outside the elements (trust.md 9)."""
+        """Whether nobody wrote outside the elements."""
         return self.damaged() is None
 
     def damaged(self) -> int | None:

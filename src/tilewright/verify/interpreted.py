@@ -1,7 +1,7 @@
 """The engine that needs no GPU: the Tile IR interpreter on a task's launch.
 
 The launch function gets specifications of arrays, never the arrays, so nothing but the kernel can
-have computed what stands in the outputs (trust.md 15).
+have computed what stands in the outputs.
 """
 
 from __future__ import annotations

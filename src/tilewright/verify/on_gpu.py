@@ -1,7 +1,7 @@
 """The engine that runs kernels on a GPU: memory images through the worker process, which may die of them.
 
 The images travel as files. The worker gets no reference and no expected output, and what it writes
-back is judged here (trust.md 29, 30). A worker that crashed or hung is a `Failed`; the session
+back is judged here. A worker that crashed or hung is a `Failed`; the session
 starts another for the next run.
 """
 
@@ -28,7 +28,7 @@ SILENCE_SECONDS = 60.0
 
 PLACES = (0, 0, 1, 1)
 """Where the images of successive runs lie: a run and the next are now at the same addresses, now at
-others, so that a result kept by pointer is found out (trust.md 20, 21; `examining` counts on it)."""
+others, so that a result kept by pointer is found out; `examining` counts on it."""
 
 
 class GpuEngine:

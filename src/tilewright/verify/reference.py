@@ -1,4 +1,4 @@
-"""What the outputs of a case should be, and how far they may be off (trust.md 2, 3, 4, 5, 13).
+"""What the outputs of a case should be, and how far they may be off.
 
 A case to which the reference has no answer that the outputs could hold is not applicable: it shows
 nothing, and is reported by that name.
@@ -84,7 +84,7 @@ class Reference:
         }
 
     def degenerate(self, dims: Dims, draws: Sequence[Mapping[str, Array]]) -> None:
-        """Raises TaskError where all ``draws`` of inputs show that the reference tells nothing (trust.md 2)."""
+        """Raises TaskError where all ``draws`` of inputs show that the reference tells nothing."""
         with np.errstate(all="ignore"):
             first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
         reasons = [degenerate(first, other) for other in others]

@@ -1,4 +1,4 @@
-"""NVIDIA's compute-sanitizer on a case, where it is installed: memcheck, racecheck and initcheck (trust.md 9, 11).
+"""NVIDIA's compute-sanitizer on a case, where it is installed: memcheck, racecheck and initcheck.
 
 It watches what the machine code really does, but only whole allocations, one launch and shared memory
 races; the interpreter's sanitizer watches elements and blocks. What it prints is read here.

@@ -1,4 +1,4 @@
-"""The dimensions that a check runs on: reduced ones, edges, hidden draws (trust.md 6).
+"""The dimensions that a check runs on: reduced ones, edges, hidden draws.
 
 What goes wrong with a shape goes wrong at its last tile, so a dimension shrinks to one or two tiles and
 the same remainder. Nothing here leaves what the task promises to serve.

@@ -1,9 +1,9 @@
 """Is an output right? Pure NumPy; `bench.worker` brings the arrays from the device.
 
 The reference is float64. An error is measured against the reference's own scale, element by element:
-|out − ref| / (|ref| + rms(ref)), so that zeros never pass (trust.md 3). What is allowed is set by a
+|out − ref| / (|ref| + rms(ref)), so that zeros never pass. What is allowed is set by a
 trusted implementation in the declared precision on the same data: at most ``FACTOR`` times its error
-(trust.md 4), and never less than the unit roundoff of the output's dtype. Large outputs are compared
+and never less than the unit roundoff of the output's dtype. Large outputs are compared
 slice by slice along the dimensions that the task declares independent; what was compared is said.
 """
 
@@ -23,7 +23,7 @@ from tilewright.verify.arrays import HOST, Array, Arrays
 from tilewright.verify.images import is_whole, storage
 
 FACTOR = 2.0
-"""How many times the trusted implementation's error a candidate may make (trust.md 4)."""
+"""How many times the trusted implementation's error a candidate may make."""
 
 TRUSTED_AT_MOST = 0.1
 """Of the reference's norm that a trusted implementation may be off. Rounding to two bits of mantissa
@@ -105,7 +105,7 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
 def try_reference(task: Task, dims: Dims) -> None:
     """The reference on drawn inputs of one slice, for a machine without a device.
 
-    Raises TaskError where it fails, has the wrong shape, or cannot tell right from wrong (trust.md 2).
+    Raises TaskError where it fails, has the wrong shape, or cannot tell right from wrong.
     """
     rng = np.random.default_rng(0)
     reduced = sliced_dims(dims, pick_slice(task, dims, rng))
@@ -136,7 +136,7 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Any]:
 
 
 def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
-    """Why a reference cannot tell right from wrong: its outputs do not vary with the inputs (trust.md 2)."""
+    """Why a reference cannot tell right from wrong: its outputs do not vary with the inputs."""
     for name in first:
         a, b = first[name], second[name]
         if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -1,4 +1,4 @@
-"""What a trusted implementation makes of the same inputs: the yardstick of the allowed error (trust.md 4).
+"""What a trusted implementation makes of the same inputs: the yardstick of the allowed error.
 
 `Trusted` asks the task's own `trusted`, in a process that has torch. Where that is not to be had,
 `yardstick` is the reference itself in single precision: its error is what rounding costs, without

@@ -17,7 +17,8 @@ from tests.runtime import captured_kernels as kernels
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.errors import RequestError, TaskError
 from tilewright.hardware import architectures as hardware
-from tilewright.optimize.run import Options, optimize
+from tilewright.optimize.loop import optimize
+from tilewright.optimize.options import Options
 from tilewright.records import MachineCode
 from tilewright.runtime.capture import draft as captured_draft
 from tilewright.runtime.capture.described import described

@@ -17,7 +17,7 @@ from tilewright.race.stats import Interval
 CORRECTNESS: Mapping[str, Correctness] = {
     "correct": "PASS", "incorrect": "FAIL", "unverified": "unverified",
 }  # fmt: skip
-"""The verdict of a check → the word of the ledger (P-18)."""
+"""The verdict of a check → the word of the ledger."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Whether a version computes the right thing on small shapes: the interpreter's word, for both gates.
 
 A version that is right on the workloads' own shapes may still be wrong on the ragged ones that the kernel
-promises (trust.md 6). So what is about to be kept is checked here too where a GPU verified it.
+promises. So what is about to be kept is checked here too where a GPU verified it.
 """
 
 from __future__ import annotations

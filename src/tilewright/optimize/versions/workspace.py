@@ -3,8 +3,8 @@
 * The user's checkout, index, stash and untracked files are only read. What is written into their repository
   is a branch, ``cutile-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``:
   ``branch/<name>`` (the baseline commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt).
-* The commit comes before the decision (P-20), so a revert undoes a commit; its attempt stays reachable.
-* Git is the only mechanism that restores files (X-25). After a kill, `Workspace.open` for the same run goes
+* The commit comes before the decision, so a revert undoes a commit; its attempt stays reachable.
+* Git is the only mechanism that restores files. After a kill, `Workspace.open` for the same run goes
   back to ``kept``. Who keeps a ledger writes it first and calls `keep` or `revert` then; after a kill
   both may be called again with the commit that the ledger names.
 * Every git command of a worktree is pinned to it: a damaged worktree inside the user's checkout never
@@ -39,7 +39,7 @@ LOCK_SECONDS = 1.0
 
 
 class PathGate(Forbidden):
-    """Something else than the task's editable files was changed (P-14)."""
+    """Something else than the task's editable files was changed."""
 
 
 @dataclass(frozen=True)

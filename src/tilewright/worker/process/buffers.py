@@ -41,7 +41,7 @@ class Guarded:
         return self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :]
 
     def intact(self) -> bool:
-        """Whether nobody wrote outside (trust.md 9)."""
+        """Whether nobody wrote outside."""
         return all(bool((end == GUARD).all()) for end in self.ends)
 
     def mend(self) -> None:
@@ -94,7 +94,7 @@ class Buffers:
                 self.all[name].middle.copy_(self.all[output.updates].middle)
 
     def checksums(self) -> dict[str, int]:
-        """Of the inputs' bytes: equal checksum, untouched (trust.md 10)."""
+        """Of the inputs' bytes: equal checksum, untouched."""
         return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, tensor: torch.Tensor, part: Slice) -> Array:

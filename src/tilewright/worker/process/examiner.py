@@ -99,7 +99,7 @@ class DeviceExaminer:
         return run
 
     def check_timed(self, runner: Runner) -> str | None:
-        """One more check on the buffers that were timed; the reason if it fails (trust.md 12)."""
+        """One more check on the buffers that were timed; the reason if it fails."""
         try:
             self._examined(self.draws[-1], self.buffers.tensors(), runner)
         except Wrong as wrong:

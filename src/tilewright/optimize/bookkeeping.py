@@ -1,0 +1,237 @@
+"""Where a run of `optimize` stands: its incumbent, what was tried, and what the ledger, git and the table hold of it.
+
+Everything that a resumed run needs follows from the ledger's iterations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tilewright.hardware.architectures import Board
+from tilewright.inspect.work import CountedWork, count
+from tilewright.ledger import perf_results
+from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, IterationStatus, RunRecord, still_kept
+from tilewright.optimize.attempting import Builder, Variant, applied
+from tilewright.optimize.choosing import Key, Proposal, Tries, proposals
+from tilewright.optimize.decide import following
+from tilewright.optimize.gates.base import Gate, Judged
+from tilewright.optimize.options import Options
+from tilewright.optimize.proposed import Proposer, Seen, proposal_of
+from tilewright.optimize.recording import message_of
+from tilewright.optimize.versions.workspace import Workspace
+from tilewright.optimize.what_changed import what_changed
+from tilewright.playbook.base import Entry, KernelFacts
+from tilewright.progress import Progress
+from tilewright.records import Bound, Value, Workload
+from tilewright.source.syntax import Source
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a loop works with."""
+
+    run: RunRecord
+    ledger: Ledger
+    workspace: Workspace
+    builder: Builder
+    gate: Gate
+    entries: Sequence[Entry]
+    proposers: Sequence[Proposer]
+    history: Mapping[str, EntryHistory]
+    bounds: Mapping[str, Bound]
+    options: Options
+    progress: Progress
+
+    @property
+    def board(self) -> Board:
+        return self.builder.board
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        return self.builder.workloads
+
+
+@dataclass
+class Bookkeeping:
+    """Where a run stands. ``iterations`` are those that the ledger has."""
+
+    setup: Setup
+    incumbent: Variant
+    iterations: list[Iteration]
+    tried: dict[Key, Tries] = field(default_factory=dict)
+    lowered: set[str] = field(default_factory=set)
+    ruled_out: list[str] = field(default_factory=list)
+    """Since the last iteration: what needed none."""
+    misses: int = 0
+    """Iterations in a row that kept nothing."""
+    missed: Counter[str] = field(default_factory=Counter)
+    """By entry, its reverted sites since a change was kept."""
+    stop: str | None = None
+    """Why the loop ends after the last iteration."""
+    _kept: int = 0
+    """Changes kept so far."""
+    built: int = 0
+    """Proposals that were compiled so far."""
+    _facts: tuple[Variant, KernelFacts] | None = None
+
+    def __post_init__(self) -> None:
+        """Where an interrupted run stood."""
+        done, self.iterations = self.iterations, []
+        for one in done:
+            self._follow(one)
+            self.iterations.append(one)
+
+    def candidates(self) -> Iterator[Proposal]:
+        """What may be tried on the incumbent, in order; what is handed in comes first."""
+        texts, facts = self.incumbent.texts, self.facts()
+        for proposer in self.setup.proposers:
+            change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
+            if change is not None:
+                yield proposal_of(change, texts)
+        found, unable = proposals(
+            texts, facts, self.setup.entries, history=self.setup.history, tried=self.tried,
+            kept=self._kept, lossy=self.setup.options.lossy, lowered=frozenset(self.lowered), missed=self.missed,
+        )  # fmt: skip
+        self.ruled_out += [one for one in unable if one not in self.ruled_out]
+        yield from found
+
+    def facts(self) -> KernelFacts:
+        """The facts of the incumbent, made once for each."""
+        if self._facts is None or self._facts[0] is not self.incumbent:
+            variant, board = self.incumbent, self.setup.board
+            work: dict[str, CountedWork] = {}
+
+            def counted(workload: Workload) -> CountedWork:
+                if workload.name not in work:
+                    work[workload.name] = count(variant.task, workload, board)
+                return work[workload.name]
+
+            facts = KernelFacts(variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted)
+            self._facts = variant, facts
+        return self._facts[1]
+
+    def findings(self) -> list[str]:
+        """What entries see in the incumbent that no source change mends, such as token chains."""
+        found: list[str] = []
+        for entry in self.setup.entries:
+            for path, text in self.incumbent.texts.items():
+                found += entry.findings(Source(path.name, text), self.facts())
+        return found
+
+    def commit_and_record(
+        self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt],
+        seconds: float,
+    ) -> None:  # fmt: skip
+        """Committed, recorded, and only then kept or restored."""
+        n, workspace = len(self.iterations), self.setup.workspace
+        iteration = Iteration(
+            n=n, optimization=proposal.name, entry=proposal.entry, site=proposal.place,
+            why_chosen=proposal.why, risk=proposal.risk, seconds=seconds, ruled_out=tuple(self.ruled_out),
+            correctness="unverified", status="crash", reason=str(judged), attempts=tuple(attempts),
+        )  # fmt: skip
+        if isinstance(judged, Judged):
+            iteration = self._with_judgement(iteration, judged)
+        elif not variants and all(one.status in ("duplicate", "screened") for one in attempts):
+            iteration = replace(iteration, status="revert")  # nothing broke: there was nothing to judge
+        value, texts = self._tried(proposal, variants, judged)
+        if texts is not None:
+            message = message_of(n, proposal, value, iteration.reason)
+            commit = workspace.write_and_commit(n, texts, message)
+            iteration = replace(iteration, value=str(value), commit=commit, diff=workspace.diff(commit))
+        self.append(iteration)
+        if iteration.commit is not None:
+            if isinstance(judged, Judged) and judged.keep:
+                workspace.keep(iteration.commit)
+                self.incumbent = judged.best
+            else:
+                workspace.revert(n, iteration.commit)
+        self.ruled_out = []
+
+    def _with_judgement(self, iteration: Iteration, judged: Judged) -> Iteration:
+        setup = self.setup
+        return replace(
+            iteration, correctness=judged.correctness, status=_status(judged), reason=judged.reason,
+            latency_ms=judged.latency_ms, interval_ms=judged.interval_ms, predicted_ms=judged.predicted_ms,
+            outcomes=judged.outcomes, attempts=(*iteration.attempts, *judged.attempts),
+            comparison=what_changed(self.incumbent, judged.best, setup.workloads[0], setup.board),
+            environment=judged.environment,
+        )  # fmt: skip
+
+    def _tried(
+        self, proposal: Proposal, variants: list[Variant], judged: Judged | str
+    ) -> tuple[Value, Mapping[Path, str] | None]:
+        """What the iteration's commit holds: the value that went furthest, and the texts; None of nothing."""
+        if isinstance(judged, Judged):
+            return judged.best.value, judged.best.texts
+        if variants:
+            return variants[0].value, variants[0].texts
+        wanted, _ = applied(proposal, self.incumbent.texts, "")
+        return (wanted[0][0], wanted[0][2]) if wanted else ("", None)
+
+    def undo(self, reason: str) -> bool:
+        """Takes back the last kept change, for what was found out only at the end; False where none is left."""
+        kept = still_kept(self.iterations)
+        if not kept:
+            return False
+        last, n = kept[-1], len(self.iterations)
+        before = str(kept[-2].commit) if len(kept) > 1 else self.setup.workspace.base_commit
+        self.append(
+            Iteration(
+                n=n, optimization=f"undo {last.n}: {last.optimization}", entry=last.entry, site=last.site,
+                correctness="FAIL", status="revert", reason=reason, commit=last.commit,
+            )
+        )  # fmt: skip
+        self.setup.workspace.keep(before)
+        texts = self.setup.workspace.texts()
+        self.incumbent = self.setup.builder.certain(f"{n}-undo", texts)
+        return True
+
+    def append(self, iteration: Iteration) -> None:
+        """Into the ledger, and the table that is a view of it."""
+        setup = self.setup
+        setup.ledger.append(setup.run.run, iteration)
+        self._follow(iteration)
+        self.iterations.append(iteration)
+        self.write_table()
+        note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
+        setup.progress("iteration", iteration.n, setup.options.iterations, note)
+
+    def write_table(self) -> None:
+        setup = self.setup
+        perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
+
+    def _follow(self, one: Iteration) -> None:
+        """What comes after an iteration: from its row alone, so that a resumed run goes on alike."""
+        if not self.iterations:
+            return
+        options, kept = self.setup.options, one.status == "keep"
+        share = _share_gained(one, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
+        after = following(kept, share, options.policy, self.misses, options.patience)
+        self.misses, self.stop = after.misses, after.stop_reason
+        self.missed[one.entry] += 1
+        if kept:
+            self.missed.clear()
+            self._kept += 1
+            (self.lowered.add if after.lower_priority else self.lowered.discard)(one.entry)
+        self.count_site(one.entry, one.site)
+
+    def count_site(self, entry: str, place: str) -> None:
+        """A site that was tried. What was kept there changed the code, and may be changed further."""
+        before = self.tried.get((entry, place), Tries(0, 0))
+        self.tried[entry, place] = Tries(before.times + 1, self._kept)
+
+
+def _share_gained(one: Iteration, before: Sequence[Iteration]) -> float:
+    """Of the time: measured by pairs, or else predicted."""
+    if one.gain is not None:
+        return 1 - 1 / one.gain
+    was = before[0].predicted_ms
+    return 1 - one.predicted_ms / was if one.predicted_ms is not None and was else 0.0
+
+
+def _status(judged: Judged) -> IterationStatus:
+    return "keep" if judged.keep else "crash" if judged.crashed else "revert"

@@ -1,0 +1,98 @@
+"""What a run of `optimize` is asked for, and what makes an interrupted run the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tilewright.compile.compile import BUDGET_SECONDS
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.ledger.file import key_of
+from tilewright.optimize.decide import PATIENCE, POLICIES
+from tilewright.optimize.versions.version import read_source
+from tilewright.playbook import catalogue
+from tilewright.playbook.base import Entry
+from tilewright.progress import Progress
+from tilewright.race.rules import Policy
+from tilewright.records import Workload
+from tilewright.task.loading import editable_files, where_is
+from tilewright.task.task import Task
+from tilewright.hardware.machine import Target
+from tilewright.worker.session import Session
+
+ITERATIONS = 25
+MINUTES = 10.0
+"""Of wall time, for one iteration."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person may ask of the loop."""
+
+    policy: Literal["default", "base"] = "default"
+    iterations: int = ITERATIONS
+    minutes: float = MINUTES
+    patience: int = PATIENCE
+    lossy: bool = False
+    """Whether entries that round differently by design may be tried."""
+    changes: tuple[Path, ...] = ()
+    """Patches or files that are tried first."""
+    jobs: int | None = None
+    seconds: float = BUDGET_SECONDS
+    """Wall time of one compiler run."""
+    only: tuple[str, ...] = ()
+    """Names of the entries that may be tried; all where none is named."""
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UnknownChoice("policy", self.policy, POLICIES)
+        if self.iterations < 0 or self.patience < 1 or self.minutes <= 0:
+            raise RequestError("iterations must be 0 or more, patience 1 or more, and minutes above 0")
+        known = [entry.about.id for entry in catalogue()]
+        for name in self.only:
+            if name not in known:
+                raise UnknownChoice("entry", name, known)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Those of the playbook that may be tried."""
+        return tuple(entry for entry in catalogue() if not self.only or entry.about.id in self.only)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `optimize`."""
+
+    task: Task
+    target: Target
+    workloads: tuple[Workload, ...]
+    options: Options
+    policy: Policy
+    seed: int | None
+    session: Session | None
+    progress: Progress
+
+    @property
+    def texts(self) -> dict[Path, str]:
+        return {path: read_source(path) for path in editable_files(self.task)}
+
+    def key(self, versions: Mapping[str, str]) -> str:
+        """What makes an interrupted run the same."""
+        options = self.options
+        changes = {str(path): read_source(path) for path in options.changes}
+        return key_of(
+            {
+                "optimize": where_is(self.task),
+                "texts": {str(path): text for path, text in self.texts.items()},
+                "task": self.task.file.read_text() if self.task.file else "",
+                "board": self.target.board.name,
+                "measured": self.target.measured,
+                "policy": self.policy.to_json(),
+                "options": {**vars(options), "changes": changes},
+                "workloads": [workload.name for workload in self.workloads],
+                "seed": self.seed,
+                "versions": dict(versions),
+            }
+        )

@@ -1,0 +1,116 @@
+"""What `optimize` needs before its loop begins: builder, gate, workspace, ledger; new, or as a kill left them."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+
+from tilewright.errors import Incorrect
+from tilewright.inspect.work import bound_of
+from tilewright.ledger.ledger import Ledger
+from tilewright.ledger.records import Iteration, Metrics, still_kept
+from tilewright.optimize.attempting import Builder, Variant
+from tilewright.optimize.bookkeeping import Setup
+from tilewright.optimize.gates.base import Gate
+from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.predicted import PredictedGate
+from tilewright.optimize.options import Request
+from tilewright.optimize.proposed import FromFiles, Proposer
+from tilewright.optimize.recording import record_of
+from tilewright.optimize.versions.workspace import Workspace
+from tilewright.playbook.base import by_present_name, present_name
+from tilewright.records import Bound
+from tilewright.task.loading import where_is
+from tilewright.hardware.machine import machine_of
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the loop begins."""
+
+    setup: Setup
+    baseline: Variant
+    metrics: tuple[Metrics, ...]
+    """Of the baseline."""
+    incumbent: Variant
+    iterations: list[Iteration]
+    """Of an interrupted run; empty for a new one."""
+    interpreting: Interpreting
+
+
+def opened(
+    stack: ExitStack, request: Request, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
+) -> Start:  # fmt: skip
+    """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it.
+
+    Raises Incorrect where the untouched code is not correct.
+    """
+    task, target = request.task, request.target
+    machine = machine_of(target)
+    key = request.key(machine.versions)
+    interrupted = None if fresh else ledger.resume(key)
+    name, seed = (interrupted[0].run, interrupted[0].seed) if interrupted else (ledger.new_name(), request.seed)
+    seed = seed if seed is not None else secrets.randbits(31)
+    request.progress("baseline", 0, None, f"{task.name}: the untouched code")
+    builder = Builder(
+        task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",
+        request.options.jobs, request.options.seconds,
+    )  # fmt: skip
+    baseline = builder.certain("baseline", request.texts)
+    bounds = {workload.name: bound_of(task, workload, target.board) for workload in request.workloads}
+    interpreting = stack.enter_context(closing(Interpreting(task, target.board, request.workloads, seed)))
+    gate = _gate(stack, request, baseline, bounds, interpreting, seed, len(interrupted[1]) if interrupted else 0)
+    metrics = gate.baseline(baseline)
+    if isinstance(metrics, str):
+        raise Incorrect(f"the untouched code of task '{task.name}' is not correct: {metrics}")
+    workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
+    if interrupted:
+        record = interrupted[0]
+        iterations = [replace(one, entry=present_name(one.entry)) for one in interrupted[1]]
+        _agree(workspace, iterations)
+        incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
+    else:
+        record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
+        iterations, incumbent = [], baseline
+    history = ledger.history(measured=gate.measured, arch=target.board.arch, kind=record.kind or None, without=name)
+    setup = Setup(
+        record, ledger, workspace, builder, gate, request.options.entries,
+        (*proposers, FromFiles(request.options.changes, iterations)), by_present_name(history), bounds,
+        request.options, request.progress,
+    )  # fmt: skip
+    return Start(setup, baseline, metrics, incumbent, iterations, interpreting)
+
+
+def _agree(workspace: Workspace, iterations: Sequence[Iteration]) -> None:
+    """The ledger is written first: a kill may have come before the workspace followed."""
+    kept = still_kept(iterations)
+    commit = str(kept[-1].commit) if kept else workspace.base_commit
+    if commit != workspace.kept:
+        workspace.keep(commit)
+
+
+def _gate(
+    stack: ExitStack, request: Request, baseline: Variant, bounds: Mapping[str, Bound],
+    interpreting: Interpreting, seed: int, done: int,
+) -> Gate:  # fmt: skip
+    """``done``: iterations of an interrupted run, whose fresh inputs are not to come again."""
+    if not request.target.measured:
+        return PredictedGate(interpreting, request.workloads, bounds)
+    from tilewright.optimize.gates.arena import Arena
+    from tilewright.optimize.gates.measured import MeasuredGate
+
+    arena = stack.enter_context(
+        Arena(
+            request.task,
+            where_is(request.task),
+            baseline.version,
+            request.policy,
+            seed,
+            request.progress,
+            request.session,
+        )
+    )
+    return MeasuredGate(arena, interpreting, request.workloads, bounds, f"{seed}, after {done}")
