@@ -16,6 +16,7 @@ from contextlib import ExitStack
 
 from tilewright.errors import MachineError, TilewrightError
 from tilewright.hardware.gpu import detect
+from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
 from tilewright.optimize.attempting import Variant, applied, fell, screened
@@ -33,7 +34,6 @@ from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
 from tilewright.task.task import Task
-from tilewright.hardware.machine import target_of
 from tilewright.worker.session import Session
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.hardware.machine import Target
 from tilewright.ledger.file import key_of
 from tilewright.optimize.decide import PATIENCE, POLICIES
 from tilewright.optimize.versions.version import read_source
@@ -19,7 +20,6 @@ from tilewright.race.rules import Policy
 from tilewright.records import Workload
 from tilewright.task.loading import editable_files, where_is
 from tilewright.task.task import Task
-from tilewright.hardware.machine import Target
 from tilewright.worker.session import Session
 
 ITERATIONS = 25

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
 from tilewright.errors import Incorrect
+from tilewright.hardware.machine import machine_of
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
@@ -24,7 +25,6 @@ from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import by_present_name, present_name
 from tilewright.records import Bound
 from tilewright.task.loading import where_is
-from tilewright.hardware.machine import machine_of
 
 
 @dataclass(frozen=True)
