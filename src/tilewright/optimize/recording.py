@@ -20,6 +20,7 @@ def record_of(
     request: Request, name: str, key: str, seed: int, machine: Machine, standings: tuple[Metrics, ...],
     gate: Gate, workspace: Workspace,
 ) -> RunRecord:  # fmt: skip
+    """What the ledger holds of a run when it begins."""
     task, board, options = request.task, request.target.board, request.options
     where = where_is(task)
     return RunRecord(
