@@ -15,21 +15,9 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.hardware.boards import BOARDS, Board
+from tilewright.hardware.boards import BOARDS as BOARDS
+from tilewright.hardware.boards import Board as Board
 from tilewright.records import TensorPath
-
-__all__ = [
-    "ARCHITECTURES",
-    "BOARDS",
-    "Architecture",
-    "Board",
-    "Occupancy",
-    "architecture",
-    "attainable_ctas",
-    "board",
-    "board_for_gpu",
-    "default_board",
-]
 
 KIB = 1024
 WARP = 32
@@ -65,6 +53,8 @@ class Architecture:
     tma: bool
     multicast: bool
     """Whether TMA can write one tile to several CTAs of a cluster at full speed."""
+    default_board: str
+    """Name of the board that stands for the architecture when only that is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → where its value comes from; "assumed" marks what no public document states."""
     registers_per_sm: int = 65536
@@ -104,8 +94,8 @@ def _architecture(
     ctas: int,
     warps: int,
     path: TensorPath,
-    *,
-    sources: Mapping[str, str] | None = None,
+    board: str,
+    sources: Mapping[str, str] = MappingProxyType({}),
 ) -> Architecture:
     """One row: shared memory per SM in KiB (a CTA can have 1 KiB less), CTAs and warps per SM."""
     number = int(name.removeprefix("sm_"))
@@ -117,6 +107,7 @@ def _architecture(
         "max_ctas_per_sm": f"{_OCCUPANCY}; {_PTXAS}", "max_warps_per_sm": f"{_GUIDE}; {_PTXAS}",
         "tensor_path": _OBSERVED, "clusters": _CLUSTERS, "tma": _REQUIRES,
         "portable_cluster": "CUDA Programming Guide, thread block clusters: 8 is portable",
+        "default_board": "chosen, see default_board()",
         "multicast": "ptxas 13.4 advises it for sm_90a, 100, 103, 107 and 110 only",
     }  # fmt: skip
     return Architecture(
@@ -124,7 +115,7 @@ def _architecture(
         shared_bytes_per_sm=shared_kib * KIB, shared_bytes_per_cta=(shared_kib - 1) * KIB,
         max_ctas_per_sm=ctas, max_warps_per_sm=warps,
         clusters=(1, 2, 4) if multicast else (1,), portable_cluster=8 if number >= 90 else 1,
-        tma=number >= 90, multicast=multicast, sources=stated | dict(sources or {}),
+        tma=number >= 90, multicast=multicast, default_board=board, sources=stated | dict(sources),
     )  # fmt: skip
 
 
@@ -145,39 +136,23 @@ _SM_107 = {
 _SM_110 = {"clusters": "assumed: as sm_100"}
 
 _ROWS = (
-    #             name      family            KiB  CTAs warps  bfloat16 path
-    _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA"),
-    _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA"),
-    _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA"),
-    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", sources=_SM_88),
-    _architecture("sm_89", "Ada", 100, 24, 48, "HMMA"),
-    _architecture("sm_90", "Hopper", 228, 32, 64, "HGMMA"),
-    _architecture("sm_100", "Blackwell", 228, 32, 64, "UTCMMA"),
-    _architecture("sm_103", "Blackwell Ultra", 228, 32, 64, "UTCMMA"),
-    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", sources=_SM_107),
-    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", sources=_SM_110),
-    _architecture("sm_120", "Blackwell (RTX)", 100, 24, 48, "HMMA"),
-    _architecture("sm_121", "Blackwell (GB10)", 100, 24, 48, "HMMA"),
+    #             name      family            KiB  CTAs warps  bfloat16 path, board that stands for it
+    _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA", "A100-80GB"),
+    _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA", "A10"),
+    _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA", "Jetson AGX Orin"),
+    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", "sm_88 (assumed)", _SM_88),
+    _architecture("sm_89", "Ada", 100, 24, 48, "HMMA", "L40S"),
+    _architecture("sm_90", "Hopper", 228, 32, 64, "HGMMA", "H200"),
+    _architecture("sm_100", "Blackwell", 228, 32, 64, "UTCMMA", "B200"),
+    _architecture("sm_103", "Blackwell Ultra", 228, 32, 64, "UTCMMA", "B300"),
+    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", "sm_107 (assumed)", _SM_107),
+    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", "Jetson Thor", _SM_110),
+    _architecture("sm_120", "Blackwell (RTX)", 100, 24, 48, "HMMA", "RTX 5090"),
+    _architecture("sm_121", "Blackwell (GB10)", 100, 24, 48, "HMMA", "GB10"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for row in _ROWS})
 """Name → architecture: every target of tileiras 13.4."""
-
-_DEFAULT_BOARD = {
-    "sm_80": "A100-80GB",
-    "sm_86": "A10",
-    "sm_87": "Jetson AGX Orin",
-    "sm_88": "sm_88 (assumed)",
-    "sm_89": "L40S",
-    "sm_90": "H200",
-    "sm_100": "B200",
-    "sm_103": "B300",
-    "sm_107": "sm_107 (assumed)",
-    "sm_110": "Jetson Thor",
-    "sm_120": "RTX 5090",
-    "sm_121": "GB10",
-}
-
 
 # --- looking up -----------------------------------------------------------------------------
 
@@ -212,8 +187,7 @@ def default_board(arch: str | Architecture) -> Board:
     one that TileGym tunes for). sm_88 and sm_107 have no documented board: theirs are
     assumed from the nearest relative, and say so.
     """
-    name = arch.name if isinstance(arch, Architecture) else architecture(arch).name
-    return BOARDS[_DEFAULT_BOARD[name]]
+    return BOARDS[(arch if isinstance(arch, Architecture) else architecture(arch)).default_board]
 
 
 _GPU_NAMES = (
@@ -266,10 +240,7 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
 
 
 def _named(gpu_name: str) -> Board | None:
-    for pattern, name in _GPU_NAMES:
-        if re.search(pattern, gpu_name):
-            return BOARDS[name]
-    return None
+    return next((BOARDS[name] for pattern, name in _GPU_NAMES if re.search(pattern, gpu_name)), None)
 
 
 def _scaled(base: Board, gpu_name: str, sms: int, memory_bytes: int) -> Board:
@@ -321,9 +292,13 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
     if refused is not None:
         return refused
     warps = _ceil(threads, WARP)
+    # A warp takes at least one granule of registers, from the quarter of the SM that it runs in.
+    registers_per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
+    resident_warps = arch.registers_per_sm // SUB_PARTITIONS // registers_per_warp * SUB_PARTITIONS
+    shared_per_cta = _ceil(shared_bytes + arch.reserved_shared_per_cta, SHARED_GRANULE) * SHARED_GRANULE
     fits: dict[Resource, int] = {
-        "registers": _fit_registers(arch, registers, warps),
-        "shared memory": arch.shared_bytes_per_sm // _shared_of_one(arch, shared_bytes),
+        "registers": resident_warps // warps,
+        "shared memory": arch.shared_bytes_per_sm // shared_per_cta,
         "threads": arch.max_warps_per_sm // warps,
         "CTAs": arch.max_ctas_per_sm,
     }
@@ -344,17 +319,6 @@ def _refused(arch: Architecture, registers: int, threads: int, shared_bytes: int
         kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
         return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
     return None
-
-
-def _fit_registers(arch: Architecture, registers: int, warps: int) -> int:
-    """CTAs of ``warps`` warps whose registers fit; a warp takes at least one granule."""
-    per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
-    warps_that_fit = arch.registers_per_sm // SUB_PARTITIONS // per_warp * SUB_PARTITIONS
-    return warps_that_fit // warps
-
-
-def _shared_of_one(arch: Architecture, shared_bytes: int) -> int:
-    return _ceil(shared_bytes + arch.reserved_shared_per_cta, SHARED_GRANULE) * SHARED_GRANULE
 
 
 def _ceil(amount: int, unit: int) -> int:
