@@ -14,8 +14,8 @@ from tilewright.cli.shared import (
     Config,
     Where,
     Workloads,
-    architectures,
     loaded,
+    one_architecture,
     print_json,
     task_speaks_to_stderr,
 )
@@ -69,16 +69,13 @@ def check(
 
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         name = engine_name(engine)
-        archs = architectures(arch)
-        if len(archs) != 1:
-            raise RequestError(f"--arch names {len(archs)} architectures; check takes one")
         task = loaded(where)
         keep_torch_out()
         only, seed = _case(task, workload, case, seed, quick)
         configurations = (task.space.parse(config),) if config is not None else ()
         verdicts = checked(
-            task, engine=name, arch=archs[0], configurations=configurations, workloads=workload or (), case=only,
-            seed=seed, quick=quick, seconds=seconds, progress=progress,
+            task, engine=name, arch=one_architecture(arch, "check"), configurations=configurations,
+            workloads=workload or (), case=only, seed=seed, quick=quick, seconds=seconds, progress=progress,
         )  # fmt: skip
     options = [*(("--engine", engine) if engine else ()), *(("--arch", arch) if arch else ())]
     if as_json:

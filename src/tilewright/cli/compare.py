@@ -14,12 +14,11 @@ from tilewright.cli.shared import (
     AsJson,
     Budget,
     OneWorkload,
-    architectures,
     loaded,
+    one_architecture,
     print_json,
     task_speaks_to_stderr,
 )
-from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
@@ -58,10 +57,7 @@ def compare(
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json):
-        archs = architectures(arch)
-        if len(archs) != 1:
-            raise RequestError(f"--arch names {len(archs)} architectures; compare takes one")
-        board = default_board(archs[0])
+        board = default_board(one_architecture(arch, "compare"))
         task = loaded(a)
         tasks = task, (task if a == b else loaded(b))
         keep_torch_out()

@@ -21,11 +21,11 @@ from tilewright.cli.shared import (
     Where,
     architectures,
     loaded,
+    one_architecture,
     print_json,
     say_what_is_dropped,
     task_speaks_to_stderr,
 )
-from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.records import Configuration, Workload
@@ -84,14 +84,11 @@ def _count_lines(where: str, arch: str | None, config: str | None, workload: str
     from tilewright.languages import keep_torch_out
 
     with task_speaks_to_stderr(as_json):
-        archs = architectures(arch)
-        if len(archs) != 1:
-            raise RequestError(f"--arch names {len(archs)} architectures; --lines takes one")
         task = loaded(where)
         keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         asked = task.selected([workload] if workload else None)[0]
-        work = count(task, asked, default_board(archs[0]), chosen)
+        work = count(task, asked, default_board(one_architecture(arch, "--lines")), chosen)
     if as_json:
         print_json(count_tables.to_json(work, asked))
     else:

@@ -31,9 +31,11 @@ from tilewright.cli import (
     check,
     compare,
     doctor_table,
+    example,
     exit_codes,
     inspect,
     lint,
+    new,
     optimize,
     report,
     run,
@@ -55,7 +57,6 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 app = typer.Typer(
     name="tilewright",
     help="Make GPU tile kernels fast, and prove it.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -87,6 +88,8 @@ app.add_typer(tuned.app, name="tuned")
 app.command()(lint.lint)
 app.command()(transfer.transfer)
 app.command()(doctor_table.doctor)
+app.command()(new.new)
+app.command()(example.example)
 
 
 # From outcome to exit code ------------------------------------------------------------------------

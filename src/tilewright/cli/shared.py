@@ -6,11 +6,12 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import completion, terminal
 from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
 from tilewright.errors import RequestError
 
@@ -21,11 +22,27 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 10.0
 """As `compile.BUDGET_SECONDS` has it; `--help` does not import it."""
 
-Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help="A task file, and which of its tasks.")]
-Archs = Annotated[
-    str | None, typer.Option("--arch", metavar="A,B", help="Architectures.  [default: the GPU's, else sm_90]")
+Where = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE[:TASK]", help="A task file, and which of its tasks.", autocompletion=completion.task_files
+    ),
 ]
-Arch = Annotated[str | None, typer.Option(metavar="A", help="Architecture.  [default: the GPU's, else sm_90]")]
+Archs = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="A,B",
+        help="Architectures.  [default: the GPU's, else sm_90]",
+        autocompletion=completion.architectures,
+    ),
+]
+Arch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="A", help="Architecture.  [default: the GPU's, else sm_90]", autocompletion=completion.architectures
+    ),
+]
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
 ]
@@ -33,9 +50,17 @@ L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before e
 How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 Workloads = Annotated[
-    list[str] | None, typer.Option("--workload", metavar="NAME", help="May be given several times.  [default: all]")
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        help="May be given several times.  [default: all]",
+        autocompletion=completion.workloads,
+    ),
 ]
-OneWorkload = Annotated[str | None, typer.Option(metavar="NAME", help="[default: the task's first]")]
+OneWorkload = Annotated[
+    str | None, typer.Option(metavar="NAME", help="[default: the task's first]", autocompletion=completion.workloads)
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
 Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
@@ -52,6 +77,14 @@ def architectures(text: str | None) -> tuple[str, ...]:
     if not names:
         raise RequestError(f"--arch names no architecture; known: {', '.join(ARCHITECTURES)}")
     return tuple(architecture(name).name for name in names)
+
+
+def one_architecture(text: str | None, command: str) -> str:
+    """For a command that takes a single one."""
+    names = architectures(text)
+    if len(names) != 1:
+        raise RequestError(f"--arch names {len(names)} architectures; {command} takes one")
+    return names[0]
 
 
 def default_architecture() -> str:
@@ -84,6 +117,22 @@ def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
     """A task file may print; with ``--json`` stdout is not the place for it."""
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield
+
+
+def write_new(path: Path, text: str) -> None:
+    """Raises RequestError where there is a file of that name, or none can be written."""
+    write(path, text, mode="x")
+
+
+def write(path: Path, text: str, mode: Literal["w", "x"] = "w") -> None:
+    """Raises RequestError where the file cannot be written."""
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise RequestError(f"{path} exists; choose another name, or remove it") from None
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
 
 def print_json(value: Any) -> None:

@@ -1,0 +1,61 @@
+"""What the shell can complete: architectures, kinds, task files, tasks, workloads. Files are read and not run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer
+
+
+def kinds(incomplete: str) -> list[str]:
+    from tilewright.space.kinds import KINDS
+
+    return [name for name in KINDS if name.startswith(incomplete)]
+
+
+def architectures(incomplete: str) -> list[str]:
+    """One, or the last of several with commas between them."""
+    from tilewright.hardware.architectures import ARCHITECTURES
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in ARCHITECTURES if name.startswith(last)]
+
+
+def task_files(incomplete: str) -> list[str]:
+    """Folders and Python files, and behind a colon the tasks of a file."""
+    file, colon, task = incomplete.rpartition(":")
+    if colon:
+        return [f"{file}:{name}" for name, _ in _tasks(file) if name.startswith(task)]
+    start = Path(incomplete)
+    folder, beginning = (start, "") if incomplete.endswith("/") else (start.parent, start.name)
+    if not folder.is_dir():
+        return []
+    near = sorted(path for path in folder.iterdir() if path.name.startswith(beginning) and path.name[0] != ".")
+    return [f"{path}/" if path.is_dir() else str(path) for path in near if path.is_dir() or path.suffix == ".py"]
+
+
+def workloads(context: typer.Context, incomplete: str) -> list[str]:
+    """The workloads of the file that the command line names already, where they are written down."""
+    where = str(context.params.get("where") or context.params.get("a") or next(iter(context.args), ""))
+    file, colon, task = where.rpartition(":")
+    named = [names for name, names in _tasks(file if colon else where) if not colon or name == task]
+    return sorted({name for names in named for name in names if name.startswith(incomplete)})
+
+
+def _tasks(file: str) -> Iterator[tuple[str, list[str]]]:
+    """Name and workloads of each task that the file writes down."""
+    try:
+        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Task":
+            given = {one.arg: one.value for one in node.keywords}
+            name, listed = given.get("name"), given.get("workloads")
+            keys = listed.keys if isinstance(listed, ast.Dict) else []
+            yield (
+                str(name.value) if isinstance(name, ast.Constant) else "",
+                [str(key.value) for key in keys if isinstance(key, ast.Constant)],
+            )

@@ -1,0 +1,292 @@
+"""Task files to start from: whole ones by kind of kernel, and one for a kernel that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+
+from tilewright.errors import RequestError, UnknownChoice
+from tilewright.records import Value
+from tilewright.source.configurations import read
+from tilewright.source.cutile import KernelSource, kernels
+from tilewright.source.source_file import SourceFile
+from tilewright.source.source_file import parameters as parameters_in
+from tilewright.space.kinds import advise, find
+from tilewright.space.knobs import HINTS, is_tile
+
+ELEMENTWISE = '''
+@ct.kernel
+def scale(x, y, BLOCK: ct.Constant[int]):
+    """One block computes BLOCK elements."""
+    tile = ct.load(x, (ct.bid(0),), (BLOCK,), padding_mode=ct.PaddingMode.ZERO)
+    ct.store(y, (ct.bid(0),), tile * 2 + 1)
+
+
+def launch(x, y, N, config):
+    return tw.Launch(scale, (-(-N // config.BLOCK),), (x, y, config.BLOCK))
+
+
+def reference(x):
+    """The outputs in float64 NumPy: the kernel is correct where it agrees with this."""
+    return x * 2 + 1
+
+
+task = tw.Task(
+    name="scale",
+    tensors={"x": tw.Tensor(("N",), "float32"), "y": tw.Output(("N",), "float32")},
+    reference=reference,
+    launch=launch,
+    flops=lambda N: 2 * N,
+    space={space},
+    workloads={"large": {"N": 1 << 24}, "odd": {"N": 100_003}},
+)
+'''
+
+NORM = '''
+@ct.kernel
+def norm(x, y, BLOCK: ct.Constant[int]):
+    """One block computes one row, BLOCK columns at a time: y = x / sqrt(mean(x²) + 1e-6)."""
+    row, total = ct.bid(0), ct.zeros((1, BLOCK), ct.float32)
+    for k in range(ct.cdiv(x.shape[1], BLOCK)):
+        tile = ct.load(x, (row, k), (1, BLOCK), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+        total = total + tile * tile
+    factor = ct.rsqrt(ct.sum(total, axis=1, keepdims=True) / x.shape[1] + 1e-6)
+    for k in range(ct.cdiv(x.shape[1], BLOCK)):
+        tile = ct.load(x, (row, k), (1, BLOCK), padding_mode=ct.PaddingMode.ZERO).astype(ct.float32)
+        ct.store(y, (row, k), (tile * factor).astype(y.dtype))
+
+
+def launch(x, y, M, config):
+    return tw.Launch(norm, (M,), (x, y, config.BLOCK))
+
+
+def reference(x):
+    """The outputs in float64 NumPy: the kernel is correct where it agrees with this."""
+    return x / np.sqrt((x * x).mean(axis=1, keepdims=True) + 1e-6)
+
+
+task = tw.Task(
+    name="norm",
+    tensors={"x": tw.Tensor(("M", "N"), "bfloat16"), "y": tw.Output(("M", "N"), "bfloat16")},
+    reference=reference,
+    launch=launch,
+    flops=lambda M, N: 4 * M * N,
+    space={space},
+    workloads={"16384x4096": {"M": 16384, "N": 4096}, "odd": {"M": 1000, "N": 3000}},
+)
+'''
+
+MATMUL = '''
+@ct.kernel
+def matmul(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TILE_K: ct.Constant[int]):
+    """One block computes one tile of c = a @ b."""
+    total = ct.zeros((TILE_M, TILE_N), ct.float32)
+    for k in range(ct.cdiv(a.shape[1], TILE_K)):
+        left = ct.load(a, (ct.bid(0), k), (TILE_M, TILE_K), padding_mode=ct.PaddingMode.ZERO)
+        right = ct.load(b, (k, ct.bid(1)), (TILE_K, TILE_N), padding_mode=ct.PaddingMode.ZERO)
+        total = ct.mma(left, right, total)
+    ct.store(c, (ct.bid(0), ct.bid(1)), total.astype(c.dtype))
+
+
+def launch(a, b, c, M, N, config):
+    grid = (-(-M // config.TILE_M), -(-N // config.TILE_N))
+    return tw.Launch(matmul, grid, (a, b, c, config.TILE_M, config.TILE_N, config.TILE_K))
+
+
+def reference(a, b):
+    """The outputs in float64 NumPy: the kernel is correct where it agrees with this."""
+    return a @ b
+
+
+task = tw.Task(
+    name="matmul",
+    tensors={
+        "a": tw.Tensor(("M", "K"), "bfloat16"),
+        "b": tw.Tensor(("K", "N"), "bfloat16"),
+        "c": tw.Output(("M", "N"), "bfloat16"),
+    },
+    reference=reference,
+    launch=launch,
+    flops=lambda M, N, K: 2 * M * N * K,
+    space={space},
+    workloads={"4096": {"M": 4096, "N": 4096, "K": 4096}, "odd": {"M": 1000, "N": 520, "K": 3000}},
+)
+'''
+
+KERNELS = {"elementwise": ELEMENTWISE, "in place": ELEMENTWISE, "norm": NORM, "cross entropy": NORM}
+"""Kind → the kernel to start from; a matmul for all others."""
+
+HEADING = '''"""A task to start from, for a kernel of the kind "{kind}".
+
+{about}
+
+tilewright check {file}     is it correct? Needs no GPU
+tilewright tune {file}      the best configuration for each workload; predicted where there is no GPU
+"""
+
+import cuda.tile as ct
+{numpy}import tilewright as tw
+
+'''
+
+
+def of_kind(kind: str, arch: int, file: str) -> str:
+    """A task file that runs as it is. Raises UnknownChoice for the kind."""
+    name, advice = find(kind).name, advise(kind)
+    text, space = KERNELS.get(name, MATMUL), advice.space(arch)
+    taken = re.findall(r"(\w+): ct\.Constant", text)
+    shipped = {knob: space.shipped.get(knob, 64) for knob in (*taken, *space.hints)}
+    constants = {knob: space.constants.get(knob, (64,)) for knob in taken}
+    lacking = [knob for knob in space.constants if knob not in taken]
+    about = (
+        "Put your own kernel, reference and workloads in place of these. The space has the values that others tuned "
+    )
+    about += f"for this kind on sm_{arch}. It is {advice.reason}."
+    if lacking:
+        about += f" Others also tune {', '.join(lacking)}, which this kernel does not have."
+    if name not in KERNELS and "matmul" not in name:
+        about += " The kernel is a plain matmul; `tilewright example` lists kernels of other kinds."
+    numpy = "import numpy as np\n\n" if "np." in text else "\n"
+    heading = HEADING.format(kind=name, about=fill(about, 116), file=file, numpy=numpy)
+    return heading + text.replace("{space}", _space(constants, space.hints, shipped))
+
+
+def _space(
+    constants: Mapping[str, Sequence[Value]], hints: Mapping[str, Sequence[Value]], shipped: Mapping[str, Value]
+) -> str:
+    given = {"constants": constants, "hints": hints, "shipped": shipped}
+    lines = (f"        {name}={dict(values)!r},\n".replace("'", '"') for name, values in given.items() if values)
+    return f"tw.Space(\n{''.join(lines)}    )"
+
+
+# A task for a kernel that exists ------------------------------------------------------------------
+
+FILL_IN = "FILL IN"
+DIMENSIONS = ("B", "H", "M", "N")
+
+BESIDE = '''"""A task for the kernel `{kernel}` of {file}.
+
+Complete the lines that say FILL IN, then: tilewright check {task}
+"""
+
+import tilewright as tw
+
+{module} = tw.editable("{file}")
+
+
+def launch({arrays}, {dims}, config):
+    grid = ({grid},)  # FILL IN: the grid as your program launches it
+    return tw.Launch({module}.{kernel}, grid, ({arguments},)){numbers}
+
+
+def reference({inputs}):
+    raise NotImplementedError("FILL IN: the outputs in float64 NumPy, computed from the inputs")
+
+
+task = tw.Task(
+    name="{kernel}",
+    tensors={{  # FILL IN: shapes and dtypes
+{tensors}
+    }},
+    reference=reference,
+    launch=launch,
+    flops=lambda {dims}: {elements},  # FILL IN: the operations of one launch
+    space={space},{unknown}
+    workloads={{"first": {{{workload}}}}},  # FILL IN: the sizes that matter
+)
+'''
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What the text of a kernel says about its parameters."""
+
+    kernel: str
+    arrays: Mapping[str, int]
+    """Name → the number of dimensions, 1 where the text does not say."""
+    outputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    numbers: tuple[str, ...]
+    order: tuple[str, ...]
+
+
+def holds_a_task(file: SourceFile) -> bool:
+    return any(file.dotted(call.func) == "tilewright.Task" for call in file.every(ast.Call))
+
+
+def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
+    """A task file for a kernel of ``file``, its first where none is named. ``task``: the file to write."""
+    found = {kernel.name: kernel for kernel in kernels(file)}
+    if not found:
+        raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; choose a name that is free")
+    if wanted is not None and wanted not in found:
+        raise UnknownChoice(f"kernel in {file.path}", wanted, found)
+    parameters = parameters_of(file, found[wanted] if wanted else next(iter(found.values())))
+    listed = _listed(file.path, parameters.kernel)
+    hints = {name: values for name, values in listed.items() if name in HINTS}
+    constants = {name: listed.get(name) or _guess(name) for name in parameters.constants}
+    unknown = [name for name in constants if name not in listed]
+    shapes = {name: DIMENSIONS[-rank:] for name, rank in parameters.arrays.items()}
+    dims = [name for name in DIMENSIONS if any(name in shape for shape in shapes.values())] or ["N"]
+    tile = next(filter(is_tile, constants), None)
+    passed = (f"config.{name}" if name in constants else name for name in parameters.order)
+    return BESIDE.format(
+        kernel=parameters.kernel, file=file.path.name, task=task.name, module=re.sub(r"\W", "_", file.path.stem),
+        arrays=", ".join(shapes), dims=", ".join(dims), elements=" * ".join(dims),
+        inputs=", ".join(name for name in shapes if name not in parameters.outputs),
+        grid=f"-(-{tile[-1] if tile[-1] in dims else dims[0]} // config.{tile})" if tile else "1",
+        arguments=", ".join("1.0" if name in parameters.numbers else name for name in passed),
+        numbers=f"  # {FILL_IN}: {', '.join(parameters.numbers)}" if parameters.numbers else "",
+        tensors="\n".join(_tensor(name, shape, name in parameters.outputs) for name, shape in shapes.items()),
+        space=_space(constants, hints, {name: values[0] for name, values in (constants | hints).items()}),
+        unknown=f"  # {FILL_IN}: the values of {', '.join(unknown)}" if unknown else "",
+        workload=", ".join(f'"{name}": 1024' for name in dims),
+    )  # fmt: skip
+
+
+def _tensor(name: str, shape: Sequence[str], output: bool) -> str:
+    sizes = ", ".join(f'"{size}"' for size in shape) + ("," if len(shape) == 1 else "")
+    return f'        "{name}": tw.{"Output" if output else "Tensor"}(({sizes}), "float32"),'
+
+
+def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
+    """Constants are annotated so. What the kernel stores to is an output; the indices of an access tell the number of
+    dimensions. What is only computed with is a number."""
+    annotations = {one.arg: one.annotation for one in parameters_in(kernel.node)}
+    constants = [name for name, given in annotations.items() if given and "Constant" in ast.unparse(given)]
+    ranks, outputs = {name: 1 for name in annotations if name not in constants}, []
+    for call in file.every(ast.Call, kernel.node):
+        function, array = file.dotted(call.func).rpartition(".")[2], call.args[0] if call.args else None
+        if not isinstance(array, ast.Name) or array.id not in ranks:
+            continue
+        if function in ("load", "store") and len(call.args) > 1 and isinstance(call.args[1], ast.Tuple):
+            ranks[array.id] = min(len(call.args[1].elts), len(DIMENSIONS))
+        if function in ("store", "scatter") or function.startswith("atomic"):
+            outputs.append(array.id)
+    operands = [side for one in file.every(ast.BinOp, kernel.node) for side in (one.left, one.right)]
+    numbers = [name for name in ranks if any(isinstance(side, ast.Name) and side.id == name for side in operands)]
+    arrays = {name: rank for name, rank in ranks.items() if name not in numbers}
+    return Parameters(kernel.name, arrays, tuple(outputs), tuple(constants), tuple(numbers), tuple(annotations))
+
+
+def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
+    """The values that the file lists for the knobs of the kernel, as far as reading alone tells them."""
+    try:
+        lists = read(path, "cutile")
+    except RequestError:
+        return {}
+    chosen = [one for one in lists if one.name == kernel] or list(lists)
+    values: dict[str, dict[Value, None]] = {}
+    for written in chosen[0].configurations:
+        for name, value in written.fields:
+            if isinstance(value, int | float | bool | str | None):
+                values.setdefault(name, {})[value] = None
+    return {name: tuple(listed) for name, listed in values.items()}
+
+
+def _guess(name: str) -> tuple[Value, ...]:
+    return (128, 64, 256) if is_tile(name) else (1,)

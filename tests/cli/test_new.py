@@ -1,0 +1,179 @@
+"""`tilewright new`, `tilewright example` and the shell's completion."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import completion, example
+from tilewright.cli import main as cli
+from tilewright.compile.compile import Unit, compile_all
+from tilewright.hardware.architectures import ARCHITECTURES, default_board
+from tilewright.records import MachineCode
+from tilewright.space.kinds import KINDS
+from tilewright.task.loading import load_task
+
+ROOT = Path(__file__).parents[2]
+
+OPS = """
+from types import SimpleNamespace
+
+import cuda.tile as ct
+
+@ct.kernel
+def attend(q, k, out, scale, TILE_M: ct.Constant[int], CAUSAL: ct.Constant[bool]):
+    tile = ct.load(q, (ct.bid(0), 0), (TILE_M, 64)) * scale
+    ct.store(out, (ct.bid(0), 0), tile)
+
+@ct.kernel
+def other(x):
+    ct.store(x, (0,), ct.zeros((16,), ct.float32))
+
+def configs():
+    for size in (64, 128):
+        yield SimpleNamespace(TILE_M=size, occupancy=2)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cli.main(arguments) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    return line
+
+
+# new ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_skeleton_of_every_kind_loads_and_compiles(kind: str) -> None:
+    assert cli.main(("new", "mine.py", "--kind", kind, "--arch", "sm_90")) == 0
+    task, board = load_task("mine.py"), default_board("sm_90")
+    unit = Unit(task.selected(None)[0], task.space.shipped, board)
+    assert isinstance(compile_all(task, [unit], seconds=60)[0].code, MachineCode)
+    assert max(map(len, Path("mine.py").read_text().splitlines())) <= 120
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "norm", "matmul"])
+def test_a_skeleton_is_correct_as_it_is(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(("new", "mine.py", "--kind", kind, "--arch", "sm_90"))
+    quick = ("--quick", "--engine", "interpreter", "--arch", "sm_90", "--workload", "odd")
+    assert cli.main(("check", "mine.py", *quick)) == 0, capsys.readouterr()
+
+
+def test_a_skeleton_is_tuned_without_a_gpu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.main(("new", "mine.py", "--kind", "in-place", "--arch", "sm_100"))
+    capsys.readouterr()
+    assert cli.main(("tune", "mine.py", "--workload", "odd", "--arch", "sm_100", "--no-store", "--json")) == 0
+    (found,) = json.loads(capsys.readouterr().out)["workloads"]
+    assert found["best"]["predicted_us"] > 0
+
+
+def test_a_file_with_kernels_gets_a_task_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.py").write_text(OPS)
+    assert cli.main(("new", "ops.py")) == 0
+    assert "complete its lines that say FILL IN" in capsys.readouterr().err
+    assert Path("ops.py").read_text() == OPS
+    task = load_task("ops_task.py")
+    assert (task.name, task.edit) == ("attend", (str(Path("ops.py").resolve()),))
+    assert {name: tensor.shape for name, tensor in task.tensors.items()} == {
+        "q": ("M", "N"), "k": ("N",), "out": ("M", "N"),
+    }  # fmt: skip
+    assert task.space.constants["TILE_M"] == (64, 128) and task.space.shipped["occupancy"] == 2
+    text = Path("ops_task.py").read_text()
+    for line in ("FILL IN: scale", "FILL IN: the values of CAUSAL", "FILL IN: shapes and dtypes"):
+        assert line in text
+    assert "ops_task.py exists" in error(capsys, "new", "ops.py")
+    assert "NotImplementedError: FILL IN" in error(capsys, "check", "ops_task.py", "--engine", "interpreter")
+
+
+def test_one_of_several_kernels_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("ops.py").write_text(OPS)
+    assert "unknown kernel in ops.py 'othr'; known: attend, other; did you mean" in error(
+        capsys, "new", "ops.py", "--kernel", "othr"
+    )
+    assert cli.main(("new", "ops.py", "--kernel", "other", "--json")) == 0
+    assert json.loads(capsys.readouterr().out) == {"file": "ops_task.py"}
+    assert "ops.other" in Path("ops_task.py").read_text()
+
+
+def test_mistakes_are_one_line_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.py").write_text("x = 1\n")
+    assert "holds neither a task nor a cuTile kernel" in error(capsys, "new", "empty.py")
+    Path("broken.py").write_text("def f(:\n")
+    assert "broken.py:1" in error(capsys, "new", "broken.py")
+    assert "unknown kind 'matml'; known: elementwise" in error(capsys, "new", "mine.py", "--kind", "matml")
+    assert "is not a Python file" in error(capsys, "new", "mine.txt")
+    assert "cannot write" in error(capsys, "new", "nowhere/mine.py", "--arch", "sm_90")
+    assert "there is no mine.py" in error(capsys, "new", "mine.py", "--kernel", "x")
+    cli.main(("new", "mine.py", "--arch", "sm_90"))
+    assert "holds a task; tune it" in error(capsys, "new", "mine.py")
+    assert Path("empty.py").read_text() == "x = 1\n"
+
+
+# example ------------------------------------------------------------------------------------------
+
+
+def test_the_examples_are_listed_and_written(capsys: pytest.CaptureFixture[str]) -> None:
+    shipped = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+    assert cli.main(("example", "--json")) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in listed] == shipped and all(one["about"] for one in listed)
+    assert cli.main(("example",)) == 0
+    assert "rms_norm" in capsys.readouterr().out
+    assert cli.main(("example", "rope")) == 0
+    assert Path("rope.py").read_text() == (ROOT / "examples" / "rope.py").read_text()
+    assert "rope.py exists" in error(capsys, "example", "rope")
+    assert "unknown example 'rop'; known: fmha" in error(capsys, "example", "rop")
+
+
+def test_the_wheel_has_the_examples_where_they_are_looked_for() -> None:
+    assert '"examples" = "tilewright/examples"' in (ROOT / "pyproject.toml").read_text()
+    assert example.FOLDERS[0] == Path(cli.__file__).parents[1] / "examples"
+    for path in (ROOT / "examples").glob("*.py"):
+        imported = {node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)}
+        assert not imported & {"examples", None}, "an example stands alone"
+
+
+# Completion ---------------------------------------------------------------------------------------
+
+
+def completed(*words: str) -> list[str]:
+    environment = {
+        **os.environ, "PYTHONPATH": str(ROOT / "src"), "_TILEWRIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("tilewright", *words)), "COMP_CWORD": str(len(words)),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "tilewright"], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.split()
+
+
+def test_the_shell_completes_commands_architectures_and_workloads() -> None:
+    assert {"inspect", "example", "new"} <= set(completed(""))
+    assert completed("inspect", "--arch", "sm_10") == ["sm_100", "sm_103", "sm_107"]
+    cli.main(("example", "rms_norm"))
+    assert completed("tune", "rms_norm.py", "--workload", "o") == ["odd"]
+
+
+def test_what_can_be_completed() -> None:
+    Path("ops").mkdir()
+    Path("ops/a.py").write_text("task = tw.Task(name='one', workloads={'small': {}})\nother = tw.Task(name='two')")
+    assert completion.task_files("o") == ["ops/"]
+    assert completion.task_files("ops/") == ["ops/a.py"]
+    assert completion.task_files("ops/a.py:t") == ["ops/a.py:two"]
+    assert completion.task_files("nowhere/x") == completion.task_files("missing.py:t") == []
+    assert completion.architectures("sm_90,sm_12") == ["sm_90,sm_120", "sm_90,sm_121"]
+    assert set(completion.architectures("")) == set(ARCHITECTURES)
+    assert completion.kinds("fp8") == ["fp8 matmul"]
