@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tilewright.ledger.records import Attempt, Iteration, Metrics, RunRecord, WorkloadOutcome
+from tilewright.ledger.records import Attempt, Iteration, Metrics, RunRecord, TuneRun, WorkloadOutcome
+from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.stats import median_interval, ratio_interval
-from tilewright.records import Bound, Checked, Machine, MachineCode, MeasuredTime, PredictedTime
+from tilewright.records import (
+    Bound,
+    Candidate,
+    Checked,
+    Configuration,
+    Json,
+    Machine,
+    MachineCode,
+    MeasuredTime,
+    PredictedTime,
+    Workload,
+    WorkloadResult,
+)
 
 MACHINE = Machine("sm_90", "NVIDIA H200", "580.95", "node7", {"cuda-tile": "1.7.0", "tilewright": "0.1"})
 WORKLOADS = ("small", "large")
@@ -157,3 +171,71 @@ def predicted(n: int, us: float, *, keep: bool) -> Iteration:
             for name in WORKLOADS
         ),
     )
+
+
+# Runs of tune
+
+
+def tune_run(*, measured: bool = True, key: str = "key") -> TuneRun:
+    machine = MACHINE if measured else Machine("sm_90", None, None, "node7", MACHINE.versions)
+    return TuneRun(
+        key=key, task="rms_norm", machine=machine, measured=measured, where="examples/rms_norm.py:rms_norm",
+        board="H200", bandwidth_gbs=4800.0, dtype="bfloat16", policy={"l2": "cold", "launch": "graph"}, top=10, seed=7,
+        reproduce="tilewright tune examples/rms_norm.py:rms_norm --arch sm_90 --fresh",
+    )  # fmt: skip
+
+
+def tile(size: int, occupancy: int | None = None) -> Configuration:
+    return Configuration.of({"KERNEL": "two_pass", "TILE": size, "occupancy": occupancy})
+
+
+def tuned_workload(name: str, us: float = 15.0, *, measured: bool = True) -> WorkloadResult:
+    """A candidate of every fate; the shipped configuration is ``TILE=64``."""
+    moved = 4.0 * 2**20
+    bound = Bound("memory", "1 FLOP/B is under the ridge", 1.0, 206.0, moved / 4.8e6, "counted", moved, moved)
+    right = Checked("correct", "agrees with float64", 0.25, ("normal", "hostile"))
+    raced = [
+        Candidate(
+            tile(size, occupancy), "raced", reason, code(n), 0.5, PredictedTime(us * 0.9 * share, "traffic"),
+            times(us * share, n), right,
+        )
+        for n, (size, occupancy, share, reason) in enumerate(
+            (
+                (128, 4, 1.0, "smallest median of those left after 41 rounds"),
+                (128, 2, 1.006, "tied after 41 rounds: 1.006 × the leader's time"),
+                (64, None, 1.3, "dropped after 16 rounds: 1.300 × the leader's time"),
+                (256, None, 1.9, "dropped after 6 rounds: 1.900 × the leader's time"),
+            )
+        )
+    ]  # fmt: skip
+    others = [
+        Candidate(tile(512), "failed", "compile: shared memory 240 KiB > 227 KiB"),
+        Candidate(tile(32), "wrong", "NaN in row 3", code(5), 0.5, PredictedTime(us, "traffic"),
+                  checked=Checked("incorrect", "NaN in row 3")),
+        Candidate(tile(16), "screened", "predicted 11. of 12", code(6), 0.5, PredictedTime(3 * us, "traffic")),
+        Candidate(tile(256, 1), "duplicate", "same code as TILE=256", code(3), 0.5, PredictedTime(us * 1.7, "traffic")),
+    ]  # fmt: skip
+    noise = {"why": "two copies of one kernel differ by +0.02% (1.0002); one sample spreads 0.40%", "rounds": 20}
+    race: dict[str, Json] = {
+        "policy": {"l2": "cold", "launch": "graph", "tie_band": 0.01, "confidence": 0.99},
+        "noise": dict(noise), "rounds": 41, "settled": True, "seed": 7,
+    }  # fmt: skip
+    if not measured:
+        raced = [replace(one, status="predicted", measured=None, reason="predicted, not raced") for one in raced]
+    workload, shipped = Workload(name, {"M": 4096, "N": 4096, "dtype": "bfloat16"}), tile(64)
+    tied = (tile(128, 4), tile(128, 2)) if measured else ()
+    why = "the cheapest of 2 that are within 1.0% of the fastest; settled after 41 rounds"
+    return WorkloadResult(
+        workload, bound, raced[0], tied, (*raced, *others), shipped,
+        why if measured else "the shortest predicted time; predicted, not measured", race if measured else None,
+    )  # fmt: skip
+
+
+def tuned(ledger: TuneLedger, *, measured: bool = True, names: Sequence[str] = WORKLOADS, finish: bool = True) -> str:
+    """A whole run in the ledger; its name."""
+    run = ledger.begin(tune_run(measured=measured)).run
+    for n, name in enumerate(names):
+        ledger.save(run, tuned_workload(name, 15.0 + 6 * n, measured=measured))
+    if finish:
+        ledger.finish(run, {"compile": 12.5, "race": 3.0, "total": 17.25})
+    return run

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.languages.cutile.private import decorated_hints
     from tilewright.optimize.loop import optimize
     from tilewright.records import Configuration, Workload
+    from tilewright.report.report import report
     from tilewright.runtime.wrapper.buckets import powers_of_two
     from tilewright.runtime.wrapper.wrapper import tuned
     from tilewright.space.space import Space
@@ -42,6 +43,7 @@ _HOMES = {
     "normal": "task.task",
     "optimize": "optimize.loop",
     "powers_of_two": "runtime.wrapper.buckets",
+    "report": "report.report",
     "rising": "task.task",
     "tune": "tune.tune",
     "tuned": "runtime.wrapper.wrapper",
@@ -67,6 +69,7 @@ __all__ = [
     "normal",
     "optimize",
     "powers_of_two",
+    "report",
     "rising",
     "tune",
     "tuned",

@@ -155,6 +155,10 @@ class Bound:
     """The larger of work over rate and bytes over bandwidth."""
     source: str = ""
     """Where work and bytes come from: counted in Tile IR, or declared."""
+    flops: float | None = None
+    """FLOP of one launch."""
+    bytes: float | None = None
+    """Bytes that one launch touches."""
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.made_runs import DIFF, baseline_iteration, crashed, metrics, raced, run_record
-from tests.report.test_collected import STEPS, finished, of_predictions
+from tests.report.test_evidence import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
 from tilewright.machine_code.instruction_mix import CLASSES
 from tilewright.report.charts import latencies, ranges, roofline
-from tilewright.report.collected import Report, collect
+from tilewright.report.evidence import OptimizeEvidence, collect
+from tilewright.report.markup import diff, tag
 from tilewright.report.mix import OTHERS, in_order, mix, mix_classes
-from tilewright.report.page import diff, page
-from tilewright.report.svg import Scale, around, tag
+from tilewright.report.page import page
+from tilewright.report.svg import Axis, around
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" ]]> --> \x00\x1b[31m \ud800"
 
@@ -55,7 +56,7 @@ class Page(HTMLParser):
         return [one for one in self.elements if set(names) <= set((one[1].get("class") or "").split())]
 
 
-def made(workloads: int, iterations: list[Iteration], us: float = 10.0) -> Report:
+def made(workloads: int, iterations: list[Iteration], us: float = 10.0) -> OptimizeEvidence:
     names = tuple(f"workload-{n}" for n in range(workloads))
     final = tuple(metrics(name, us, before_us=20.0) for name in names)
     run = replace(run_record(workloads=names), final=final, patch=DIFF, stop_reason="patience", finished="2026")
@@ -205,7 +206,7 @@ def test_kept_and_reverted_differ_in_more_than_colour() -> None:
 
 def test_the_roofline_has_each_workload_before_and_after() -> None:
     report = RUNS["twelve workloads"]
-    chart = Page(str(roofline(report)))
+    chart = Page(str(roofline(report.run, report.workloads)))
     assert len(chart.of_class("moved")) == 12
     for _, attributes in chart.of_class("moved"):
         assert float(attributes["y2"] or 0) < float(attributes["y1"] or 0), "faster is higher"
@@ -228,7 +229,7 @@ def test_a_rate_lies_on_the_roof_where_it_is_the_roof() -> None:
     assert bound is not None
     at_light = metrics("w", bound.speed_of_light_us, measured=False)
     report = collect(replace(run, measured=False, baseline=(at_light,), final=(at_light,)), [])
-    chart = Page(str(roofline(report)))
+    chart = Page(str(roofline(report.run, report.workloads)))
     dot = chart.of_class("after")[0][1]
     roof = re.findall(r"[\d.]+", chart.of_class("roof")[0][1]["d"] or "")
     x1, y1, x2, y2 = map(float, roof[:4])
@@ -241,7 +242,7 @@ def test_a_kernel_without_arithmetic_has_no_roofline() -> None:
     run = run_record()
     copies = tuple(replace(one, flops=0.0) for one in run.baseline)
     report = collect(replace(run, baseline=copies), STEPS[:1])
-    assert roofline(report) is None
+    assert roofline(report.run, report.workloads) is None
     assert "Roofline" not in Page(page(report)).text
 
 
@@ -277,7 +278,7 @@ def test_a_version_whose_instructions_are_unknown_has_no_bars() -> None:
 
 @given(st.floats(1e-4, 1e6), st.floats(1.001, 1e5))
 def test_ticks_are_round_and_inside(low: float, factor: float) -> None:
-    for scale in (Scale(low, low * factor, 300, 20), Scale(low, low * factor, 300, 20, logarithmic=True)):
+    for scale in (Axis(low, low * factor, 300, 20), Axis(low, low * factor, 300, 20, logarithmic=True)):
         ticks = scale.ticks()
         assert all(scale.low * (1 - 1e-6) <= value <= scale.high * (1 + 1e-6) for value in ticks)
         assert len(ticks) <= 10

@@ -1,11 +1,11 @@
-"""`tilewright report`: a thin adapter over `ledger` and the views of a run. `cli` registers it."""
+"""`tilewright report`: the evidence of a run, from the ledger."""
 
 from __future__ import annotations
 
 import io
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,11 @@ from tilewright.cli import terminal
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, its beginning, or latest.")]
+if TYPE_CHECKING:
+    from tilewright.ledger.codec import Encodable
+    from tilewright.report.report import Evidence
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, its beginning, latest, or FILE[:TASK].")]
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
 Text = Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown there.")]
 Patch = Annotated[Path | None, typer.Option("--patch", metavar="FILE", help="Write the patch alone there.")]
@@ -34,38 +38,44 @@ def report(
     as_json: AsJson = False,
     home: Home = None,
 ) -> None:
-    """The evidence of an optimisation run: what was tried, what was kept, and why.
+    """The evidence of a run of tune or optimize: what was tried, what came of it, and why.
 
     Prints Markdown, and writes one HTML page beside the run. With options, only what they ask for; FILE may be -.
 
-    Example: `tilewright report latest --patch faster.patch`
+    Example: `tilewright report latest --html report.html`
     """
-    from tilewright.ledger.ledger import Ledger
-    from tilewright.optimize import optimized
-    from tilewright.report.collected import collect
-    from tilewright.report.markdown import markdown as as_markdown
-    from tilewright.report.page import page
+    from tilewright.report.report import report as evidence_of
 
-    with Ledger(home / "ledger.db" if home else None) as ledger:
-        record = ledger.run(run)
-        found = collect(record, ledger.iterations(record.run))
-        lines = io.StringIO()
-        if jsonl is not None:
-            ledger.export_jsonl(record.run, lines)
-        folder = ledger.folder(record.run)
+    ledger = home / "ledger.db" if home else None
+    evidence = evidence_of(run, ledger=ledger)
     if html is not None:
-        _write(html, page(found))
+        _write(html, evidence.html())
     if markdown is not None:
-        _write(markdown, as_markdown(found))
+        _write(markdown, evidence.markdown())
     if patch is not None:
-        _write(patch, found.patch)
+        _write(patch, evidence.patch)
     if jsonl is not None:
+        lines = io.StringIO()
+        evidence.export_jsonl(lines)
         _write(jsonl, lines.getvalue())
     if as_json:
-        print_json(optimized.to_json(optimized.Optimized(record, found.iterations, found.patch, folder)))
+        print_json(_json(evidence))
     elif not any((html, markdown, patch, jsonl)):
-        print(as_markdown(found), end="")
-        _write(folder / "report.html", page(found), make=True)
+        print(evidence.markdown(), end="")
+        _write(evidence.folder / "report.html", evidence.html(), make=True)
+
+
+def _json(evidence: Evidence) -> Encodable:
+    """As the command that made the run prints it."""
+    from tilewright.optimize import optimized
+    from tilewright.report.evidence import TuneEvidence
+    from tilewright.tune import tune
+
+    details = evidence.details
+    if isinstance(details, TuneEvidence):
+        return tune.to_json(details.result)
+    run = optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder)
+    return optimized.to_json(run)
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:

@@ -54,7 +54,7 @@ def classify(
         f"{_number(intensity)} FLOP/B: {threshold} {_against_ridge(kind, intensity, ridge)} "
         f"{_ridge_in_words(dtype, board)}: {kind}; {_larger_term(work_us, traffic_us)}"
     )
-    return Bound(kind, why, intensity, ridge, max(work_us, traffic_us), source)
+    return Bound(kind, why, intensity, ridge, max(work_us, traffic_us), source, flops, bytes_)
 
 
 def _named(intensity: float) -> tuple[BoundKind, str]:

@@ -15,17 +15,15 @@ The file is ``ledger.db``; what belongs to a run lies in ``runs/RUN/`` beside it
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TextIO
 
 from tilewright.ledger import rows
-from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import Unusable, dump, insert
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunOverview, RunRecord
-from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished
+from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished, write_jsonl
 from tilewright.race.stats import geometric_mean
 
 __all__ = ["Ledger", "default_path"]
@@ -134,9 +132,7 @@ class Ledger(LedgerFile):
 
     def export_jsonl(self, run: str, stream: TextIO) -> None:
         """The run as JSON Lines: the run itself, then each iteration with everything."""
-        lines = [{"record": "run", **to_json(self.run(run))}]
-        lines += [{"record": "iteration", **to_json(iteration)} for iteration in self.iterations(run)]
-        stream.writelines(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+        write_jsonl(stream, self.run(run), "iteration", self.iterations(run))
 
 
 def _iterations(connection: sqlite3.Connection, run: str) -> Iterator[Iteration]:

@@ -15,13 +15,14 @@ import os
 import secrets
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import TextIO
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.ledger.codec import to_json
+from tilewright.ledger.codec import Record, to_json
 from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
 from tilewright.ledger.records import TuneRun
 from tilewright.ledger.tables import LEDGER
@@ -123,6 +124,12 @@ class LedgerFile(DatabaseFile):
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):  # SQLite has removed it, or another process was faster
                 os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
+
+
+def write_jsonl(stream: TextIO, run: Record, kind: str, parts: Iterable[Record]) -> None:
+    """JSON Lines: the run itself, then each of its parts with everything; ``record`` tells them apart."""
+    for name, value in (("run", run), *((kind, part) for part in parts)):
+        stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
 
 
 # Runs and their events

@@ -1,10 +1,10 @@
 """The charts of a report, as SVG that stands inside the page.
 
     latencies   time of each iteration with its 95 % interval, the incumbent's line, and the baseline's
-    roofline    arithmetic rate over intensity, each workload before and after, under the board's roofs
+    roofline    arithmetic rate over intensity, each workload as two dots, under the board's roofs
+    race        median and 95 % interval of every raced candidate of one workload
 
-Colours come from the page's style sheet by class, so they follow light and dark. A mark differs from another
-in shape as well as in colour, and says its numbers when pointed at.
+Marks differ in shape as well as in colour, and show their numbers when pointed at.
 """
 
 from __future__ import annotations
@@ -12,28 +12,42 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.ledger.records import Metrics, RunRecord
-from tilewright.report.collected import Compared, Point, Report, time_us
-from tilewright.report.svg import Child, Markup, Scale, around, joined, label, tag
+from tilewright.ledger.records import Metrics, RunRecord, TuneRun
+from tilewright.records import Candidate, MeasuredTime
+from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs, time_us
+from tilewright.report.markup import Markup, joined, tag
+from tilewright.report.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    MARK,
+    NARROW,
+    RIGHT,
+    TOP,
+    WIDE,
+    Axis,
+    around,
+    drawing,
+    label,
+    x_axis,
+    y_axis,
+)
 from tilewright.report.words import between, number
 
-WIDE, NARROW = 960, 540
-"""Widths: of a chart that stands alone, and of one that has another beside it."""
-HEIGHT = 320
-LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
 STRIP = 22
 """Below the plot of latencies: where those stand that have none."""
 MOST_X_LABELS = 14
-MARK = 5.0
-"""Radius of a mark."""
 TOGETHER = 14
 """Marks as close as that share a label."""
+RACE_WIDTH, RACE_TOP, RACE_ROW, RACE_MARGIN = 420, 36, 34, 14
+MOST_LETTERS = 52
+"""Of a candidate's name in the picture of the race."""
 
 
 # Latency per iteration ---------------------------------------------------------------------------------
 
 
-def latencies(report: Report) -> Markup | None:
+def latencies(report: OptimizeEvidence) -> Markup | None:
     """None where not even the baseline has a time."""
     points = report.points
     timed = [point for point in points if point.ms is not None]
@@ -41,13 +55,13 @@ def latencies(report: Report) -> Markup | None:
         return None
     bounds = [edge for point in timed for edge in point.interval_ms or ()]
     y = around([*(point.ms or 0.0 for point in timed), *(edge for edge in bounds if edge > 0)], HEIGHT - BOTTOM, TOP)
-    x = Scale(-0.5, max(points[-1].n, 1) + 0.5, LEFT, WIDE - RIGHT)
+    x = Axis(-0.5, max(points[-1].n, 1) + 0.5, LEFT, WIDE - RIGHT)
     name = "latency, ms" if report.run.measured else "predicted latency, ms"
     axis = HEIGHT - BOTTOM - STRIP
     return drawing(
         f"{name} of each iteration",
         (WIDE, HEIGHT),
-        _y_axis(y, name, WIDE),
+        y_axis(y, name, WIDE),
         tag("line", class_="grid", x1=LEFT, x2=WIDE - RIGHT, y1=axis, y2=axis),
         _iteration_labels(points, x),
         _baseline(points, y),
@@ -57,21 +71,21 @@ def latencies(report: Report) -> Markup | None:
     )
 
 
-def _iteration_labels(points: Sequence[Point], x: Scale) -> Iterator[Markup]:
+def _iteration_labels(points: Sequence[Point], x: Axis) -> Iterator[Markup]:
     step = -(-len(points) // MOST_X_LABELS)
     for point in points[::step]:
         yield tag("text", point.n, class_="tick", x=x(point.n), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
     yield tag("text", "iteration", class_="axis", x=(LEFT + WIDE - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")
 
 
-def _baseline(points: Sequence[Point], y: Scale) -> Markup | None:
+def _baseline(points: Sequence[Point], y: Axis) -> Markup | None:
     if points[0].ms is None:
         return None
     at = y(points[0].ms)
     return tag("line", class_="baseline", x1=LEFT, x2=WIDE - RIGHT, y1=at, y2=at)
 
 
-def _incumbent_path(points: Sequence[Point], x: Scale, y: Scale) -> str:
+def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
     """Steps from each kept iteration to the next."""
     path, at = "", None
     for point in points:
@@ -83,7 +97,7 @@ def _incumbent_path(points: Sequence[Point], x: Scale, y: Scale) -> str:
     return f"{path}H{x(points[-1].n + 0.5):.2f}" if path else "M0 0"
 
 
-def _point(point: Point, x: Scale, y: Scale, name: str) -> Markup:
+def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
     """A mark, its interval and what it says when pointed at. What has no time stands on the axis as a cross."""
     at = x(point.n)
     said = f"{point.n}. {point.optimization}: {point.status}"
@@ -130,41 +144,45 @@ def _legend() -> Markup:
 # Roofline -----------------------------------------------------------------------------------------------
 
 
-def roofline(report: Report) -> Markup | None:
-    """None where no workload has both arithmetic and a time: then there is nothing to place."""
-    run = report.run
-    placed = [one for one in report.workloads if _place(one.before) and _place(one.after)]
-    ridges = [one.before.bound.ridge for one in placed if one.before.bound]
-    if not placed or not ridges or run.bandwidth_gbs <= 0:
+def roofline(
+    run: RunRecord | TuneRun, changes: Sequence[WorkloadChange], names: tuple[str, str] = ("before", "after")
+) -> Markup | None:
+    """Each workload as two dots, called ``names``. None where no workload has both arithmetic and a time."""
+    moves = [
+        (n, change, before, after)
+        for n, change in enumerate(changes, 1)
+        if (before := _position(change.before)) and (after := _position(change.after))
+    ]
+    ridges = [change.before.bound.ridge for _, change, *_ in moves if change.before.bound]
+    if not ridges or run.bandwidth_gbs <= 0:
         return None
     ridge = max(ridges)
     peak = ridge * run.bandwidth_gbs / 1e3
-    places = [place for one in placed for place in (_place(one.before), _place(one.after)) if place]
-    intensities, rates = [place[0] for place in places], [place[1] for place in places]
-    x = Scale(min(*intensities, ridge) / 3, max(*intensities, ridge) * 4, LEFT, NARROW - RIGHT, logarithmic=True)
-    y = Scale(min(*rates, peak) / 3, max(*rates, peak) * 3, HEIGHT - BOTTOM, TOP, logarithmic=True)
+    intensities, rates = zip(*(position for *_, before, after in moves for position in (before, after)), strict=True)
+    x = Axis(min(*intensities, ridge) / 3, max(*intensities, ridge) * 4, LEFT, NARROW - RIGHT, logarithmic=True)
+    y = Axis(min(*rates, peak) / 3, max(*rates, peak) * 3, HEIGHT - BOTTOM, TOP, logarithmic=True)
     what = "" if run.measured else "predicted "
     return drawing(
-        f"roofline of {run.board}, {run.dtype}: {what}rate before and after",
+        f"roofline of {run.board}, {run.dtype}: {what}rate {names[0]} and {names[1]}",
         (NARROW, HEIGHT),
-        _y_axis(y, f"{what}TFLOP/s", NARROW),
-        _x_axis(x, "FLOP per byte"),
+        y_axis(y, f"{what}TFLOP/s", NARROW),
+        x_axis(x, "FLOP per byte"),
         _roofs(run, x, y, ridge, peak),
-        [_moved(n, one, x, y, what) for n, one in enumerate(report.workloads, 1) if one in placed],
-        _numbers(report, x, y),
-        _roofline_legend(),
+        [_moved(f"{n}. {change.workload}: {what}", before, after, x, y) for n, change, before, after in moves],
+        _numbers([(n, x(after[0]), y(after[1])) for n, *_, after in moves]),
+        _roofline_legend(names),
     )
 
 
-def _place(standing: Metrics) -> tuple[float, float] | None:
+def _position(metrics: Metrics) -> tuple[float, float] | None:
     """FLOP per byte, and TFLOP/s; None without arithmetic or a time."""
-    us = time_us(standing)
-    if not us or not standing.flops or not standing.bytes:
+    us = time_us(metrics)
+    if not us or not metrics.flops or not metrics.bytes:
         return None
-    return standing.flops / standing.bytes, standing.flops / us / 1e6
+    return metrics.flops / metrics.bytes, metrics.flops / us / 1e6
 
 
-def _roofs(run: RunRecord, x: Scale, y: Scale, ridge: float, peak: float) -> Iterator[Markup]:
+def _roofs(run: RunRecord | TuneRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterator[Markup]:
     """Bandwidth up to the ridge, then arithmetic; the slope begins where it enters the chart."""
     slope = run.bandwidth_gbs / 1e3
     first = max(x.low, y.low / slope)
@@ -180,35 +198,27 @@ def _roofs(run: RunRecord, x: Scale, y: Scale, ridge: float, peak: float) -> Ite
     )  # fmt: skip
 
 
-def _moved(n: int, one: Compared, x: Scale, y: Scale, what: str) -> Markup | None:
-    before, after = _place(one.before), _place(one.after)
-    if before is None or after is None:
-        return None
-    (x1, y1), (x2, y2) = ((x(place[0]), y(place[1])) for place in (before, after))
-    said = f"{n}. {one.workload}: {what}{number(before[1])} → {number(after[1])} TFLOP/s"
+def _moved(said: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
+    (x1, y1), (x2, y2) = ((x(intensity), y(rate)) for intensity, rate in (before, after))
     return tag(
         "g",
-        tag("title", said),
+        tag("title", f"{said}{number(before[1])} → {number(after[1])} TFLOP/s"),
         tag("line", class_="moved", x1=x1, y1=y1, x2=x2, y2=y2),
         tag("circle", class_="before", cx=x1, cy=y1, r=MARK - 1),
         tag("circle", class_="after", cx=x2, cy=y2, r=MARK - 1),
     )
 
 
-def _numbers(report: Report, x: Scale, y: Scale) -> Iterator[Markup]:
+def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
     """Beside each dot its workload's number; dots that lie together share a label, such as ``1-3, 7``."""
     groups: list[tuple[float, float, list[int]]] = []
-    for n, one in enumerate(report.workloads, 1):
-        place = _place(one.after)
-        if place is None or _place(one.before) is None:
-            continue
-        at = x(place[0]), y(place[1])
-        near = (group for group in groups if math.hypot(group[0] - at[0], group[1] - at[1]) < TOGETHER)
-        group = next(near, None)
-        if group is None:
-            groups.append((*at, [n]))
+    for n, left, top in dots:
+        near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)
+        members = next(near, None)
+        if members is None:
+            groups.append((left, top, [n]))
         else:
-            group[2].append(n)
+            members.append(n)
     for left, top, members in groups:
         yield tag("text", ranges(members), class_="entry", x=left + MARK + 3, y=top + 4)
 
@@ -224,40 +234,103 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _roofline_legend() -> Markup:
+def _roofline_legend(names: tuple[str, str]) -> Markup:
     parts = [
         joined(
-            tag("circle", class_=name, cx=LEFT + 6 + at, cy=14.0, r=MARK - 1),
+            tag("circle", class_=kind, cx=LEFT + 6 + at, cy=14.0, r=MARK - 1),
             tag("text", name, class_="tick", x=LEFT + 16 + at, y=18.0),
         )
-        for name, at in (("before", 0), ("after", 80))
+        for kind, name, at in zip(("before", "after"), names, (0, 80), strict=True)
     ]
     note = "numbers: the workloads, as in the table"
     return tag("g", parts, tag("text", note, class_="tick", x=LEFT + 160.0, y=18.0), class_="legend")
 
 
-# Parts of every chart ------------------------------------------------------------------------------------
+# The race -----------------------------------------------------------------------------------------------
 
 
-def drawing(name: str, size: tuple[float, float], *parts: Child) -> Markup:
-    """The element around a chart of ``size`` (width, height); ``name`` is what a screen reader says."""
-    box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
-    kind = "wide" if size[0] == WIDE else "narrow"
-    return tag("svg", tag("title", name), parts, class_=kind, viewBox=box, role="img", aria_label=name)
+def race(workload: TunedWorkload) -> Markup | None:
+    """The raced candidates on one scale of time, the fastest first; None where nothing was raced."""
+    raced = [(candidate, time) for candidate in workload.candidates if (time := candidate.measured) is not None]
+    if not raced:
+        return None
+    edges = [us for _, time in raced for us in _edges(time)]
+    x = around(edges, RACE_MARGIN, RACE_WIDTH - RACE_MARGIN)
+    bottom = RACE_TOP + RACE_ROW * len(raced)
+    name = f"race of workload {workload.workload}: median and 95 % interval of each candidate, µs"
+    return drawing(
+        name,
+        (RACE_WIDTH, bottom + 44),
+        [_race_tick(value, x, bottom) for value in x.ticks(7)],
+        _tie_band(workload.tie_band, raced[0][1].us, x, bottom),
+        [_racer(candidate, time, workload, x, RACE_TOP + RACE_ROW * n) for n, (candidate, time) in enumerate(raced)],
+        tag("text", "time of one launch, µs", class_="axis", x=RACE_WIDTH / 2, y=bottom + 38, text_anchor="middle"),
+        _race_legend(),
+    )
 
 
-def _y_axis(y: Scale, name: str, width: int) -> Iterator[Markup]:
-    for value in y.ticks():
-        at = y(value)
-        yield tag("line", class_="grid", x1=LEFT, x2=width - RIGHT, y1=at, y2=at)
-        yield tag(
-            "text", label(value), class_="tick y", x=LEFT - 8, y=at + 4, text_anchor="end", data_value=repr(value)
-        )
-    middle = (y.start + y.end) / 2
-    yield tag("text", name, class_="axis", transform=f"translate(14 {middle:.0f}) rotate(-90)", text_anchor="middle")
+def _edges(measured: MeasuredTime) -> tuple[float, float]:
+    """Of the interval; twice the median where the samples were too few for one."""
+    low, high = measured.interval_us
+    return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
 
-def _x_axis(x: Scale, name: str) -> Iterator[Markup]:
-    for value in x.ticks(8):
-        yield tag("text", label(value), class_="tick", x=x(value), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
-    yield tag("text", name, class_="axis", x=(LEFT + NARROW - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")
+def _race_tick(value: float, x: Axis, bottom: float) -> Markup:
+    return joined(
+        tag("line", class_="grid", x1=x(value), x2=x(value), y1=RACE_TOP - 8, y2=bottom),
+        tag("text", label(value), class_="tick", x=x(value), y=bottom + 18, text_anchor="middle"),
+    )
+
+
+def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
+    """From the fastest median to as much above it as is worth no change."""
+    if share is None:
+        return None
+    left, top = x(fastest_us), RACE_TOP - 8
+    width = min(x(fastest_us * (1 + share)), x.end) - left
+    title = tag("title", f"within {share:.1%} of the fastest median: too little for a change of winner")
+    return tag("rect", title, class_="band", x=left, y=top, width=width, height=bottom - top)
+
+
+def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
+    """Its name, and below it the interval with the median as a mark: filled for the winner, a square if shipped."""
+    (low, high), median = _edges(time), time.us
+    winner, shipped = workload.is_best(candidate), workload.is_shipped(candidate)
+    roles = [role for role, holds in (("winner", winner), ("shipped today", shipped)) if holds]
+    name = knobs(candidate.configuration, workload.varying) or "the only configuration"
+    y = top + 19
+    if shipped:
+        mark = tag("rect", class_="median", x=x(median) - MARK, y=y - MARK, width=2 * MARK, height=2 * MARK)
+    else:
+        mark = tag("circle", class_="median", cx=x(median), cy=y, r=MARK)
+    interval = (tag("line", class_="interval", x1=x(low), x2=x(high), y1=y, y2=y) if low < high else None,)
+    caps = [tag("line", class_="cap", x1=x(edge), x2=x(edge), y1=y - 4, y2=y + 4) for edge in (low, high) if low < high]
+    within = between((low, high)) if low < high else "too few samples for an interval"
+    return tag(
+        "g",
+        tag("title", f"{candidate.configuration}: {number(median)} µs (95 %: {within}); {candidate.reason}"),
+        tag("text", ", ".join([_cut(name), *roles]), class_="entry" if roles else "tick", x=RACE_MARGIN, y=top + 6),
+        interval,
+        caps,
+        mark,
+        class_=f"racer{' winner' if winner else ''}",
+        data_us=repr(median),
+    )
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "…"
+
+
+def _race_legend() -> Markup:
+    x = RACE_MARGIN
+    return tag(
+        "g",
+        tag("g", tag("circle", class_="median", cx=x + 4, cy=12, r=MARK - 1), class_="racer winner"),
+        tag("text", "winner", class_="tick", x=x + 13, y=16),
+        tag("g", tag("rect", class_="median", x=x + 66, y=8, width=8, height=8), class_="racer"),
+        tag("text", "shipped today", class_="tick", x=x + 80, y=16),
+        tag("rect", class_="band", x=x + 170, y=5, width=14, height=14),
+        tag("text", "tied with the fastest", class_="tick", x=x + 190, y=16),
+        class_="legend",
+    )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.ledger.records import Iteration
-from tilewright.report.collected import Report, settings, speedup_of, time_us
+from tilewright.report.evidence import OptimizeEvidence, settings, speedup_of, time_us
 from tilewright.report.mix import in_order
 from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
 
@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """What Markdown reads as markup within a line; an underscore inside a word it does not."""
 
 
-def markdown(report: Report) -> str:
+def markdown(report: OptimizeEvidence) -> str:
     """The whole report, headings from level 1."""
     words = Words(report)
     parts = [
@@ -25,14 +25,14 @@ def markdown(report: Report) -> str:
         text(words.subtitle),
         f"**{text(words.outcome)}**",
         "\n".join(f"- {text(note)}" for note in words.notes()),
-        *_section("Workloads", _workloads(report, words)),
-        *_section("Iterations", _iterations(report, words)),
-        *_section("Why, and what else was tried", *_details(report)),
-        *_section("What was ruled out", "\n".join(f"- {text(one)}" for one in report.ruled_out)),
-        *_section("Instructions", _instructions(report)),
-        *_section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
-        *_section("Environment", table(["", "value"], settings(environment(report)))),
-        *_section(words.command_name, fenced(words.command, "sh")),
+        *section("Workloads", _workloads(report, words)),
+        *section("Iterations", _iterations(report, words)),
+        *section("Why, and what else was tried", *_details(report)),
+        *section("What was ruled out", "\n".join(f"- {text(one)}" for one in report.ruled_out)),
+        *section("Instructions", _instructions(report)),
+        *section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
+        *section("Environment", table(["", "value"], settings(environment(report)))),
+        *section(words.command_name, fenced(words.command, "sh")),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -57,14 +57,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join([f"| {' | '.join(map(text, header))} |", f"|{' --- |' * len(header)}", *lines])
 
 
-def _section(title: str, *parts: str) -> Iterator[str]:
+def section(title: str, *parts: str) -> Iterator[str]:
     content = [part for part in parts if part]
     if content:
         yield f"## {title}"
         yield from content
 
 
-def _workloads(report: Report, words: Words) -> str:
+def _workloads(report: OptimizeEvidence, words: Words) -> str:
     times = [f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"]
     if words.predicted:
         times = times[::2]
@@ -80,7 +80,7 @@ def _workloads(report: Report, words: Words) -> str:
     return table(header, rows)
 
 
-def _iterations(report: Report, words: Words) -> str:
+def _iterations(report: OptimizeEvidence, words: Words) -> str:
     header = ["", "optimization", f"{words.p}ms", "95 %", f"{words.p}gain", "correctness", "status", "reason"]
     if words.predicted:
         header = [name for name in header if name not in ("95 %", "predicted gain")]
@@ -94,7 +94,7 @@ def _iterations(report: Report, words: Words) -> str:
     return table(header, rows)
 
 
-def _details(report: Report) -> Iterator[str]:
+def _details(report: OptimizeEvidence) -> Iterator[str]:
     for one in report.tried:
         parts = [f"### {one.n}. {text(one.optimization)}: {one.status}"]
         parts += [f"Chosen: {text(one.why_chosen)}"] if one.why_chosen else []
@@ -116,7 +116,7 @@ def _outcomes(iteration: Iteration) -> str:
     return table(["workload", "verdict", "over the incumbent", "over the baseline"], rows)
 
 
-def _instructions(report: Report) -> str:
+def _instructions(report: OptimizeEvidence) -> str:
     rows = [
         (one.workload, kind, one.before.mix.get(kind, 0), one.after.mix.get(kind, 0))
         for one in report.workloads

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.machine_code.instruction_mix import CLASSES
-from tilewright.report.charts import LEFT, NARROW, RIGHT, drawing
-from tilewright.report.collected import Report
-from tilewright.report.svg import Markup, Scale, joined, tag
+from tilewright.report.evidence import OptimizeEvidence
+from tilewright.report.markup import Markup, joined, tag
+from tilewright.report.svg import LEFT, NARROW, RIGHT, Axis, drawing
 
 MIX_COLOURS = 8
 """Classes with a colour of their own, the last for all others; the style sheet has as many."""
@@ -31,14 +31,14 @@ class _Mix(dict[str, int]):
         return hash(frozenset(self.items()))
 
 
-def mix(report: Report) -> Markup | None:
+def mix(report: OptimizeEvidence) -> Markup | None:
     """None where the instructions of one side are not known."""
     groups = mixes(report)
     classes = mix_classes(report)
     if not groups:
         return None
     longest = max(sum(counts.values()) for pair in groups for counts in pair)
-    x = Scale(0, longest, LEFT, NARROW - RIGHT - 44)
+    x = Axis(0, longest, LEFT, NARROW - RIGHT - 44)
     bars: list[Markup] = []
     top = 6.0
     for (before, after), workloads in groups.items():
@@ -50,7 +50,7 @@ def mix(report: Report) -> Markup | None:
     return drawing("instructions by class, before and after", (NARROW, top), bars)
 
 
-def mixes(report: Report) -> dict[tuple[_Mix, _Mix], list[int]]:
+def mixes(report: OptimizeEvidence) -> dict[tuple[_Mix, _Mix], list[int]]:
     """Mix before and after → the workloads that have it, by their place in the report."""
     groups: dict[tuple[_Mix, _Mix], list[int]] = {}
     for n, one in enumerate(report.workloads):
@@ -65,7 +65,7 @@ def in_order(*mixes: Mapping[str, int]) -> list[str]:
     return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
 
-def mix_classes(report: Report) -> list[str]:
+def mix_classes(report: OptimizeEvidence) -> list[str]:
     """The classes that have a colour of their own, in the order of `CLASSES`; `OTHERS` where some have none."""
     most: dict[str, int] = {}
     for pair in mixes(report):
@@ -79,7 +79,7 @@ def mix_classes(report: Report) -> list[str]:
     return [name for name in known if name in largest] + [OTHERS]
 
 
-def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Scale, top: float) -> Markup:
+def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, top: float) -> Markup:
     total = sum(counts.values())
     shown = {one: counts.get(one, 0) for one in classes if one != OTHERS}
     if OTHERS in classes:
@@ -99,7 +99,7 @@ def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Scale,
     )
 
 
-def _named(workloads: Sequence[int], report: Report) -> str:
+def _named(workloads: Sequence[int], report: OptimizeEvidence) -> str:
     """Their names, or where these are too long their numbers in the table of workloads."""
     names = ", ".join(report.workloads[n].workload for n in workloads)
     if len(names) <= MOST_LETTERS:

@@ -1,118 +1,69 @@
-"""The report of a run as one HTML page that needs nothing else: no script, no font, no picture from elsewhere.
+"""The report of a run of `optimize` as one HTML page that needs nothing else: no script, no font, no picture.
 
-Its policy (``Content-Security-Policy``) lets a browser load nothing, and every text of a record is escaped
-(`svg.tag`). What is long is folded; without folding the page still reads from top to bottom.
+What is long is folded; without folding the page still reads from top to bottom.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from tilewright.ledger.records import Iteration
 from tilewright.report.charts import latencies, roofline
-from tilewright.report.collected import Report, settings, speedup_of, time_us
+from tilewright.report.evidence import OptimizeEvidence, settings, speedup_of, time_us
+from tilewright.report.markup import (
+    Child,
+    Markup,
+    bullets,
+    diff,
+    document,
+    folded,
+    heading,
+    scroll,
+    section,
+    settings_table,
+    table,
+    tag,
+)
 from tilewright.report.mix import in_order, mix, mix_classes, mixes
-from tilewright.report.style import STYLE
-from tilewright.report.svg import Child, Markup, tag
 from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-_KINDS = {"+": "added", "-": "removed", "@": "hunk"}
 
-
-def page(report: Report) -> str:
+def page(report: OptimizeEvidence) -> str:
     """The whole page, from its doctype."""
-    words = Words(report)
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", f"{words.title}: {words.outcome}"),
-        tag("style", Markup(STYLE)),
-    )
-    body = tag(
-        "body",
-        _header(report, words),
+    words, measured = Words(report), report.run.measured
+    return document(
+        f"{words.title}: {words.outcome}",
+        heading(words.title, words.subtitle, words.outcome, words.notes(), _tiles(report, words), measured=measured),
         _latencies(report, words),
-        _section("Workloads", _scroll(_workloads(report, words))),
+        section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
-        _section("Iterations", _iterations(report, words)),
-        _section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
-        _section("What was ruled out", _list(report.ruled_out)) if report.ruled_out else None,
-        _section("Environment", _scroll(_settings(settings(environment(report))))),
-        _section(words.command_name, tag("pre", words.command)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
-
-
-def diff(text: str) -> Markup:
-    """A unified diff, each line in its colour; the signs stay for those who see none."""
-    lines = text.rstrip("\n").split("\n")
-    shown = (tag("span", line, class_=None if line[:3] in ("+++", "---") else _KINDS.get(line[:1])) for line in lines)
-    return tag("pre", tag("code", shown), class_="diff")
-
-
-def _section(title: str, *content: Child) -> Markup:
-    return tag("section", tag("h2", title), content)
-
-
-def _scroll(content: Child) -> Markup:
-    return tag("div", content, class_="scroll")
-
-
-def _list(texts: Iterable[str]) -> Markup:
-    return tag("ul", [tag("li", text) for text in texts])
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
-    """``numbers``: the columns that hold numbers."""
-    right = dict.fromkeys(numbers, "number")
-    return tag(
-        "table",
-        tag("thead", tag("tr", [tag("th", name, class_=right.get(n)) for n, name in enumerate(header)])),
-        tag("tbody", [tag("tr", [tag("td", cell, class_=right.get(n)) for n, cell in enumerate(row)]) for row in rows]),
+        section("Iterations", _iterations(report, words)),
+        section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
+        section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,
+        section("Environment", settings_table(settings(environment(report)))),
+        section(words.command_name, tag("pre", words.command)),
     )
 
 
-def _settings(values: Iterable[tuple[str, str]]) -> Markup:
-    rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in values]
-    return tag("table", tag("tbody", rows), class_="plain")
-
-
-# The parts in their order ---------------------------------------------------------------------------------
-
-
-def _header(report: Report, words: Words) -> Markup:
-    badge = tag("span", "predicted, not measured", class_="badge predicted") if words.predicted else None
-    kept = f"{len(report.kept)} of {len(report.tried)}"
-    tiles = (
+def _tiles(report: OptimizeEvidence, words: Words) -> list[tuple[str, str]]:
+    return [
         (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
         (number(report.before_ms), f"{words.p}ms before"),
         (number(report.after_ms), f"{words.p}ms after"),
-        (kept, "iterations kept"),
-    )
-    shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
-    return tag(
-        "header",
-        tag("h1", words.title, " ", badge),
-        tag("p", words.subtitle, class_="soft"),
-        tag("div", shown, class_="tiles"),
-        tag("p", tag("strong", words.outcome), class_="outcome"),
-        [tag("p", note) for note in words.notes()],
-    )
+        (f"{len(report.kept)} of {len(report.tried)}", "iterations kept"),
+    ]
 
 
-def _latencies(report: Report, words: Words) -> Markup | None:
+def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
     chart = latencies(report)
     title = "Predicted latency of each iteration" if words.predicted else "Latency of each iteration"
     said = "Geometric mean over the workloads. A name is the playbook's entry of a kept change."
     if not words.predicted:
         said += " Bars are 95 % intervals."
-    return _section(title, tag("p", said, class_="soft"), _scroll(chart)) if chart else None
+    return section(title, tag("p", said, class_="soft"), scroll(chart)) if chart else None
 
 
-def _workloads(report: Report, words: Words) -> Markup:
+def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
     header = ["", "workload", f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"]
     header += [f"{words.p}speed-up", f"{words.p}speed of light", "bound"]
     drop = {3, 5} if words.predicted else set()
@@ -127,22 +78,22 @@ def _workloads(report: Report, words: Words) -> Markup:
     ]  # fmt: skip
     shown = [[cell for n, cell in enumerate(row) if n not in drop] for row in rows]
     names = [name for n, name in enumerate(header) if n not in drop]
-    return _table(names, shown, numbers=range(2, len(names) - 1))
+    return table(names, shown, numbers=range(2, len(names) - 1))
 
 
-def _before_and_after(report: Report, words: Words) -> Markup | None:
-    roofs, bars = roofline(report), mix(report)
+def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:
+    roofs, bars = roofline(report.run, report.workloads), mix(report)
     sides = []
     if roofs:
         sides.append(
-            tag("div", tag("h3", f"Roofline{', at predicted times' if words.predicted else ''}"), _scroll(roofs))
+            tag("div", tag("h3", f"Roofline{', at predicted times' if words.predicted else ''}"), scroll(roofs))
         )
     if bars:
-        sides.append(tag("div", tag("h3", "Instruction mix"), _scroll(bars), _mix_key(report), _mix_counts(report)))
-    return _section("Before and after", tag("div", sides, class_="pair")) if sides else None
+        sides.append(tag("div", tag("h3", "Instruction mix"), scroll(bars), _mix_key(report), _mix_counts(report)))
+    return section("Before and after", tag("div", sides, class_="pair")) if sides else None
 
 
-def _mix_key(report: Report) -> Markup:
+def _mix_key(report: OptimizeEvidence) -> Markup:
     names = enumerate(mix_classes(report))
     return tag(
         "ul",
@@ -154,23 +105,19 @@ def _mix_key(report: Report) -> Markup:
     )
 
 
-def _mix_counts(report: Report) -> Markup:
+def _mix_counts(report: OptimizeEvidence) -> Markup:
     tables = []
     for (before, after), workloads in mixes(report).items():
         rows = [(kind, before.get(kind, 0), after.get(kind, 0)) for kind in in_order(before, after)]
         names = ", ".join(report.workloads[n].workload for n in workloads)
-        tables.append(_table([names, "before", "after"], rows, numbers=(1, 2)))
-    return _folded("instructions by class (each once, whatever loop it stands in)", tables)
-
-
-def _folded(title: str, *content: Child) -> Markup:
-    return tag("details", tag("summary", title), tag("div", content))
+        tables.append(table([names, "before", "after"], rows, numbers=(1, 2)))
+    return folded("instructions by class (each once, whatever loop it stands in)", tables)
 
 
 # Iterations -----------------------------------------------------------------------------------------------
 
 
-def _iterations(report: Report, words: Words) -> Markup:
+def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
     gain = [] if words.predicted else ["gain"]
     names = ["", "optimization", f"{words.p}ms", *gain, "correctness", "status", "reason"]
     header = tag("tr", [tag("th", name) for name in names])
@@ -199,8 +146,8 @@ def _row(one: Iteration, words: Words) -> Markup:
 
 def _more(one: Iteration) -> Markup:
     content = [part for part in _evidence(one) if part]
-    folded = _folded(_summary(one), content) if content else None
-    return tag("tr", tag("td"), tag("td", folded, colspan=6), class_="more")
+    more = folded(_summary(one), content) if content else None
+    return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
 
 
 def _summary(one: Iteration) -> str:
@@ -213,20 +160,20 @@ def _evidence(one: Iteration) -> Iterator[Markup | None]:
     if one.why_chosen:
         yield tag("p", tag("span", "Chosen: ", class_="soft"), one.why_chosen)
     if one.outcomes:
-        yield _scroll(_outcomes(one))
+        yield _outcomes(one)
     if one.attempts:
-        yield _scroll(_table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts]))
+        yield table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts])
     if one.comparison.strip():
         yield tag("pre", one.comparison)
     if one.diff.strip():
         yield diff(one.diff)
     for attempt in one.attempts:
         if attempt.diff.strip() and attempt.diff != one.diff:
-            yield _folded(f"diff of {attempt.value}", diff(attempt.diff))
+            yield folded(f"diff of {attempt.value}", diff(attempt.diff))
     if one.ruled_out:
-        yield tag("div", tag("p", "Ruled out before it:", class_="soft"), _list(one.ruled_out))
+        yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(one.ruled_out))
     if one.environment or one.commit:
-        yield _scroll(_settings(settings({"commit": one.commit, **one.environment} if one.commit else one.environment)))
+        yield settings_table(settings({"commit": one.commit, **one.environment} if one.commit else one.environment))
 
 
 def _outcomes(one: Iteration) -> Markup:
@@ -240,5 +187,5 @@ def _outcomes(one: Iteration) -> Markup:
     ]  # fmt: skip
     names = ["workload", "verdict", "over the incumbent", "over the baseline", "checked"]
     if not any(outcome.ratio or outcome.against_baseline for outcome in one.outcomes):
-        return _table([*names[:2], names[4]], [(*row[:2], row[4]) for row in rows])
-    return _table(names, rows)
+        return table([*names[:2], names[4]], [(*row[:2], row[4]) for row in rows])
+    return table(names, rows)

@@ -28,8 +28,8 @@ body {
 }
 h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 4px; }
 h2 { font-size: 1.2rem; margin: 40px 0 10px; padding-bottom: 4px; border-bottom: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 0 0 6px; }
-p { margin: 6px 0; }
+h3 { font-size: 1rem; margin: 16px 0 6px; }
+p { margin: 6px 0; } h1, h2, h3, p, li, .tile b { overflow-wrap: anywhere; }
 .soft { color: var(--soft); }
 .outcome { font-size: 1.1rem; margin: 16px 0 6px; }
 .badge {
@@ -43,7 +43,7 @@ p { margin: 6px 0; }
 .tile b { display: block; font-size: 1.35rem; line-height: 1.3; font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: .85rem; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 28px; }
-.scroll { overflow-x: auto; } .scroll table { width: max-content; min-width: 100%; } .scroll td { max-width: 34rem; }
+.scroll { overflow-x: auto; } .scroll:focus-visible { outline: 2px solid var(--keep); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 6px 12px 6px 0; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; font-size: .85rem; }
@@ -62,7 +62,7 @@ pre.diff { padding: 8px 0; } pre.diff > code { display: block; width: max-conten
 pre.diff span { display: block; padding: 0 12px; min-height: 1.45em; }
 .added { background: var(--added); } .removed { background: var(--removed); } .hunk { background: var(--hunk); }
 svg { display: block; width: 100%; height: auto; }
-svg.wide { min-width: 640px; } svg.narrow { min-width: 430px; }
+svg.wide { min-width: 640px; } svg.narrow { min-width: 340px; max-width: 720px; } svg.race { max-width: 600px; }
 svg text { fill: var(--text); font: 13px system-ui, -apple-system, "Segoe UI", Roboto, Arial, sans-serif; }
 svg .tick { fill: var(--soft); font-size: 12px; } svg .axis { font-size: 12.5px; }
 svg .grid { stroke: var(--line); stroke-width: 1; }
@@ -73,6 +73,10 @@ svg .point.keep { stroke: var(--keep); } svg .point.keep circle { fill: var(--ke
 svg .point.revert { stroke: var(--revert); } svg .point.revert circle { fill: var(--page); }
 svg .point.crash { stroke: var(--crash); }
 svg .cap, svg .interval { stroke-width: 1.5; }
+svg .racer { stroke: var(--revert); stroke-width: 2; fill: var(--page); }
+svg .racer.winner { stroke: var(--keep); } svg .racer.winner .median { fill: var(--keep); }
+svg .racer text { stroke: var(--page); stroke-width: 3px; paint-order: stroke; }
+svg .racer rect { stroke: inherit; stroke-width: 2; } svg .band { fill: var(--hunk); }
 svg .entry { stroke: none; font-size: 12px; font-weight: 600; }
 svg .roof { stroke: var(--roof); stroke-width: 2; fill: none; }
 svg .moved { stroke: var(--soft); stroke-width: 1.5; }
@@ -86,13 +90,20 @@ ul.key { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 16px; paddin
 ul.key svg { display: inline-block; width: 12px; margin-right: 6px; vertical-align: -1px; }
 @media (max-width: 720px) {
   body { padding: 16px 14px 48px; }
-  table.iterations > thead { display: none; }
-  table.iterations, table.iterations > tbody, table.iterations > tbody > tr, table.iterations > tbody > tr > td {
-    display: block;
+  table.iterations > thead, table.stacked > thead { display: none; }
+  table.iterations, table.iterations > tbody, table.iterations > tbody > tr, table.iterations > tbody > tr > td,
+  table.stacked, table.stacked > tbody, table.stacked > tbody > tr, table.stacked > tbody > tr > td {
+    display: block; width: auto; min-width: 0; max-width: none;
   }
   table.iterations > tbody > tr.head { padding-top: 10px; }
-  table.iterations > tbody > tr > td { border: 0; padding: 1px 0; text-align: left; white-space: normal; }
-  table.iterations > tbody > tr.more { border-bottom: 1px solid var(--line); }
+  table.iterations > tbody > tr > td, table.stacked > tbody > tr > td {
+    border: 0; padding: 1px 0; text-align: left; white-space: normal; overflow-wrap: anywhere;
+  }
+  table.iterations > tbody > tr.more, table.stacked > tbody > tr { border-bottom: 1px solid var(--line); }
+  table.stacked > tbody > tr { padding: 8px 0; }
+  table.plain, table.plain > tbody, table.plain > tbody > tr, table.plain th, table.plain td { display: block; }
+  table.plain th { border: 0; padding: 6px 0 0; width: auto; } table.plain td { padding: 0 0 6px; }
+  .nowrap { white-space: normal; }
   td[data-label]::before { content: attr(data-label) ": "; color: var(--soft); }
 }
 @media print { details > div { display: block; } svg.wide, svg.narrow { min-width: 0; } body { max-width: none; } }

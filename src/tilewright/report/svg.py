@@ -1,67 +1,26 @@
-"""Elements of HTML and SVG as text, and the scales of a chart.
+"""The frame of a chart, as SVG that stands inside the page: its axes, its ticks, and the element around it.
 
-`tag` escapes every child and attribute that is not already a `Markup`, so nothing out of a record can become
-an element: a diff with ``<script>`` in it stays a diff.
+Colours come from the page's style sheet by class, so they follow light and dark.
 """
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
 
-VOID = frozenset({"meta", "br", "hr", "col"})
-"""Elements of HTML without an end tag."""
+from tilewright.report.markup import Child, Markup, tag
 
-
-class Markup(str):
-    """Text that is HTML already."""
-
-    __slots__ = ()
-
-
-Child: TypeAlias = "str | int | float | Iterable[Child] | None"
-
-
-def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """An element. ``class_`` is ``class``, ``_`` within a name is ``-``; None and False leave out an attribute."""
-    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    said = "".join(
-        f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
-        for key, value in given
-        if value is not None and value is not False
-    )
-    if name in VOID:
-        return Markup(f"<{name}{said}>")
-    return Markup(f"<{name}{said}>{joined(*children)}</{name}>")
-
-
-def joined(*children: Child) -> Markup:
-    """The children one after the other."""
-    return Markup("".join(map(_one, children)))
-
-
-def _one(child: Child) -> str:
-    if child is None:
-        return ""
-    if isinstance(child, Markup):
-        return child
-    if isinstance(child, (str, int, float)):
-        return html.escape(_short(child), quote=False)
-    return joined(*child)
-
-
-def _short(value: str | int | float) -> str:
-    """Positions to a hundredth of a pixel; text without what XML cannot hold."""
-    if isinstance(value, float):
-        return f"{value:.2f}".rstrip("0").rstrip(".")
-    return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
+WIDE, NARROW = 960, 540
+"""Widths: of a chart that stands alone, and of one that has another beside it."""
+HEIGHT = 320
+LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
+MARK = 5.0
+"""Radius of a mark."""
 
 
 @dataclass(frozen=True)
-class Scale:
+class Axis:
     """From a value to a position: ``low`` is drawn at ``start``, ``high`` at ``end``."""
 
     low: float
@@ -97,16 +56,40 @@ def _round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
-def around(values: Iterable[float], start: float, end: float) -> Scale:
+def around(values: Iterable[float], start: float, end: float) -> Axis:
     """A scale that holds positive values with some air: logarithmic where they span more than a factor of 5."""
     found = list(values)
     low, high = min(found), max(found)
     if high > 5 * low:
-        return Scale(low / 1.25, high * 1.25, start, end, logarithmic=True)
+        return Axis(low / 1.25, high * 1.25, start, end, logarithmic=True)
     air = max(0.12 * (high - low), 0.02 * high)
-    return Scale(max(0.0, low - air), high + air, start, end)
+    return Axis(max(0.0, low - air), high + air, start, end)
 
 
 def label(value: float) -> str:
     """The text of a tick."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def drawing(name: str, size: tuple[float, float], *parts: Child) -> Markup:
+    """The element around a chart of ``size`` (width, height); ``name`` is what a screen reader says."""
+    box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
+    kind = {WIDE: "wide", NARROW: "narrow"}.get(size[0], "race")
+    return tag("svg", tag("title", name), parts, class_=kind, viewBox=box, role="img", aria_label=name)
+
+
+def y_axis(y: Axis, name: str, width: int) -> Iterator[Markup]:
+    for value in y.ticks():
+        at = y(value)
+        yield tag("line", class_="grid", x1=LEFT, x2=width - RIGHT, y1=at, y2=at)
+        yield tag(
+            "text", label(value), class_="tick y", x=LEFT - 8, y=at + 4, text_anchor="end", data_value=repr(value)
+        )
+    middle = (y.start + y.end) / 2
+    yield tag("text", name, class_="axis", transform=f"translate(14 {middle:.0f}) rotate(-90)", text_anchor="middle")
+
+
+def x_axis(x: Axis, name: str) -> Iterator[Markup]:
+    for value in x.ticks(8):
+        yield tag("text", label(value), class_="tick", x=x(value), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
+    yield tag("text", name, class_="axis", x=(LEFT + NARROW - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
-from tilewright.ledger.records import Iteration, Metrics
-from tilewright.report.collected import Report, Speedup, share_of_light
+from tilewright.ledger.codec import Encodable
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
+from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, share_of_light
 
 NOTHING = "–"
 LARGE, SMALL = 1000.0, 1.0
@@ -58,15 +58,21 @@ def place(iteration: Iteration) -> str:
     return " = ".join(parts)
 
 
-def environment(report: Report) -> dict[str, Any]:
+def environment(report: OptimizeEvidence | TuneEvidence) -> dict[str, Encodable]:
     """Everything that a reader needs to judge the numbers, or to make them again."""
     run, machine = report.run, report.run.machine
-    return {
-        "gpu": machine.gpu or f"none; predicted for {run.board}",
+    shared: dict[str, Encodable] = {
+        "gpu": machine.gpu or f"none; predicted for {run.board or machine.arch}",
         "arch": machine.arch,
         "driver": machine.driver,
         "host": machine.host,
         **machine.versions,
+    }
+    if isinstance(run, TuneRun):
+        seconds = {f"seconds, {stage}": f"{value:.1f}" for stage, value in run.seconds.items()}
+        return {**shared, "seed": run.seed, "raced at most": run.top, "policy": run.policy, **seconds}
+    return {
+        **shared,
         **run.environment,
         **{f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()},
         "branch": run.branch,
@@ -77,27 +83,29 @@ def environment(report: Report) -> dict[str, Any]:
     }
 
 
-class Words:
-    """Sentences about one report. Where nothing was measured, each number of time is called predicted."""
+def title(run: RunRecord | TuneRun) -> str:
+    """The kernel and where it ran."""
+    what = run.task if isinstance(run, TuneRun) else run.kernel
+    where = run.machine.gpu or run.board or run.machine.arch
+    return f"{what} {'on' if run.measured else 'for'} {where} ({run.machine.arch})"
 
-    def __init__(self, report: Report):
+
+def subtitle(run: RunRecord | TuneRun) -> str:
+    times = "measured" if run.measured else "predicted times, nothing was measured"
+    end = "finished" if run.finished else "not finished"
+    started = run.started[:19].replace("T", " ")
+    return f"run {run.run} of {run.where or run.task}, started {started} UTC, {end}; {times}"
+
+
+class Words:
+    """Sentences about a run of `optimize`. Where nothing was measured, each number of time is called predicted."""
+
+    def __init__(self, report: OptimizeEvidence):
         self.report = report
         self.predicted = not report.run.measured
         self.p = "predicted " if self.predicted else ""
         """Before the name of a number."""
-
-    @property
-    def title(self) -> str:
-        run = self.report.run
-        where = run.machine.gpu or run.board
-        return f"{run.kernel} {'for' if self.predicted else 'on'} {where} ({run.machine.arch})"
-
-    @property
-    def subtitle(self) -> str:
-        run = self.report.run
-        times = "predicted times, nothing was measured" if self.predicted else "measured"
-        end = "finished" if run.finished else "not finished"
-        return f"run {run.run} of {run.where}, started {run.started[:19].replace('T', ' ')} UTC, {end}; {times}"
+        self.title, self.subtitle = title(report.run), subtitle(report.run)
 
     @property
     def outcome(self) -> str:
@@ -146,3 +154,51 @@ class Words:
 
 def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+class TuneWords:
+    """Sentences about a run of `tune`."""
+
+    def __init__(self, report: TuneEvidence):
+        self.report = report
+        self.p = "" if report.run.measured else "predicted "
+        """Before the name of a number."""
+        self.title, self.subtitle = title(report.run), subtitle(report.run)
+
+    @property
+    def outcome(self) -> str:
+        """The result in one sentence."""
+        report = self.report
+        if not report.workloads:
+            return "No workload is done yet."
+        done = _counted(len(report.workloads), "workload")
+        without = [one.workload for one in report.workloads if one.result.best is None]
+        if without:
+            return f"No configuration works for {', '.join(without)} ({done} in all)."
+        if all(one.is_shipped(one.result.best) for one in report.workloads if one.result.best):
+            return f"The configuration shipped today is the best on {done}."
+        speedup = faster(report.speedup)
+        if speedup == NOTHING:
+            return f"The best configuration of {done}; the one shipped today has no {self.p}time to compare with."
+        name = f"{self.p}speed-up".capitalize()
+        return f"{name} {speedup} over the configuration shipped today (geometric mean, {done})."
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know beside the result."""
+        run = self.report.run
+        for one in self.report.workloads:
+            best = one.result.best
+            if best is not None and (best.checked is None or best.checked.verdict != "correct"):
+                reason = best.checked.reason if best.checked else "nothing was compared"
+                yield f"Not verified: the best configuration of workload {one.workload} ({reason})."
+        if not run.finished:
+            yield "Not finished: the same command resumes it."
+        if not run.measured:
+            yield "There was no race: no time here comes out of a clock. Confirm on a GPU before you rely on it."
+        if not run.board:
+            yield "An earlier version made this run; it did not keep what the roofline needs."
+
+    @property
+    def command(self) -> str:
+        run = self.report.run
+        return run.reproduce or f"tilewright tune {run.where or 'FILE:' + run.task} --arch {run.machine.arch} --fresh"

@@ -1,7 +1,7 @@
-"""The evidence of a run, as one value: what `markdown.py` and `page.py` show.
+"""The evidence of a run as one value: what the Markdown and the page show.
 
-Collected from the ledger's records alone, so a report of an old run is the report of that run, on any machine.
-Of a run that has not finished, what stands is the last change that was kept.
+It is collected from the ledger's records alone, so the report of an old run is the same on any machine. A run of
+`optimize` that has not finished ends with the last change that was kept.
 """
 
 from __future__ import annotations
@@ -9,11 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from tilewright.ledger.codec import to_json
-from tilewright.ledger.records import Iteration, IterationStatus, Metrics, RunRecord, WorkloadOutcome, still_kept
+from tilewright.ledger.codec import Encodable, to_json
+from tilewright.ledger.records import (
+    Iteration,
+    IterationStatus,
+    Metrics,
+    RunRecord,
+    TuneRun,
+    WorkloadOutcome,
+    still_kept,
+)
 from tilewright.race.stats import Interval, geometric_mean
+from tilewright.records import Candidate, Configuration, Json, TuningResult, WorkloadResult
 
 US_PER_MS = 1e3
 
@@ -43,8 +51,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """One workload before and after the run."""
+class WorkloadChange:
+    """One workload before and after the run; for `tune`, as shipped today and with the best configuration."""
 
     before: Metrics
     after: Metrics
@@ -56,13 +64,13 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A run and what follows from its records."""
+class OptimizeEvidence:
+    """A run of `optimize` and what follows from its records."""
 
     run: RunRecord
     iterations: tuple[Iteration, ...]
     points: tuple[Point, ...]
-    workloads: tuple[Compared, ...]
+    workloads: tuple[WorkloadChange, ...]
     patch: str
 
     @property
@@ -95,10 +103,10 @@ class Report:
         return tuple(dict.fromkeys(text for one in self.iterations for text in one.ruled_out))
 
 
-def collect(run: RunRecord, iterations: Iterable[Iteration]) -> Report:
+def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
     """The report of a run, from what `Ledger.run` and `Ledger.iterations` return."""
     found = tuple(iterations)
-    return Report(
+    return OptimizeEvidence(
         run=run,
         iterations=found,
         points=tuple(_points(found, run.measured)),
@@ -128,12 +136,12 @@ def speedup_of(ratio: Interval | None) -> Speedup | None:
     return Speedup(1 / ratio.centre, 1 / ratio.high, 1 / ratio.low)
 
 
-def settings(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def settings(values: Mapping[str, Encodable]) -> tuple[tuple[str, str], ...]:
     """A mapping as lines of name and text; what is nested is named with dots."""
     return tuple(_flat("", to_json(values)))
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flat(prefix: str, value: Json) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _flat(f"{prefix}.{name}" if prefix else name, inner)
@@ -161,7 +169,7 @@ def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
         )
 
 
-def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[Compared]:
+def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[WorkloadChange]:
     final = {standing.workload: standing for standing in run.final}
     kept = next(reversed(still_kept(iterations)), None)
     outcomes = {outcome.workload: outcome for outcome in kept.outcomes} if kept and not final else {}
@@ -169,7 +177,7 @@ def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[Com
         after = final.get(before.workload, before)
         if before.workload in outcomes:
             after = _standing(outcomes[before.workload], before)
-        yield Compared(before, after, _speedup(before, after))
+        yield WorkloadChange(before, after, speedup_over(before, after))
 
 
 def _standing(outcome: WorkloadOutcome, before: Metrics) -> Metrics:
@@ -186,12 +194,112 @@ def _standing(outcome: WorkloadOutcome, before: Metrics) -> Metrics:
     )
 
 
-def _speedup(before: Metrics, after: Metrics) -> Speedup | None:
+def speedup_over(before: Metrics, after: Metrics) -> Speedup | None:
     paired = speedup_of(after.against_baseline)
     if paired is not None:
         return paired
     old, new = time_us(before), time_us(after)
     return Speedup(old / new) if old and new else None
+
+
+# Runs of tune
+
+
+@dataclass(frozen=True)
+class TunedWorkload:
+    """One workload of a run of `tune`."""
+
+    result: WorkloadResult
+    candidates: tuple[Candidate, ...]
+    """Those with a time first, the fastest first: by the measured time, then by the predicted one."""
+    varying: tuple[str, ...]
+    """The knobs whose values differ between the candidates."""
+    measured: bool
+
+    @property
+    def workload(self) -> str:
+        return self.result.workload.name
+
+    @property
+    def tie_band(self) -> float | None:
+        """Share of the time that is worth no change of winner."""
+        policy = (self.result.race or {}).get("policy")
+        band = policy.get("tie_band") if isinstance(policy, dict) else None
+        return float(band) if isinstance(band, (int, float)) else None
+
+    @property
+    def change(self) -> WorkloadChange:
+        """From the configuration shipped today to the best one."""
+        shipped = next((one for one in self.candidates if self.is_shipped(one)), None)
+        before, after = self._metrics(shipped), self._metrics(self.result.best)
+        return WorkloadChange(before, after, speedup_over(before, after))
+
+    def is_best(self, candidate: Candidate) -> bool:
+        return self.result.best is not None and candidate.configuration == self.result.best.configuration
+
+    def is_shipped(self, candidate: Candidate) -> bool:
+        """Also of the candidate that was raced in place of the shipped one, because their machine code is equal."""
+        shipped = next((one for one in self.candidates if one.configuration == self.result.shipped), None)
+        if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
+            return candidate.configuration == self.result.shipped
+        return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
+
+    def _metrics(self, candidate: Candidate | None) -> Metrics:
+        """Of a measured run the measured time alone: a predicted one is not compared with it."""
+        bound = self.result.bound
+        return Metrics(
+            workload=self.workload,
+            measured=candidate.measured if candidate and self.measured else None,
+            predicted=candidate.predicted if candidate and not self.measured else None,
+            bound=bound,
+            flops=bound.flops,
+            bytes=bound.bytes,
+            code=candidate.code if candidate else None,
+        )
+
+
+@dataclass(frozen=True)
+class TuneEvidence:
+    """A run of `tune` and what follows from its records."""
+
+    run: TuneRun
+    result: TuningResult
+    workloads: tuple[TunedWorkload, ...]
+
+    @property
+    def changes(self) -> tuple[WorkloadChange, ...]:
+        return tuple(one.change for one in self.workloads)
+
+    @property
+    def speedup(self) -> float | None:
+        """Of the best over the shipped configuration, geometric mean; None where a workload has no such ratio."""
+        return _geometric_mean([one.speedup.centre if one.speedup else None for one in self.changes])
+
+
+def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
+    """The evidence of a run, from what `TuneLedger.run` and `TuneLedger.load` return."""
+    return TuneEvidence(run, result, tuple(_tuned(one, run.measured) for one in result.workloads))
+
+
+def _tuned(result: WorkloadResult, measured: bool) -> TunedWorkload:
+    candidates = tuple(sorted(result.candidates, key=_time_of))
+    configurations = [candidate.configuration for candidate in candidates]
+    varying = tuple(
+        knob
+        for knob in dict.fromkeys(knob for configuration in configurations for knob in configuration)
+        if len({str(configuration.get(knob)) for configuration in configurations}) > 1
+    )
+    return TunedWorkload(result, candidates, varying, measured)
+
+
+def _time_of(candidate: Candidate) -> tuple[float, float]:
+    measured, predicted = candidate.measured, candidate.predicted
+    return (measured.us if measured else math.inf, predicted.us if predicted else math.inf)
+
+
+def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
+    """The configuration without the knobs that are the same for all candidates."""
+    return str(Configuration.of({knob: configuration[knob] for knob in varying if knob in configuration}))
 
 
 def _mean_ms(standings: Iterable[Metrics]) -> float | None:

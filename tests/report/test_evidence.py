@@ -22,7 +22,7 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration
 from tilewright.race.stats import median_interval
-from tilewright.report.collected import Report, collect, settings, speedup_of
+from tilewright.report.evidence import OptimizeEvidence, collect, settings, speedup_of
 from tilewright.report.markdown import fenced, markdown, text
 
 STEPS = (
@@ -34,14 +34,14 @@ STEPS = (
 )
 
 
-def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **changes: Any) -> Report:
+def finished(iterations: Sequence[Iteration] = STEPS, us: float = 10.0, **changes: Any) -> OptimizeEvidence:
     final = tuple(metrics(name, us, before_us=20.0) for name in WORKLOADS)
     run = replace(run_record(), run="20261125-1", started="2026-11-25T10:00:00", finished="2026-11-25T11:00:00")
     run = replace(run, stop_reason="patience", final=final, patch=DIFF)
     return collect(replace(run, **changes), iterations)
 
 
-def of_predictions() -> Report:
+def of_predictions() -> OptimizeEvidence:
     run = replace(run_record(measured=False), run="20261125-2", confirm="tilewright optimize there --seed 7")
     run = replace(run, final=tuple(metrics(name, 5.0, measured=False) for name in WORKLOADS))
     return collect(run, [predicted(n, us, keep=True) for n, us in enumerate((20.0, 8.0, 5.0))])

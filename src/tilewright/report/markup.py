@@ -1,0 +1,139 @@
+"""Elements of HTML and SVG as text, and the parts that every page is made of.
+
+`tag` escapes every child and attribute that is not already a `Markup`, so nothing out of a record can become an
+element: a diff with ``<script>`` in it stays a diff. A page loads nothing (its ``Content-Security-Policy`` forbids
+it), and everything that may be wider than the page stands in a box that scrolls.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+from tilewright.report.style import STYLE
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
+
+VOID = frozenset({"meta", "br", "hr", "col"})
+"""Elements of HTML without an end tag."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | int | float | Iterable[Child] | None"
+
+
+def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
+    """An element. ``class_`` is ``class``, ``_`` within a name is ``-``; None and False leave out an attribute."""
+    given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
+    said = "".join(
+        f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
+        for key, value in given
+        if value is not None and value is not False
+    )
+    if name in VOID:
+        return Markup(f"<{name}{said}>")
+    return Markup(f"<{name}{said}>{joined(*children)}</{name}>")
+
+
+def joined(*children: Child) -> Markup:
+    """The children one after the other."""
+    return Markup("".join(map(_one, children)))
+
+
+def _one(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Markup):
+        return child
+    if isinstance(child, (str, int, float)):
+        return html.escape(_short(child), quote=False)
+    return joined(*child)
+
+
+def _short(value: str | int | float) -> str:
+    """Positions to a hundredth of a pixel; text without what XML cannot hold."""
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
+
+
+# Parts of a page
+
+
+def document(title: str, *body: Child) -> str:
+    """The whole page, from its doctype."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        tag("style", Markup(STYLE)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def heading(
+    title: str, subtitle: str, outcome: str, notes: Iterable[str], tiles: Iterable[tuple[str, str]], *, measured: bool
+) -> Markup:
+    """The top of a page. ``tiles``: a number and what it is."""
+    badge = None if measured else tag("span", "predicted, not measured", class_="badge predicted")
+    shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
+    return tag(
+        "header",
+        tag("h1", title, " ", badge),
+        tag("p", subtitle, class_="soft"),
+        tag("div", shown, class_="tiles"),
+        tag("p", tag("strong", outcome), class_="outcome"),
+        [tag("p", note) for note in notes],
+    )
+
+
+def section(title: str, *content: Child) -> Markup:
+    return tag("section", tag("h2", title), content)
+
+
+def scroll(*content: Child) -> Markup:
+    """A box that scrolls where its content is wider than the page; the keyboard reaches it."""
+    return tag("div", content, class_="scroll", tabindex=0)
+
+
+def bullets(texts: Iterable[str]) -> Markup:
+    return tag("ul", [tag("li", text) for text in texts])
+
+
+def folded(title: str, *content: Child) -> Markup:
+    return tag("details", tag("summary", title), tag("div", content))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
+    """``numbers``: the columns that hold numbers. Where it is wider than the page it scrolls; on a narrow page each
+    row becomes a block, and each cell shows the name of its column."""
+    kinds = dict.fromkeys(numbers, "number")
+    head = tag("tr", [tag("th", name, class_=kinds.get(n)) for n, name in enumerate(header)])
+    body = [
+        tag("tr", [tag("td", cell, class_=kinds.get(n), data_label=header[n] or None) for n, cell in enumerate(row)])
+        for row in rows
+    ]
+    return scroll(tag("table", tag("thead", head), tag("tbody", body), class_="stacked"))
+
+
+def settings_table(values: Iterable[tuple[str, str]]) -> Markup:
+    """Name and value; long values wrap."""
+    rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in values]
+    return tag("table", tag("tbody", rows), class_="plain")
+
+
+def diff(text: str) -> Markup:
+    """A unified diff, each line in its colour; the signs stay for those who see none."""
+    lines = text.rstrip("\n").split("\n")
+    kinds = (None if line[:3] in ("+++", "---") else _DIFF_LINES.get(line[:1]) for line in lines)
+    shown = (tag("span", line, class_=kind) for line, kind in zip(lines, kinds, strict=True))
+    return tag("pre", tag("code", shown), class_="diff", tabindex=0)
