@@ -69,11 +69,11 @@ def _json(evidence: Evidence) -> Encodable:
     """As the command that made the run prints it."""
     from tilewright.optimize import optimized
     from tilewright.report.evidence import TuneEvidence
-    from tilewright.tune import tune
+    from tilewright.tune.as_json import to_json
 
     details = evidence.details
     if isinstance(details, TuneEvidence):
-        return tune.to_json(details.result)
+        return to_json(details.result)
     run = optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder)
     return optimized.to_json(run)
 

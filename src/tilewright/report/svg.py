@@ -71,7 +71,7 @@ def label(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def drawing(name: str, size: tuple[float, float], *parts: Child) -> Markup:
+def drawing(name: str, size: tuple[int, float], *parts: Child) -> Markup:
     """The element around a chart of ``size`` (width, height); ``name`` is what a screen reader says."""
     box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
     kind = {WIDE: "wide", NARROW: "narrow"}.get(size[0], "race")
