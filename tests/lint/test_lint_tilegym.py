@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.lint.linting import Report, lint_paths
+from tilewright.lint.linting import LintReport, lint_paths
 
 FOUND = importlib.util.find_spec("tilegym")
 pytestmark = pytest.mark.skipif(FOUND is None, reason="needs TileGym's files (pip install --no-deps tilegym==1.5.1)")
@@ -23,7 +23,7 @@ RECORDED = Path(__file__).parents[2] / "bench" / "recorded" / "lint-tilegym-2026
 
 
 @cache
-def report() -> Report:
+def report() -> LintReport:
     return lint_paths([ROOT])
 
 

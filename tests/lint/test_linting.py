@@ -12,7 +12,7 @@ from tests.lint.rule_examples import EXAMPLES
 
 from tilewright.cli import lint_table as tables
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.lint.linting import Report, lint_paths
+from tilewright.lint.linting import LintReport, lint_paths
 from tilewright.lint.rules import named
 from tilewright.lint.sarif import sarif
 
@@ -27,7 +27,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def codes(report: Report) -> set[str]:
+def codes(report: LintReport) -> set[str]:
     return {finding.code for finding in report.findings}
 
 

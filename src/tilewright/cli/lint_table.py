@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.lint.linting import Report
+from tilewright.lint.linting import LintReport
 from tilewright.lint.rule import LEVELS, LintFinding
 from tilewright.records import Json
 
 
-def lines(report: Report) -> Iterator[str]:
+def lines(report: LintReport) -> Iterator[str]:
     """One line for each finding, then each rule that found something with its reason and its fix."""
     for finding in report.findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
@@ -24,14 +24,14 @@ def lines(report: Report) -> Iterator[str]:
     yield summary(report)
 
 
-def summary(report: Report) -> str:
+def summary(report: LintReport) -> str:
     counts = ", ".join(f"{count} {_plural(level, count)}" for level in LEVELS if (count := report.count(level)))
     ignored = f", {report.ignored} ignored by comments" if report.ignored else ""
     files = f"{len(report.files)} file{'s' if len(report.files) != 1 else ''}"
     return f"{counts or 'nothing found'} in {files}{ignored}"
 
 
-def inventory_lines(report: Report) -> Iterator[str]:
+def inventory_lines(report: LintReport) -> Iterator[str]:
     """What the files hold, file by file."""
     total: dict[str, int] = {}
     for file, items in report.inventories:
@@ -50,7 +50,7 @@ def _plural(what: str, count: int) -> str:
     return f"{what}es" if what.endswith(("ch", "sh")) else f"{what}s"
 
 
-def to_json(report: Report) -> dict[str, Json]:
+def to_json(report: LintReport) -> dict[str, Json]:
     """What `lint --json` prints."""
     return {
         "files": len(report.files),

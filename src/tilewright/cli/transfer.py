@@ -1,4 +1,4 @@
-"""`tilewright transfer`: a thin adapter over the package `transfer`. `cli` registers it."""
+"""`tilewright transfer`: a thin adapter over the package `transfer`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""A transfer as Python that can be pasted, with what did not get over in comments, and as JSON."""
+"""A transfer as Python that can be pasted, with what was dropped in comments, and as JSON."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from tilewright.errors import RequestError
-from tilewright.records import Configuration
+from tilewright.records import Configuration, Json
 from tilewright.source.configurations import Listed
 from tilewright.space.knobs import HINTS
-from tilewright.transfer.triton import Dropped, Transferred
+from tilewright.transfer.triton import SPELLED, Dropped, Transferred
 
 LONGEST = 110
 """Characters of a line; a comment is broken at a word."""
@@ -27,7 +26,7 @@ def python(listed: Listed, done: Transferred) -> str:
     return "\n".join([*lines, *_configs(variable, done)])
 
 
-def to_json(listed: Listed, done: Transferred) -> dict[str, Any]:
+def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:
     """Everything of one list."""
     return {
         "name": listed.name,
@@ -35,7 +34,7 @@ def to_json(listed: Listed, done: Transferred) -> dict[str, Any]:
         "to": done.to,
         "read": len(listed.configurations),
         "configurations": [
-            {"values": dict(configuration), "lines": sorted({listed.configurations[i].line for i in origins})}
+            {"values": dict(configuration), "lines": [*sorted({listed.configurations[i].line for i in origins})]}
             for configuration, origins in zip(done.configurations, done.origins, strict=True)
         ],
         "renamed": dict(done.renamed),
@@ -50,10 +49,9 @@ def to_json(listed: Listed, done: Transferred) -> dict[str, Any]:
 
 
 def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
-    language = {"cutile": "cuTile", "triton": "Triton"}[done.to]
     yield (
         f"{listed.name}, line {listed.line}: {_count(len(listed.configurations))} read, "
-        f"{len(done.configurations)} for {language}"
+        f"{len(done.configurations)} for {SPELLED[done.to]}"
     )
     if done.renamed:
         yield "renamed: " + ", ".join(f"{old} → {new}" for old, new in done.renamed.items())
@@ -112,11 +110,7 @@ def _configs(variable: str, done: Transferred) -> Iterator[str]:
 
 
 def _arguments(configuration: Configuration) -> str:
-    meta, options = _parted(configuration)
-    return ", ".join([repr(meta), *(f"{name}={value!r}" for name, value in options.items())])
-
-
-def _parted(configuration: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the kernel takes, and what Triton's compiler does."""
-    options = {name: value for name, value in configuration.items() if name in HINTS}
-    return {name: value for name, value in configuration.items() if name not in HINTS}, options
+    """What the kernel takes as one dictionary, then what Triton's compiler takes."""
+    meta = {name: value for name, value in configuration.items() if name not in HINTS}
+    options = [f"{name}={value!r}" for name, value in configuration.items() if name in HINTS]
+    return ", ".join([repr(meta), *options])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.lint.tile_code import given, passed_for, taken_by
-from tilewright.source.cutile import SearchCall, searches
+from tilewright.source.cutile import SearchSite, searches
 from tilewright.source.source_file import Function, Named, SourceFile, names, own, parameters, remembered, returned
 
 DEPTH = 6
@@ -30,7 +30,7 @@ class CacheWrite:
 
     place: ast.Subscript
     key: ast.expr
-    search: SearchCall
+    search: SearchSite
 
 
 @remembered
@@ -51,7 +51,7 @@ def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
     return tuple(TuningCache(name, file.at_top(name)[0].place, tuple(places)) for name, places in writes.items())
 
 
-def _search_behind(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchCall | None:
+def _search_behind(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
     """The last search before ``write`` in its function, or in a function called there."""
     here = [search for search in searches(file) if file.owner(search.call) is owner]
     before = [search for search in here if search.call.lineno <= write.lineno]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ast
 
 from tilewright.lint.tile_code import annotation, passed_for, taken_by
-from tilewright.source.cutile import SearchCall, kernels_of
+from tilewright.source.cutile import SearchSite, kernels_of
 from tilewright.source.source_file import Named, SourceFile, parameters, returned, text
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
 """Methods whose result lies where the tensor lies."""
 
 
-def strides_vary(file: SourceFile, search: SearchCall) -> bool:
+def strides_vary(file: SourceFile, search: SearchSite) -> bool:
     """Whether some tensor of the search's arguments may lie in memory as the caller likes."""
     return any(
         _free(file, tensor, 6)
@@ -26,7 +26,7 @@ def strides_vary(file: SourceFile, search: SearchCall) -> bool:
     )
 
 
-def _tensors(file: SourceFile, search: SearchCall, value: ast.AST) -> list[ast.expr]:
+def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.expr]:
     """The arguments of which the kernel's signature, or a use in the file, says that they are arrays."""
     passed = [file.value(value)]
     if isinstance(value, ast.Name) and not isinstance(passed[0], ast.Tuple):

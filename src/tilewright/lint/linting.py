@@ -22,7 +22,7 @@ SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 @dataclass(frozen=True)
-class Report:
+class LintReport:
     """``inventories``: the files that hold kernels, launches or searches, with what they hold."""
 
     files: tuple[Path, ...]
@@ -47,7 +47,7 @@ def lint_paths(
     ignore: Sequence[str] = (),
     compile: bool = False,
     arch: str | None = None,
-) -> Report:
+) -> LintReport:
     """What is found in ``paths``; folders stand for the Python files below them.
 
     select: names or codes of the only rules to use, those that are off by default included.
@@ -75,7 +75,7 @@ def lint_paths(
         findings += kept
         if items:
             inventories.append((path, items))
-    return Report(files, tuple(findings), tuple(inventories), ignored)
+    return LintReport(files, tuple(findings), tuple(inventories), ignored)
 
 
 def _linted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from tilewright.lint.linting import Report
+from tilewright.lint.linting import LintReport
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.records import Json
 
@@ -13,7 +13,7 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 ROOT = "ROOT"
 
 
-def sarif(report: Report, root: Path, version: str) -> dict[str, Json]:
+def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
     """The log of one run. Files below ``root`` are named relative to it, as reviews want them."""
     used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
     driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_rule(rule) for rule in used]}

@@ -51,7 +51,7 @@ class KernelSource:
 
 
 @dataclass(frozen=True)
-class LaunchCall:
+class LaunchSite:
     """One call of `ct.launch`; ``grid``, ``kernel`` and ``arguments`` are None where a star hides them."""
 
     call: ast.Call
@@ -61,7 +61,7 @@ class LaunchCall:
 
 
 @dataclass(frozen=True)
-class SearchCall:
+class SearchSite:
     """One call of `exhaustive_search`; what is not given is None."""
 
     call: ast.Call
@@ -72,7 +72,7 @@ class SearchCall:
     hints_fn: ast.expr | None
 
     @classmethod
-    def of(cls, call: ast.Call) -> SearchCall:
+    def of(cls, call: ast.Call) -> SearchSite:
         places = {0: "search_space", 2: "grid_fn", 3: "kernel", 4: "args_fn", 5: "hints_fn"}
         return cls(call, *(argument(call, place, name) for place, name in places.items()))
 
@@ -136,17 +136,17 @@ def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tu
 
 
 @remembered
-def launches(file: SourceFile) -> tuple[LaunchCall, ...]:
+def launches(file: SourceFile) -> tuple[LaunchSite, ...]:
     return tuple(
-        LaunchCall(call, argument(call, 1, "grid"), argument(call, 2, "kernel"), argument(call, 3, "kernel_args"))
+        LaunchSite(call, argument(call, 1, "grid"), argument(call, 2, "kernel"), argument(call, 3, "kernel_args"))
         for call in file.every(ast.Call)
         if file.dotted(call.func) == LAUNCH
     )
 
 
 @remembered
-def searches(file: SourceFile) -> tuple[SearchCall, ...]:
-    return tuple(SearchCall.of(call) for call in file.every(ast.Call) if file.dotted(call.func) in SEARCHES)
+def searches(file: SourceFile) -> tuple[SearchSite, ...]:
+    return tuple(SearchSite.of(call) for call in file.every(ast.Call) if file.dotted(call.func) in SEARCHES)
 
 
 @remembered

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
-from tilewright.source.cutile import HintedKernel, SearchCall, as_hinted
+from tilewright.source.cutile import HintedKernel, SearchSite, as_hinted
 from tilewright.source.source_file import SourceFile, source_of_object, text
 from tilewright.source.values import called_name
 
@@ -65,7 +65,7 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
     file = source_of_object(code)
     searches = []
     for call in file.every(ast.Call) if file is not None else ():
-        kernel = SearchCall.of(call).kernel if called_name(call) == SEARCH else None
+        kernel = SearchSite.of(call).kernel if called_name(call) == SEARCH else None
         name = text(kernel) if kernel is not None else ""
         end = call.end_lineno or call.lineno
         dotted = all(part.isidentifier() for part in name.split("."))

@@ -1,18 +1,17 @@
-"""Configurations of a Triton kernel for the same kernel in cuTile, and back (A-24).
+"""Configurations of a Triton kernel for the same kernel in cuTile, and back.
 
-What carries over are the sizes of tiles (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), other
-parameters that the kernel takes as constants, and ``num_ctas``: in both, one element of the grid is one
-cluster of that many CTAs (Triton launches gridX × num_ctas CTAs; cuTile's code reads the cluster's
-number). The rest has no equivalent, and `NO_CUTILE` and `NO_TRITON` say why. Nothing is guessed: a field
-of the input is either in the output or in `Transferred.dropped` with a reason, and configurations that
-no longer differ are merged.
+Sizes of tiles carry over (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), and so do other parameters that the kernel
+takes as constants, and ``num_ctas``: in both languages one element of the grid is one cluster of that many CTAs (Triton
+launches gridX × num_ctas CTAs; cuTile's code reads the cluster's number). The rest has no equivalent, and `NO_CUTILE`
+and `NO_TRITON` say why. Nothing is guessed: each field of the input is in the output or in `Transferred.dropped` with a
+reason. Configurations that no longer differ are merged.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,7 +19,7 @@ from tilewright.errors import RequestError, UnknownChoice
 from tilewright.hardware.architectures import architecture
 from tilewright.records import Configuration, Value
 from tilewright.source.configurations import TRITON_ARGUMENTS, Written
-from tilewright.source.values import Unread
+from tilewright.source.values import Known, Unread
 from tilewright.space import knobs
 from tilewright.space.space import Space
 
@@ -56,17 +55,21 @@ SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
 }
 """What to try beside the transferred ones, since it did not carry over; never mixed into them."""
 
-_FROM = {"cutile": "BLOCK", "triton": "TILE"}
-_TO = {"cutile": "TILE", "triton": "BLOCK"}
+FieldValue: TypeAlias = "Known | Callable[..., None]"
+"""As a configuration has it; the function is Triton's ``pre_hook``."""
+Fields: TypeAlias = Sequence[tuple[str, FieldValue]]
+
+SPELLED: Mapping[Target, str] = {"cutile": "cuTile", "triton": "Triton"}
+
+_PREFIX: Mapping[Target, str] = {"cutile": "TILE", "triton": "BLOCK"}
 _SHORT = {"BM": "TILE_M", "BN": "TILE_N", "BK": "TILE_K"}
 _AXIS = re.compile(r"([XYZR])BLOCK")
 _PLAIN = re.compile(r"GROUP(_SIZE)?(_[MN])?")
-_WHOLE = ""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """What did not get over. ``field`` is empty where the whole configuration did not."""
+    """What was not transferred. ``field`` is empty for a whole configuration."""
 
     configuration: int
     """Its place in the input, from 0."""
@@ -97,15 +100,17 @@ class Transferred:
         return SUGGESTED[self.to]
 
     def space(self) -> Space:
-        """The configurations as a space of cuTile; its shipped one is the first
-        that names every field. Raises `RequestError`."""
+        """The configurations as a space of cuTile. The first one that names every field counts as shipped.
+
+        Raises `RequestError` where there is none.
+        """
         if self.to != "cutile":
             raise RequestError("a space is for cuTile; these configurations are for Triton")
         if not self.configurations:
             why = self.dropped[0].reason if self.dropped else "there is none"
             raise RequestError(f"no configuration could be transferred: {why}")
         values = self.values()
-        shipped = next((one for one in self.configurations if len(one) == len(values)), None)
+        shipped = next((whole for whole in self.configurations if len(whole) == len(values)), None)
         if shipped is None:
             raise RequestError(f"no configuration names all of {', '.join(values)}; add what is missing")
         return Space(
@@ -117,11 +122,8 @@ class Transferred:
 
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each field, without duplicates."""
-        found: dict[str, dict[Value, None]] = {}
-        for configuration in self.configurations:
-            for name, value in configuration.items():
-                found.setdefault(name, {})[value] = None
-        return {name: tuple(values) for name, values in found.items()}
+        names = dict.fromkeys(name for configuration in self.configurations for name in configuration)
+        return {name: tuple(dict.fromkeys(one[name] for one in self.configurations if name in one)) for name in names}
 
 
 def transfer(
@@ -129,12 +131,14 @@ def transfer(
 ) -> Transferred:
     """``configs`` of the other language as configurations for ``to``.
 
-    Each is a ``triton.Config``, a mapping, a `configuration_source.Written`, or an object with attributes
-    such as a ``SimpleNamespace``. ``names`` maps parameters to new names where the usual ones do not fit.
-    With ``arch`` what that architecture does not allow is dropped (`Space.allows`). Raises `UnknownChoice`
-    for a target, an architecture or a parameter that is none, `RequestError` for names that collide.
+    configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object with attributes such as a
+        ``SimpleNamespace``.
+    names: parameter → new name, where the usual one does not fit.
+    arch: what this architecture does not allow is dropped (`Space.allows`).
+
+    Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for names that collide.
     """
-    target = next((one for one in TARGETS if one == to), None)
+    target = next((known for known in TARGETS if known == to), None)
     if target is None:
         raise UnknownChoice("target", to, TARGETS)
     number = architecture(arch).number if arch is not None else None
@@ -149,7 +153,7 @@ def transfer(
     return Transferred(target, merged, origins, changed, tuple(work.dropped), tuple(notes))
 
 
-def fields_of(config: Any) -> tuple[tuple[str, Any], ...]:
+def fields_of(config: Any) -> Fields:
     """The fields of one configuration of either language; options that are None are Triton's "not given"."""
     if isinstance(config, Written):
         return config.fields
@@ -166,7 +170,7 @@ def fields_of(config: Any) -> tuple[tuple[str, Any], ...]:
 
 @dataclass
 class _Transfer:
-    """What was done so far."""
+    """The configurations that were kept and dropped so far."""
 
     to: Target
     renamed: Mapping[str, str]
@@ -175,27 +179,27 @@ class _Transfer:
     dropped: list[Dropped] = field(default_factory=list)
     from_tile_ir: bool = False
 
-    def add(self, place: int, fields: Sequence[tuple[str, Any]]) -> None:
+    def add(self, place: int, fields: Fields) -> None:
         """One configuration: kept with the fields that carry over, or dropped whole."""
         values: dict[str, Value] = {}
         lost: list[Dropped] = []
+        reason = f"nothing of it has an equivalent in {SPELLED[self.to]}"
         for name, value in fields:
-            reason, whole = self._problem(name, value)
-            if whole:
-                self.dropped.append(Dropped(place, _WHOLE, _shown(fields), reason))
-                return
-            if reason:
-                lost.append(Dropped(place, name, _text(value), reason))
+            if problem := self._ending_problem(name, value):
+                values, reason = {}, problem
+                break
+            if problem := self._field_problem(name, value):
+                lost.append(Dropped(place, name, _text(value), problem))
                 continue
             if (new := self.renamed[name]) in values:
                 lost.append(Dropped(place, name, _text(values[new]), "given twice; the last one counts"))
-            values[new] = value
-        if not values:
-            reason = f"nothing of it has an equivalent in {_spelled(self.to)}"
-            self.dropped.append(Dropped(place, _WHOLE, _shown(fields), reason))
-            return
-        self.dropped.extend(lost)
-        self.kept.append((place, values))
+            values[new] = _plain(value)
+        if values:
+            self.dropped.extend(lost)
+            self.kept.append((place, values))
+        else:
+            shown = ", ".join(f"{name}={_text(value)}" for name, value in fields)
+            self.dropped.append(Dropped(place, "", shown, reason))
 
     def merged(self) -> tuple[tuple[Configuration, ...], tuple[tuple[int, ...], ...]]:
         """In the order of the input; each once, with its fields in one order."""
@@ -210,33 +214,27 @@ class _Transfer:
             found.setdefault(whole, []).append(place)
         return tuple(found), tuple(map(tuple, found.values()))
 
-    def _problem(self, name: str, value: Any) -> tuple[str, bool]:
-        """Why the field does not carry over, empty if it does; and whether that ends the configuration."""
-        without = NO_CUTILE if self.to == "cutile" else NO_TRITON
-        if name in without:
-            return without[name], False
+    def _ending_problem(self, name: str, value: FieldValue) -> str | None:
+        """Why a field ends its whole configuration; empty or None if it does not."""
+        if name in _without(self.to):
+            return None
         if isinstance(value, Unread):
-            return f"{name} is {value}, which only running the file can tell", True
+            return f"{name} is {value}, which only running the file can tell"
         if name in ("num_ctas", "occupancy"):
-            return self._hint_problem(name, value)
-        new = self.renamed[name]
-        if knobs.is_tile(new):
-            problem = knobs.tile_problem(new, value)
-            return (f"{name}: {problem}", True) if problem else ("", False)
-        return self._constant_problem(value), False
+            problem = knobs.hint_problem(name, _plain(value))
+            needs_arch = name == "num_ctas" and self.arch is not None and value is not None
+            return problem or (knobs.cluster_problem(_plain(value), self.arch or 0) if needs_arch else None)
+        problem = knobs.tile_problem(self.renamed[name], _plain(value))
+        return problem and f"{name}: {problem}"
 
-    def _hint_problem(self, name: str, value: Any) -> tuple[str, bool]:
-        if problem := knobs.hint_problem(name, value):
-            return problem, True
-        if self.to == "triton" and value is None:
-            return "the compiler's choice; Triton takes 1 where nothing is said", False
-        if name == "num_ctas" and self.arch is not None:
-            problem = knobs.cluster_problem(value, self.arch)
-            return problem or "", problem is not None
-        self.from_tile_ir |= name == "occupancy"
-        return "", False
-
-    def _constant_problem(self, value: Any) -> str:
+    def _field_problem(self, name: str, value: FieldValue) -> str:
+        """Why a field does not carry over; empty if it does."""
+        if name in (without := _without(self.to)):
+            return without[name]
+        if name in ("num_ctas", "occupancy"):
+            self.from_tile_ir |= name == "occupancy"
+            unsaid = self.to == "triton" and value is None
+            return "the compiler's choice; Triton takes 1 where nothing is said" if unsaid else ""
         if isinstance(value, float) and not math.isfinite(value):
             return "not a finite number"
         if self.to == "triton":
@@ -244,20 +242,27 @@ class _Transfer:
         return "" if isinstance(value, (int, float)) else "constants of cuTile are int, float and bool"
 
 
-def _renamed(
-    to: Target, given: Sequence[Sequence[tuple[str, Any]]], names: Mapping[str, str]
-) -> tuple[dict[str, str], list[str]]:
-    """Old name → new name, one rule for all configurations, and what is to be said of it."""
-    fixed = set(NO_CUTILE if to == "cutile" else NO_TRITON)
-    every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in fixed]
+def _without(to: Target) -> Mapping[str, str]:
+    return NO_CUTILE if to == "cutile" else NO_TRITON
+
+
+def _plain(value: FieldValue) -> Value:
+    """A number, text or None as it is; anything else as text, which no knob takes."""
+    return value if value is None or isinstance(value, (int, float, str)) else _text(value)
+
+
+def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Old name → new name, the same for all configurations, and notes on the choice."""
+    every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _without(to)]
     for name in names:
         if name not in every:
             raise UnknownChoice("parameter", name, every)
     wanted = {name: names.get(name, _usual(name, to)) for name in every}
     staying = {name for name in every if wanted[name] == name}
     result, notes = {name: name for name in staying}, []
-    for name in (one for one in every if one not in staying):
-        new = wanted[name]
+    for name, new in wanted.items():
+        if name in staying:
+            continue
         if new in result.values() and name in names:
             raise RequestError(f"'{name}' cannot be called '{new}': another parameter is; choose another name")
         if new in result.values():
@@ -280,8 +285,8 @@ def _usual(name: str, to: Target) -> str:
             return _SHORT[name]
         if axis := _AXIS.fullmatch(name):
             return f"TILE_{axis[1]}"
-    old = _FROM[to]
-    return _TO[to] + name[len(old) :] if name.startswith(old) and knobs.is_tile(name) else name
+    old = _PREFIX["triton" if to == "cutile" else "cutile"]
+    return _PREFIX[to] + name[len(old) :] if name.startswith(old) and knobs.is_tile(name) else name
 
 
 def _notes(merged: Sequence[Configuration], origins: Sequence[Sequence[int]], work: _Transfer) -> Iterator[str]:
@@ -297,15 +302,7 @@ def _notes(merged: Sequence[Configuration], origins: Sequence[Sequence[int]], wo
         yield "occupancy is a hint of Triton's Tile IR backend and means the same in cuTile"
 
 
-def _spelled(to: Target) -> str:
-    return {"cutile": "cuTile", "triton": "Triton"}[to]
-
-
-def _text(value: Any) -> str:
+def _text(value: FieldValue) -> str:
     if callable(value):
         return str(getattr(value, "__name__", repr(value)))
     return value.text if isinstance(value, Unread) else repr(value)
-
-
-def _shown(fields: Sequence[tuple[str, Any]]) -> str:
-    return ", ".join(f"{name}={_text(value)}" for name, value in fields)

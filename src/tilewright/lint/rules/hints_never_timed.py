@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from tilewright.lint.rule import LintFinding, Rule
-from tilewright.source.cutile import HintedKernel, SearchCall, given_hints, hinted, kernels_of, keys_of, searches
+from tilewright.source.cutile import HintedKernel, SearchSite, given_hints, hinted, kernels_of, keys_of, searches
 from tilewright.source.source_file import SourceFile, text
 
 
@@ -34,7 +34,7 @@ class HintsNeverTimed(Rule):
                     yield self.at(file, made.call, message)
 
 
-def _made_after(file: SourceFile, search: SearchCall, kernel: str) -> Iterator[HintedKernel]:
+def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[HintedKernel]:
     """Kernel objects made of the searched kernel after its last search, where that search ran."""
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
     later = [other.call.lineno for other in searches(file) if other.kernel is not None and text(other.kernel) == kernel]
@@ -54,7 +54,7 @@ def _hints(file: SourceFile, made: HintedKernel) -> set[str]:
     return set[str]().union(*keys)
 
 
-def _decorated(file: SourceFile, search: SearchCall, name: str, made: HintedKernel) -> bool:
+def _decorated(file: SourceFile, search: SearchSite, name: str, made: HintedKernel) -> bool:
     """Whether the kernel's decorator already sets the very value, so that all trials had it."""
     value = (made.hints or {}).get(name)
     hints = [kernel.hints.get(name) for kernel in kernels_of(file, search.kernel)]

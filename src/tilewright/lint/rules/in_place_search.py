@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.tile_code import accesses
-from tilewright.source.cutile import KernelSource, SearchCall, kernels_of, launches, searches
+from tilewright.source.cutile import KernelSource, SearchSite, kernels_of, launches, searches
 from tilewright.source.source_file import Function, SourceFile, elements, names, own, parameters, returned
 
 FRESH = {"clone", "copy", "empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "full"}
@@ -36,7 +36,7 @@ class InPlaceSearch(Rule):
                     yield from self._corrupted(file, search, function, kernels[0], passed)
 
     def _corrupted(
-        self, file: SourceFile, search: SearchCall, function: Function, kernel: KernelSource, passed: list[ast.expr]
+        self, file: SourceFile, search: SearchSite, function: Function, kernel: KernelSource, passed: list[ast.expr]
     ) -> Iterator[LintFinding]:
         done = accesses(file, kernel.node)
         by_name = dict(zip((parameter.arg for parameter in parameters(kernel.node)), passed, strict=False))
@@ -72,7 +72,7 @@ def _reset(file: SourceFile, function: Function, value: ast.Name) -> bool:
     return any(name.id == value.id and isinstance(name.ctx, ast.Store) for name in own(function, ast.Name))
 
 
-def _scratch(file: SourceFile, search: SearchCall, value: ast.Name) -> bool:
+def _scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
     """Made in the function that searches, and used there for nothing else: what becomes of it does not matter."""
     owner = file.owner(search.call)
     made = [binding.value for binding in file.bindings(value.id, value)]
