@@ -40,6 +40,7 @@ DEFAULT_TIE_BAND = 0.01
 
 Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
 TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
+Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="More candidates, from: heuristics.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
 StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/ledger.db]")]
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
@@ -55,6 +56,7 @@ def tune(
     l2: L2 = "cold",
     launch: How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND,
+    seeds: Seeds = None,
     seed: Seed = None,
     fresh: Fresh = False,
     store: StorePath = None,
@@ -92,7 +94,7 @@ def tune(
         say_what_is_dropped(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
-            seed=seed, store=results, fresh=fresh, session=session, progress=progress,
+            seeds=seeds, seed=seed, store=results, fresh=fresh, session=session, progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(to_json(result))

@@ -23,7 +23,7 @@ class Kept:
 
     def __init__(
         self, ledger: TuneLedger | None, task: Task, target: Target, policy: Policy, workloads: Sequence[Workload],
-        machine: Machine, top: int, seed: int | None, fresh: bool,
+        machine: Machine, top: int, seed: int | None, seeds: str | None, fresh: bool,
     ) -> None:  # fmt: skip
         self.ledger, self.task, self.target, self.machine, self.run = ledger, task, target, machine, ""
         self.workloads = tuple(workloads)
@@ -40,13 +40,14 @@ class Kept:
                 "top": top,
                 "seed": seed,
                 "versions": dict(machine.versions),
+                **({"seeds": seeds} if seeds else {}),
             }
         )
         interrupted = None if fresh else ledger.resume(key)
         if interrupted is not None:
             self.run, self.done = interrupted[0].run, dict(interrupted[1])
             return
-        board, where = target.board, where_is(task)
+        board, where, more = target.board, where_is(task), ["--seeds", seeds] if seeds else []
         self.run = ledger.begin(
             TuneRun(
                 key=key,
@@ -60,7 +61,7 @@ class Kept:
                 policy=policy.to_json(),
                 top=top,
                 seed=seed,
-                reproduce=shlex.join(["tilewright", "tune", where, "--arch", board.arch, "--fresh"]),
+                reproduce=shlex.join(["tilewright", "tune", where, "--arch", board.arch, "--fresh", *more]),
             )
         ).run
 

@@ -22,6 +22,7 @@ from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
+from tilewright.space.heuristics import seeds_for
 from tilewright.strategies import strategy_of
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
@@ -44,6 +45,7 @@ def tune(
     policy: Policy | None = None,
     top: int = RACED,
     strategy: str = "predicted",
+    seeds: str | None = None,
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     seed: int | None = None,
@@ -58,6 +60,7 @@ def tune(
     workloads: names; all of the task's where none are given.
     top: how many of the best predicted are verified and raced.
     strategy: the name of the search strategy that chooses them.
+    seeds: where more configurations come from than the space lists; one of `heuristics.SEEDS`.
     seconds: wall time that one candidate's compiler may take.
     seed: of the inputs that are verified and timed; drawn where none is given, and recorded.
     store: where the result is kept; an interrupted run with the same key goes on where it stopped,
@@ -69,9 +72,9 @@ def tune(
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         session = _opened(stack, session, task, target)
-        kept = Kept(store, task, target, policy, chosen, machine, top, seed, fresh)
+        kept = Kept(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
         judge = stack.enter_context(_judge(task, target, session, policy, seed, progress))
-        units = _space(task, kept.open, target)
+        units = _space(task, kept.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, units, jobs or _jobs(target), seconds, progress))
         _before_all(task, kept.open, target, policy, schedule)
         for workload in kept.open:
@@ -112,12 +115,16 @@ def _judge(
         yield Interpreted(checker, seed)
 
 
-def _space(task: Task, workloads: Sequence[Workload], target: Target) -> list[Unit]:
-    """What is compiled: every configuration of every workload."""
+def _space(task: Task, workloads: Sequence[Workload], target: Target, seeds: str | None) -> list[Unit]:
+    """What is compiled: every configuration of every workload, and the seeds."""
+    space, board, dtype = task.space, target.board, task.compute_dtype
     return [
-        Unit(workload, config, target.board)
+        Unit(workload, config, board)
         for workload in workloads
-        for config in task.space.configurations(target.board.sm, workload.dims)
+        for config in (
+            *space.configurations(board.sm, workload.dims),
+            *seeds_for(seeds, space, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm),
+        )
     ]
 
 
