@@ -143,25 +143,25 @@ def place_seeds(
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
 
 
-def seeds_for(
-    name: str | None, space: Space, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
+def with_seeds(
+    space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """What ``name`` of `SEEDS` proposes for a matrix product of M x N x K beside the space's own configurations, as
-    far as the space allows it; nothing where ``name`` is None.
+    """The configurations of ``space``, and then what ``name`` of `SEEDS` proposes for a matrix product of M x N x K,
+    as far as the space allows it. ``name`` None: no seeds.
 
     Raises UnknownChoice for other names, RequestError for a workload without these dimensions, and as `matmul_seeds`.
     """
+    listed = space.configurations(arch, dims)
     if name is None:
-        return ()
+        return listed
     if name not in SEEDS:
         raise UnknownChoice("seeds", name, SEEDS)
     m, n, k = map(dims.get, "MNK")
     if not (isinstance(m, int) and isinstance(n, int) and isinstance(k, int)):
         raise RequestError(f"seeds '{name}' are for matrix products: they need the dimensions M, N and K, and the "
                            f"workload has {', '.join(dims)}")  # fmt: skip
-    listed = set(space.configurations(arch, dims))
     seeds = place_seeds(space, matmul_seeds(m, n, k, dtype, gpu), arch, dims)
-    return tuple(seed for seed in seeds if seed not in listed)
+    return tuple(dict.fromkeys((*listed, *seeds)))
 
 
 def gpu_name(marketing: str) -> str:

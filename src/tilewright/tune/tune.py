@@ -22,7 +22,7 @@ from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
-from tilewright.space.heuristics import seeds_for
+from tilewright.space.heuristics import with_seeds
 from tilewright.strategies import strategy_of
 from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
@@ -117,14 +117,11 @@ def _judge(
 
 def _space(task: Task, workloads: Sequence[Workload], target: Target, seeds: str | None) -> list[Unit]:
     """What is compiled: every configuration of every workload, and the seeds."""
-    space, board, dtype = task.space, target.board, task.compute_dtype
+    board, dtype = target.board, task.compute_dtype
     return [
         Unit(workload, config, board)
         for workload in workloads
-        for config in (
-            *space.configurations(board.sm, workload.dims),
-            *seeds_for(seeds, space, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm),
-        )
+        for config in with_seeds(task.space, seeds, workload.dims, dtype=dtype, gpu=board.name, arch=board.sm)
     ]
 
 
