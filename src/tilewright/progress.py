@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
+BEST = "best"
+"""The stage whose note is the best result so far: the line below the bars."""
+
 
 class Progress(Protocol):
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        """``stage``: compile, verify, race …; ``total`` None where it is not known."""
+        """``stage``: compile, verify, race … or `BEST`; ``total`` None where it is not known."""
         ...
 
 

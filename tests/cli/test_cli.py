@@ -19,6 +19,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tilewright.cli import doctor, exit_codes, terminal
 from tilewright.cli import main as cli
@@ -27,6 +28,7 @@ from tilewright.cli import tune as cli_tune
 from tilewright.compile import compile
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.languages.cutile import toolchain
+from tilewright.progress import BEST
 from tilewright.race.rules import Policy
 from tilewright.task import loading
 
@@ -590,6 +592,31 @@ def test_progress_is_silent_with_json(capsys: pytest.CaptureFixture[str]) -> Non
     with terminal.progress(quiet=True) as progress:
         progress("compile", 1, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_progress_says_the_best_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LINES", 0.0)
+    with terminal.progress(quiet=False) as progress:
+        progress(BEST, 1, None, "12.5 µs by TILE=2")
+        progress("race", 2, None)
+    assert capsys.readouterr().err == "race 2; best so far: 12.5 µs by TILE=2\n"
+
+
+def test_a_bar_says_the_time_that_is_left() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    clock = iter(range(100)).__next__
+    bars = terminal.stages(console, lambda: float(clock()))
+    task = bars.add_task("compile", total=40, note="TILE=1")
+    for done in range(1, 11):
+        bars.update(task, completed=done)
+    bars.best = "12.5 µs by TILE=2"
+    shown = Console(file=io.StringIO(), width=80)
+    for line in bars.get_renderables():
+        shown.print(line)
+    assert isinstance(shown.file, io.StringIO)
+    text = shown.file.getvalue()
+    assert re.search(r"compile .* 10/40 \d+ s, about \d+ (s|min) left TILE=1", text), text
+    assert "best so far: 12.5 µs by TILE=2" in text and max(map(len, text.splitlines())) <= 80
 
 
 def test_progress_on_a_terminal_is_a_bar_that_goes_away(

@@ -7,14 +7,15 @@ import io
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as Bars
+from rich.text import Text
 
-from tilewright.progress import Progress, silent
+from tilewright.progress import BEST, Progress, silent
 
 WIDTH_OF_FILES = 180
 """Columns of what goes into a file or a pipe, where `$COLUMNS` says nothing."""
@@ -72,31 +73,58 @@ def progress(quiet: bool) -> Iterator[Progress]:
     if quiet:
         yield silent
     elif sys.stderr.isatty():
-        with _bars() as bars:
+        with stages(stderr()) as bars:
             yield _Bars(bars)
     else:
         yield _Lines()
 
 
-def _bars() -> Bars:
+class _Stages(Bars):
+    """The bars, and below them the best so far."""
+
+    best = ""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        yield from super().get_renderables()
+        if self.best:
+            yield Text(f"best so far: {self.best}")
+
+
+def stages(console: Console, clock: Callable[[], float] = time.monotonic) -> _Stages:
+    """A bar a stage: how far it is, and the time that is left."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
+        BarColumn(bar_width=20),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        TimeColumn(),
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    return Bars(*columns, console=stderr(), transient=True)
+    return _Stages(*columns, console=console, transient=True, get_time=clock)
+
+
+class TimeColumn(ProgressColumn):
+    """The time that a stage has taken, and an estimate of what is left at the speed of the last half minute."""
+
+    def render(self, task: Task) -> Text:
+        left = "" if task.finished or task.time_remaining is None else f", about {_spelled(task.time_remaining)} left"
+        return Text(f"{_spelled(task.finished_time or task.elapsed or 0)}{left}")
+
+
+def _spelled(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 class _Bars:
-    """One bar a stage. May be called from several threads."""
+    """One bar a stage, and a line with the best so far. May be called from several threads."""
 
-    def __init__(self, bars: Bars) -> None:
+    def __init__(self, bars: _Stages) -> None:
         self._bars = bars
         self._stages: dict[str, TaskID] = {}
 
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == BEST:
+            self._bars.best = note
+            return
         if stage not in self._stages:
             self._stages[stage] = self._bars.add_task(stage, total=total, note=note)
         self._bars.update(self._stages[stage], completed=done, total=total, note=note)
@@ -107,11 +135,15 @@ class _Lines:
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._best = ""
 
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
+        if stage == BEST:
+            self._best = f"; best so far: {note}"
+            return
         now = time.monotonic()
         if now - self._last < SECONDS_BETWEEN_LINES:
             return
         self._last = now
         of = f" of {total}" if total is not None else ""
-        print(f"{stage} {done}{of} {note}".rstrip(), file=sys.stderr, flush=True)
+        print(f"{stage} {done}{of} {note}".rstrip() + self._best, file=sys.stderr, flush=True)

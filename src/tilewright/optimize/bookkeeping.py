@@ -25,7 +25,7 @@ from tilewright.optimize.recording import message_of
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.optimize.what_changed import what_changed
 from tilewright.playbook.base import Entry, KernelFacts
-from tilewright.progress import Progress
+from tilewright.progress import BEST, Progress
 from tilewright.records import Bound, Value, Workload
 from tilewright.source.syntax import Source
 
@@ -199,6 +199,9 @@ class Bookkeeping:
         self.write_table()
         note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
         setup.progress("iteration", iteration.n, setup.options.iterations, note)
+        time = iteration.latency_ms or iteration.predicted_ms
+        if iteration.status == "keep" and time:
+            setup.progress(BEST, iteration.n, None, f"{time:.4g} ms after iteration {iteration.n}")
 
     def write_table(self) -> None:
         setup = self.setup
