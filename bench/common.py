@@ -21,8 +21,8 @@ from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.tune.field import remember
-from tilewright.worker.messages import Configured, MeasureAll, PrepareInputs
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import Configured, Lost, MeasureAll, PrepareInputs
+from tilewright.worker.session import Session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

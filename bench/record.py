@@ -28,8 +28,8 @@ from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.field import remember
-from tilewright.worker.messages import CheckOutputs, Configured, Hello, MeasureAll, PrepareInputs
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, MeasureAll, PrepareInputs
+from tilewright.worker.session import Session
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
 

@@ -18,7 +18,7 @@ from tilewright.progress import silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import RACED, tune
-from tilewright.worker.client import Measuring
+from tilewright.worker.client.client import Measuring
 from tilewright.worker.session import Session
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))

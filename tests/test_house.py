@@ -28,7 +28,9 @@ LAYERS = """
     tileir.analysis
     race
     ledger
-    worker strategies
+    worker
+    executors strategies
+    worker.client
     verify
     worker.process
     inspect

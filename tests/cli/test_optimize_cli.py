@@ -149,7 +149,7 @@ def test_the_worker_that_was_started_early_ends_with_a_wrong_choice(
         def __exit__(self, *_: object) -> None:
             ended.append(True)
 
-    monkeypatch.setattr("tilewright.worker.session.early_session", Early)
+    monkeypatch.setattr("tilewright.executors.local.local", lambda process: Early())
     assert run("optimize", str(file), "--only", "Q9").code == 2
     assert ended
 

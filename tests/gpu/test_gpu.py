@@ -18,8 +18,8 @@ from tilewright.race.rules import Policy
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.as_json import to_json
 from tilewright.tune.tune import tune
-from tilewright.worker.messages import CheckOutputs, Configured, PrepareInputs
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import CheckOutputs, Configured, Lost, PrepareInputs
+from tilewright.worker.session import Session
 
 HERE = Path(__file__).parent
 EXPLOITS = HERE / "exploit_tasks.py"
@@ -176,7 +176,7 @@ def test_a_crash_and_a_hang_are_survived() -> None:
     """trust.md 14, 29: the worker dies twice; the run ends with both named and the good one raced."""
     task, session = load_task(f"{EXPLOITS}:deadly"), Session()
     session.silence = 5.0
-    result = tune(task, policy=Policy(max_rounds=60), seed=3, session=session).workloads[0]
+    result = tune(task, policy=Policy(max_rounds=60), seed=3, executor=session).workloads[0]
     status = {str(c.configuration["KERNEL"]): (c.status, c.reason) for c in result.candidates}
     assert status["double"][0] == "raced"
     assert status["crash"][0] == "failed"

@@ -14,8 +14,7 @@ from tilewright.space.space import Space
 from tilewright.task.task import Output, Task, Tensor
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
-from tilewright.worker.messages import ImagesRan, RunImages
-from tilewright.worker.session import Lost
+from tilewright.worker.messages import ImagesRan, Lost, RunImages
 
 CONFIG = Configuration.of({"TILE": 16})
 DIMS = {"N": 9}

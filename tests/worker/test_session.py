@@ -14,8 +14,8 @@ import pytest
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.optimize.limits import TimeUp, within
 from tilewright.worker import session as session_module
-from tilewright.worker.messages import Advanced, Message, Step
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import Advanced, Lost, Message, Step
+from tilewright.worker.session import Session
 
 START = """\
 import json, os, signal, sys, time

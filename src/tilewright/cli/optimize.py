@@ -83,16 +83,18 @@ def optimize(
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """
-    from tilewright.worker.session import early_session
+    from tilewright.worker.early import early_worker
 
-    session = early_session()  # before all else: its process imports torch meanwhile
+    early = early_worker()  # before all else: its process imports torch meanwhile
 
+    from tilewright.executors.local import local
     from tilewright.languages import keep_torch_out
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
+    session = local(early)
     with (
         resumable(True),
         task_speaks_to_stderr(as_json),

@@ -70,10 +70,11 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
-    from tilewright.worker.session import early_session
+    from tilewright.worker.early import early_worker
 
-    session = early_session()  # before all else: its process imports torch meanwhile
+    early = early_worker()  # before all else: its process imports torch meanwhile
 
+    from tilewright.executors.local import local
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
     from tilewright.languages import keep_torch_out
@@ -81,6 +82,7 @@ def tune(
     from tilewright.tune import tune as tuning
     from tilewright.tune.as_json import to_json
 
+    session = local(early)
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = target_of(arch, detect())
     if target.note:
@@ -94,7 +96,7 @@ def tune(
         say_what_is_dropped(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
-            seeds=seeds, seed=seed, store=results, fresh=fresh, session=session, progress=progress,
+            seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
         )  # fmt: skip
     if as_json:
         print_json(to_json(result))

@@ -34,7 +34,7 @@ from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
 from tilewright.task.task import Task
-from tilewright.worker.session import Session
+from tilewright.executors.base import Executor
 
 
 def optimize(
@@ -47,7 +47,7 @@ def optimize(
     seed: int | None = None,
     ledger: Ledger | None = None,
     fresh: bool = False,
-    session: Session | None = None,
+    session: Executor | None = None,
     proposers: Sequence[Proposer] = (),
     progress: Progress = silent,
 ) -> Optimized:
@@ -58,7 +58,7 @@ def optimize(
     seed: of the inputs; drawn where none is given, and recorded.
     ledger: where every attempt is kept; the default one is in `database.home`. An interrupted run with the same
         key goes on where it stopped, unless ``fresh``.
-    session: a worker process that is starting already (`session.early_session`).
+    session: a worker process that is starting already (`executors.local.local`).
     proposers: who may propose changes; asked before the playbook.
     """
     task = task_of(task)

@@ -20,7 +20,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Workload
 from tilewright.task.loading import editable_files, where_is
 from tilewright.task.task import Task
-from tilewright.worker.session import Session
+from tilewright.executors.base import Executor
 
 ITERATIONS = 25
 MINUTES = 10.0
@@ -71,7 +71,7 @@ class Request:
     options: Options
     policy: Policy
     seed: int | None
-    session: Session | None
+    session: Executor | None
     progress: Progress
 
     @property

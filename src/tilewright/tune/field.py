@@ -15,7 +15,7 @@ from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Checked, Configuration, Screened, Workload, WorkloadResult
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
-from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult, cost_of
+from tilewright.worker.client.contestants import Contestant, Eliminated, Finisher, RaceResult, cost_of
 from tilewright.worker.messages import Configured
 
 if TYPE_CHECKING:

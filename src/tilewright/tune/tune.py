@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit
+from tilewright.executors import executor_of
+from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import Target, machine_of, target_of
 from tilewright.ledger.tunings import TuneLedger
@@ -30,8 +32,7 @@ from tilewright.tune.field import Field, Interpreted
 from tilewright.tune.kept import Kept
 from tilewright.tune.schedule import Schedule
 from tilewright.verify import tolerance as verify
-from tilewright.worker.client import RaceClient
-from tilewright.worker.session import Session
+from tilewright.worker.client.client import RaceClient
 
 RACED = 10
 """How many of the best predicted are verified and raced, besides the one shipped today."""
@@ -51,7 +52,7 @@ def tune(
     seed: int | None = None,
     store: TuneLedger | None = None,
     fresh: bool = False,
-    session: Session | None = None,
+    executor: Executor | None = None,
     progress: Progress = silent,
 ) -> TuningResult:
     """The best configuration for each workload.
@@ -65,15 +66,15 @@ def tune(
     seed: of the inputs that are verified and timed; drawn where none is given, and recorded.
     store: where the result is kept; an interrupted run with the same key goes on where it stopped,
         unless ``fresh``.
-    session: a worker process that is starting already (`session.early_session`); tuning ends it.
+    executor: where candidates are verified and raced; tuning ends it. By default a worker process on this machine.
     """
     task = task_of(task)
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
-        session = _opened(stack, session, task, target)
+        executor = _opened(stack, executor, task, target)
         kept = Kept(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
-        judge = stack.enter_context(_judge(task, target, session, policy, seed, progress))
+        judge = stack.enter_context(_judge(task, target, executor, policy, seed, progress))
         units = _space(task, kept.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, units, jobs or _jobs(target), seconds, progress))
         _before_all(task, kept.open, target, policy, schedule)
@@ -89,25 +90,25 @@ def tune(
     return kept.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 
 
-def _opened(stack: ExitStack, session: Session | None, task: Task, target: Target) -> Session | None:
-    """The worker process with the task; None, and a process that was starting is ended, where nothing is measured."""
+def _opened(stack: ExitStack, executor: Executor | None, task: Task, target: Target) -> Executor | None:
+    """The executor with the task; None, and one that was starting is ended, where nothing is measured."""
     if target.measured:
-        session = stack.enter_context(session or Session())
-        session.open(where_is(task))
-        return session
-    if session is not None:
-        session.close(wait=False)
+        executor = stack.enter_context(executor or executor_of("local")())
+        executor.open(where_is(task))
+        return executor
+    if executor is not None:
+        executor.close(wait=False)
     return None
 
 
 @contextmanager
 def _judge(
-    task: Task, target: Target, session: Session | None, policy: Policy, seed: int | None, progress: Progress
+    task: Task, target: Target, executor: Executor | None, policy: Policy, seed: int | None, progress: Progress
 ) -> Iterator[RaceClient | Interpreted]:
     """Who verifies and races: the worker process, or without a GPU the interpreter."""
     seed = secrets.randbits(31) if seed is None else seed
-    if session is not None:
-        yield RaceClient(task, session, policy, seed, progress)
+    if executor is not None:
+        yield RaceClient(task, executor, policy, seed, progress)
         return
     from tilewright.verify.quick import QuickChecker  # not loaded where a GPU verifies
 

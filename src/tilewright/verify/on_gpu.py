@@ -19,8 +19,8 @@ from tilewright.task.loading import where_is
 from tilewright.task.task import Dims, Task
 from tilewright.verify.engine import NO_ALIAS, Ran
 from tilewright.verify.images import Image
-from tilewright.worker.messages import ImageFile, RunImages
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import ImageFile, Lost, RunImages
+from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0
 """That a run may take: the first of a kernel may have to compile it."""

@@ -21,8 +21,8 @@ from tilewright.task.task import Dims, Task, call_by_name
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import rounded
 from tilewright.verify.images import is_whole, storage
-from tilewright.worker.messages import ComputeTrusted, TensorFile
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.messages import ComputeTrusted, Lost, TensorFile
+from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0

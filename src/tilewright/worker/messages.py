@@ -51,6 +51,15 @@ class Step(Message, Generic[Answer]):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A step that failed: its candidate hung, crashed, broke the CUDA context, or could not be launched."""
+
+    reason: str
+    at: int | None = None
+    """The candidate that was running, where the worker announced it."""
+
+
 # What is judged -----------------------------------------------------------------------------------
 
 

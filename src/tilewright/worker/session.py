@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,10 +11,11 @@ from queue import Empty, Queue
 from typing import TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.hardware.gpu import detect, has_driver
+from tilewright.worker.early import WORKER, spawned
 from tilewright.worker.messages import (
     Advanced,
     Broken,
+    Lost,
     Message,
     OpenTask,
     Refused,
@@ -33,8 +33,7 @@ SILENCE_SECONDS = 30.0
 EXIT_SECONDS = 10.0
 """Between the end of what a process says and the end of the process: it gives back the GPU's memory."""
 Answer = TypeVar("Answer")
-
-WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
+Entered = TypeVar("Entered", bound="Session")
 
 
 @dataclass(frozen=True)
@@ -44,25 +43,18 @@ class Garbled(Message):
     line: str
 
 
-@dataclass(frozen=True)
-class Lost:
-    """A step that failed: its candidate hung, crashed, broke the CUDA context, or could not be launched."""
-
-    reason: str
-    at: int | None = None
-    """The candidate that was running, where the worker announced it."""
-
-
 class Session:
     """One worker process at a time; the next step after a loss starts another.
 
     ``task`` and ``files``: as `loading.load_task` takes them. Without a task the process starts all the same,
-    since importing torch takes seconds, and `open` names the task when it is known.
+    since importing torch takes seconds, and `open` names the task when it is known. ``process``: one that was
+    started before (`early.early_worker`).
     """
 
     def __init__(
-        self, task: str | None = None, command: Sequence[str] = WORKER, files: Mapping[str, str] | None = None
-    ) -> None:
+        self, task: str | None = None, command: Sequence[str] = WORKER, files: Mapping[str, str] | None = None,
+        process: subprocess.Popen[str] | None = None,
+    ) -> None:  # fmt: skip
         self.task, self.files = task, dict(files or {})
         self.silence = SILENCE_SECONDS
         self.command = tuple(command)
@@ -73,13 +65,11 @@ class Session:
         self._stderr: list[str] = []
         self._ready = False
         self._over = False
-        self.start()
+        self.start(process)
 
-    def start(self) -> None:
+    def start(self, process: subprocess.Popen[str] | None = None) -> None:
         """Starts the process and returns at once; it imports torch while the parent compiles."""
-        self._process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self._process = process or spawned(self.command)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
         self._errors = threading.Thread(target=self._keep_stderr, args=(self._process, self._stderr), daemon=True)
@@ -150,7 +140,7 @@ class Session:
                     self._process.stdin.close()
             self._process = None
 
-    def __enter__(self) -> Session:
+    def __enter__(self: Entered) -> Entered:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -227,12 +217,3 @@ class Session:
             for line in process.stderr:
                 lines.append(line)
                 del lines[:-50]
-
-
-def early_session() -> Session | None:
-    """A worker process for what may be measured here, started before anything else is known or loaded:
-    it imports torch meanwhile. None where there is no driver."""
-    if not has_driver():
-        return None
-    threading.Thread(target=detect, daemon=True).start()  # the driver wakes up beside what follows
-    return Session()

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tilewright.executors import executor_of
+from tilewright.executors.base import Executor
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.progress import Progress, silent
@@ -22,9 +24,9 @@ from tilewright.race.rules import Policy
 from tilewright.race.stats import noise_of
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.task import Task
-from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, measured_of, wrong_after
-from tilewright.worker.messages import Edited
-from tilewright.worker.session import Lost, Session
+from tilewright.worker.client.client import RaceClient
+from tilewright.worker.client.contestants import Contestant, Eliminated, RaceResult, measured_of, wrong_after
+from tilewright.worker.messages import Edited, Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 """Of the choice among variants, which the confirmation checks on fresh inputs: it may be wrong by a little."""
@@ -80,10 +82,10 @@ class Arena:
 
     def __init__(
         self, task: Task, where: str, baseline: KernelVersion, policy: Policy, seed: int,
-        progress: Progress = silent, session: Session | None = None,
+        progress: Progress = silent, session: Executor | None = None,
     ) -> None:  # fmt: skip
         self.seed, self.policy, self.progress = seed, policy, progress
-        self.session = session or Session()
+        self.session = session or executor_of("local")()
         self.session.open(where, baseline.files)
         self.client = RaceClient(task, self.session, policy, seed, progress, contestant_of(baseline))
 

@@ -9,7 +9,7 @@ from tilewright.optimize.decide import PATIENCE, ROUNDS, Decision, decide
 from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
-from tilewright.worker.client import Eliminated
+from tilewright.worker.client.contestants import Eliminated
 
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
 """Of the looks: the first is short, because most changes are clear."""

@@ -22,7 +22,7 @@ from tilewright.optimize.metrics import mean_interval_ms, mean_ms, metrics_of
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
-from tilewright.worker.client import Eliminated, RaceResult, measured_of
+from tilewright.worker.client.contestants import Eliminated, RaceResult, measured_of
 
 CHECK_SECONDS = 20.0
 """For the interpreter's check of one variant."""

@@ -7,29 +7,29 @@ the run goes on: the next step starts another process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from tilewright.errors import MachineError
+from tilewright.executors.base import Executor
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.race.stats import median_interval
-from tilewright.records import Checked, MachineCode, MeasuredTime
+from tilewright.records import Checked
 from tilewright.task.task import Task
+from tilewright.worker.client.contestants import Contestant, Eliminated, Finisher, RaceResult, wrong_after
 from tilewright.worker.messages import (
     Advanced,
     CheckOutputs,
     FieldRaced,
+    Lost,
     PairsTimed,
     PrepareInputs,
     RaceField,
     Source,
     TimePairs,
 )
-from tilewright.worker.session import Lost, Session
 
 PREPARE_SILENCE = 180.0
 """Seconds for drawing inputs and computing the float64 references of one workload."""
@@ -37,62 +37,18 @@ KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "dis
 """What of a race's outcome goes into the record beside the contestants."""
 
 
-@dataclass(frozen=True)
-class Contestant:
-    """Who is verified and timed."""
-
-    name: str
-    source: Source
-    cost: tuple[int, ...] = ()
-    """What it occupies: among the tied the smaller is preferred."""
-
-
-@dataclass(frozen=True)
-class Eliminated:
-    """A contestant that did not get through: it crashed, hung, could not be launched, or was wrong."""
-
-    name: str
-    reason: str
-    checked: Checked | None = None
-    """The verdict, where its outputs are what is wrong."""
-
-
-@dataclass(frozen=True)
-class Finisher:
-    """What a race says of a contestant that went through it."""
-
-    name: str
-    state: str
-    """Of `protocol.Raced`: leader, tied, dropped, undecided, failed."""
-    reason: str
-    measured: MeasuredTime | None
-
-
-@dataclass(frozen=True)
-class RaceResult:
-    """A race on one workload; ``raced`` is empty if none went through."""
-
-    raced: tuple[Finisher, ...]
-    eliminated: tuple[Eliminated, ...]
-    winner: str | None = None
-    record: Mapping[str, Any] = field(default_factory=dict)
-    """Policy, A/A noise, rounds, monitor."""
-    lost: str = ""
-    """Why nothing could be raced, where that is no contestant's fault."""
-
-
 class RaceClient:
-    """Verifies and races the contestants of one run through a session with the worker process.
+    """Verifies and races the contestants of one run through an executor.
 
     policy: how to measure (L2, graph or eager). first: whose outputs the others' are compared with where the task
     has no trusted implementation; without it those of the first that is correct.
     """
 
     def __init__(
-        self, task: Task, session: Session, policy: Policy, seed: int, progress: Progress = silent,
+        self, task: Task, executor: Executor, policy: Policy, seed: int, progress: Progress = silent,
         first: Contestant | None = None,
     ) -> None:  # fmt: skip
-        self.task, self.session, self.policy, self.seed, self.progress = task, session, policy, seed, progress
+        self.task, self.executor, self.policy, self.seed, self.progress = task, executor, policy, seed, progress
         self.seconds: dict[str, float] = {"verify": 0.0, "race": 0.0}
         self._first = first
         self.steps = 0
@@ -108,13 +64,13 @@ class RaceClient:
         """
         seed = self.seed if seed is None else seed
         step = PrepareInputs(workload, seed, passing=seed != self.seed)
-        answer = self.session.run(step, silence=PREPARE_SILENCE)
+        answer = self.executor.run(step, silence=PREPARE_SILENCE)
         if isinstance(answer, Lost):  # perhaps the process died since the last step
-            answer = self.session.run(step, silence=PREPARE_SILENCE)
+            answer = self.executor.run(step, silence=PREPARE_SILENCE)
         if isinstance(answer, Lost):
             raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
         if answer.new and self._first is not None and self.task.trusted is None:
-            self.session.run(CheckOutputs(self._first.source))
+            self.executor.run(CheckOutputs(self._first.source))
 
     def is_verified(self, workload: str, contestant: Contestant) -> bool:
         return (workload, contestant.source, self.seed) in self._verified
@@ -125,7 +81,7 @@ class RaceClient:
         if key not in self._verified:
             with self._timed("verify"):
                 self.prepare(workload, seed)
-                answer = self.session.run(CheckOutputs(contestant.source))
+                answer = self.executor.run(CheckOutputs(contestant.source))
             self.steps += 1
             if isinstance(answer, Lost):
                 self._verified[key] = Eliminated(contestant.name, f"verify: {answer.reason}")
@@ -155,7 +111,7 @@ class RaceClient:
                 shipped = left.index(baseline) if baseline is not None and baseline in left else None
                 sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
                 step = RaceField(sources, costs, shipped, policy or self.policy, careful)
-                answer = self.session.run(step, on_progress=self._telling("race", workload))
+                answer = self.executor.run(step, on_progress=self._telling("race", workload))
                 if isinstance(answer, FieldRaced) and answer.after_timing is None:
                     result = _result(left, answer)
                     break
@@ -182,7 +138,7 @@ class RaceClient:
         self.prepare(workload, seed)
         policy = self.policy.with_seed(self.seed if seed is None else seed)
         step = TimePairs(tuple(each.source for each in contestants), copied, budget, policy)
-        answer = self.session.run(step, on_progress=self._telling("confirm", workload))
+        answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
         if not isinstance(answer, Lost) and not answer.samples_us[0]:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
         return answer
@@ -211,22 +167,3 @@ def _result(left: Sequence[Contestant], answer: FieldRaced) -> RaceResult:
     )
     winner = None if race.winner is None else left[race.winner].name
     return RaceResult(raced, (), winner, {name: said[name] for name in KEPT} | {"monitor": answer.monitor})
-
-
-def wrong_after(name: str, reason: str) -> Eliminated:
-    """The outputs of ``name`` were wrong after it had been timed."""
-    return Eliminated(name, reason, Checked("incorrect", reason))
-
-
-def cost_of(code: MachineCode | None) -> tuple[int, ...]:
-    """What a configuration occupies; among the tied the smaller is preferred: CTAs in a cluster, then
-    registers of a CTA, shared memory, instructions."""
-    if code is None:
-        return (1 << 30,)
-    return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
-
-
-def measured_of(samples: Sequence[float]) -> MeasuredTime:
-    """Median and its 95 % distribution-free interval, in µs."""
-    interval = median_interval(samples, 0.95)
-    return MeasuredTime(interval.centre, (interval.low, interval.high), tuple(samples))
