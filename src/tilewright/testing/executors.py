@@ -1,0 +1,70 @@
+"""What every executor must keep. Inherit `ExecutorContract` in a test file of your executor.
+
+    class TestSlurm(ExecutorContract):
+        task = "ops.py:scale"
+        step, deadly = Hello(), PrepareInputs("hangs", 0)
+
+        def make(self) -> Executor:
+            return Slurm("debug")
+
+Whether a GPU is needed is the executor's affair: the kit runs only the steps that the test names.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import pytest
+
+from tilewright.errors import TaskError
+from tilewright.executors.base import Executor
+from tilewright.worker.messages import Lost, Step
+
+
+class ExecutorContract(ABC):
+    """Tests of one executor. ``broken_task``: one that does not load; None where that cannot be had."""
+
+    task: str
+    broken_task: str | None = None
+    step: Step[Any]
+    """One that is answered."""
+    deadly: Step[Any]
+    """One that takes down what it runs on."""
+
+    @abstractmethod
+    def make(self) -> Executor:
+        """A new one, without a task."""
+
+    def opened(self) -> Executor:
+        executor = self.make()
+        executor.open(self.task)
+        return executor
+
+    def test_it_has_a_name(self) -> None:
+        name = self.make().name
+        assert name == name.strip().lower() != ""
+
+    def test_a_step_gets_its_own_kind_of_answer(self) -> None:
+        with self.opened() as executor:
+            assert isinstance(executor.run(self.step), self.step.answer)
+            assert isinstance(executor.run(self.step), self.step.answer), "one step does not use it up"
+
+    def test_what_a_candidate_breaks_is_an_outcome_and_the_next_step_runs(self) -> None:
+        with self.opened() as executor:
+            lost = executor.run(self.deadly)
+            assert isinstance(lost, Lost) and lost.reason and "\n" not in lost.reason
+            assert isinstance(executor.run(self.step), self.step.answer)
+
+    def test_a_task_that_does_not_load_is_the_users_error(self) -> None:
+        if self.broken_task is None:
+            pytest.skip("no such task was named")
+        with self.make() as executor:
+            executor.open(self.broken_task)
+            with pytest.raises(TaskError):
+                executor.run(self.step)
+
+    def test_it_can_be_closed_twice_and_before_it_is_opened(self) -> None:
+        for executor in (self.make(), self.opened()):
+            executor.close()
+            executor.close()
