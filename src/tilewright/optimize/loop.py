@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from tilewright.errors import MachineError, TilewrightError
+from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
@@ -34,7 +35,6 @@ from tilewright.progress import Progress, silent
 from tilewright.race.rules import Policy
 from tilewright.task.loading import editable_files, task_of
 from tilewright.task.task import Task
-from tilewright.executors.base import Executor
 
 
 def optimize(

@@ -9,6 +9,7 @@ from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
 from tilewright.ledger.file import key_of
 from tilewright.optimize.decide import PATIENCE, POLICIES
@@ -20,7 +21,6 @@ from tilewright.race.rules import Policy
 from tilewright.records import Workload
 from tilewright.task.loading import editable_files, where_is
 from tilewright.task.task import Task
-from tilewright.executors.base import Executor
 
 ITERATIONS = 25
 MINUTES = 10.0
