@@ -17,6 +17,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from tilewright.errors import TaskError
 from tilewright.source.source_file import SourceFile
+from tilewright.source.values import Known, value_of_text
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
@@ -293,6 +294,11 @@ def number(node: cst.BaseExpression | None) -> int | float | None:
     if isinstance(node, (cst.Integer, cst.Float)):
         return node.evaluated_value
     return None
+
+
+def literal(node: cst.BaseExpression) -> Known:
+    """The value of an expression that the text alone settles; `Unread` for any other."""
+    return value_of_text(cst.Module([]).code_for_node(node))
 
 
 def is_atom(node: cst.CSTNode) -> bool:

@@ -13,6 +13,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tilewright.records import Value
@@ -34,9 +35,10 @@ class Unread:
 
 
 Known: TypeAlias = "Value | Unread | list[Known] | tuple[Known, ...] | dict[Value, Known]"
-"""What an expression can be worth; tuples of the file are lists here."""
+"""What an expression can be worth; tuples and sets of the file are lists here."""
 Names: TypeAlias = Mapping[str, "Known | ast.expr"]
 """Name → value, or the expression that it is assigned to."""
+NO_NAMES: Names = MappingProxyType({})
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -67,6 +69,17 @@ def value_of(node: ast.expr, names: Names) -> Known:
         return _value(node, names)
     except (_Unknown, ArithmeticError, TypeError, ValueError, KeyError, IndexError, RecursionError):
         return Unread(ast.unparse(node))
+
+
+def value_of_text(text: str, names: Names = NO_NAMES) -> Known:
+    """`value_of` of an expression's text; `Unread` also where only a part of it cannot be read."""
+    value = value_of(ast.parse(f"({text.strip()})", mode="eval").body, names)
+    return value if _is_known(value) else Unread(text)
+
+
+def _is_known(value: Known) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return not isinstance(value, Unread) and all(map(_is_known, parts))
 
 
 def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[str, Known]]:
@@ -126,12 +139,15 @@ def _value(node: ast.expr, names: Names) -> Known:
             return value
         case ast.Name(id=name):
             return _named(name, names)
-        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+        case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
             return [value for element in elements for value in _elements(element, names)]
         case ast.Dict(keys=keys, values=values):
             return _dictionary(keys, values, names)
-        case ast.BinOp(left=left, op=op, right=right) | ast.Compare(left=left, ops=[op], comparators=[right]):
+        case ast.BinOp(left=left, op=op, right=right):
             return _operated(op, _known(left, names), _known(right, names))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            compared = [_known(operand, names) for operand in (left, *comparators)]
+            return all(_operated(op, *pair) for op, pair in zip(ops, itertools.pairwise(compared), strict=True))
         case ast.UnaryOp(op=op, operand=operand):
             return _operated(op, _known(operand, names))
         case ast.BoolOp(op=op, values=values):

@@ -6,7 +6,6 @@ asked as far as they speak of ``get_device_capability()`` alone, so that another
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ import libcst as cst
 
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Configuration, Value
-from tilewright.source.syntax import Source, dotted, with_argument
+from tilewright.source.syntax import Source, dotted, literal, with_argument
+from tilewright.source.values import Known, Unread, value_of_text
 from tilewright.space.knobs import HINTS
 
-NOT_A_LITERAL = object()
 OTHER_HINTS = 0.5
 """Promise of a literal whose hints are not those that are launched: another place may set them, or it is not used."""
 
@@ -72,7 +71,7 @@ def written_in_literal(
 ) -> tuple[str, dict[str, Value]]:
     """The text with what a call or dictionary names changed there, and what it does not name."""
     known = pairs(node) or {}
-    mine = {name: value for name, value in changes.items() if known.get(name, NOT_A_LITERAL) is not NOT_A_LITERAL}
+    mine = {name: value for name, value in changes.items() if name in known and not isinstance(known[name], Unread)}
     left = {name: value for name, value in changes.items() if name not in mine}
     return source.replaced({node: _with_values(node, mine)}), left
 
@@ -103,7 +102,7 @@ def written_in_assignments(
     left, swaps = dict(changes), {}
     for name in changes:
         for target, old in (part for one in (node, *_beside(source, node)) for part in assigned(one)):
-            if target.lower() == name.lower() and literal(old) is not NOT_A_LITERAL:
+            if target.lower() == name.lower() and not isinstance(literal(old), Unread):
                 swaps[old] = cst.parse_expression(repr(left.pop(name)))
                 break
     return source.replaced(swaps), left  # type: ignore[arg-type]
@@ -121,8 +120,8 @@ def fixes_hints(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Call) and last_name(node).endswith("replace_hints")
 
 
-def pairs(node: cst.CSTNode | None) -> dict[str, object] | None:
-    """Keyword or key → literal value (or `NOT_A_LITERAL`) of a call or dictionary; None of anything else."""
+def pairs(node: cst.CSTNode | None) -> dict[str, Known] | None:
+    """Keyword or key → literal value (or `Unread`) of a call or dictionary; None of anything else."""
     if isinstance(node, cst.Call):
         return {arg.keyword.value: literal(arg.value) for arg in node.args if arg.keyword is not None}
     if isinstance(node, cst.Dict):
@@ -130,15 +129,6 @@ def pairs(node: cst.CSTNode | None) -> dict[str, object] | None:
         keys = [literal(one.key) for one in elements]
         return {key: literal(one.value) for key, one in zip(keys, elements, strict=True) if isinstance(key, str)}
     return None
-
-
-def literal(node: cst.BaseExpression) -> object:
-    """The value of a literal, or `NOT_A_LITERAL`."""
-    try:
-        value: object = ast.literal_eval(cst.Module([]).code_for_node(node).strip())
-    except (ValueError, SyntaxError):
-        return NOT_A_LITERAL
-    return value
 
 
 def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -157,17 +147,17 @@ def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
 def _fixed_hints(source: Source) -> set[str]:
     """Hints that some ``replace_hints`` gives a literal value: what a list of configurations says of them is idle."""
     calls = [pairs(call) or {} for call in source.every(cst.Call) if fixes_hints(call)]
-    return {name for said in calls for name, value in said.items() if value is not NOT_A_LITERAL}
+    return {name for said in calls for name, value in said.items() if not isinstance(value, Unread)}
 
 
 def _matched(
-    node: cst.Call | cst.Dict, said: Mapping[str, object], loops: Mapping[str, tuple[object, ...]], facts: KernelFacts
+    node: cst.Call | cst.Dict, said: Mapping[str, Known], loops: Mapping[str, tuple[Known, ...]], facts: KernelFacts
 ) -> ConfigurationLiteral | None:
     """The literal, if its constants are the shipped ones, be it as one of those that loops run over."""
     space = facts.task.space
     known = [name for name in said if name in space.knobs]
     run = {name: loops[name] for name in known if name in loops}
-    if any(said[name] is NOT_A_LITERAL and name not in run for name in known):
+    if any(isinstance(said[name], Unread) and name not in run for name in known):
         return None
     constants = tuple(name for name in known if name in space.constants)
     same = [
@@ -183,20 +173,20 @@ def _matched(
     return ConfigurationLiteral(node, constants, len(same), 1.0 if len(same) == len(known) else OTHER_HINTS, fixed)
 
 
-def _first(values: tuple[object, ...]) -> Value:
+def _first(values: tuple[Known, ...]) -> Value:
     value = values[0]
     assert value is None or isinstance(value, (int, float, str))
     return value
 
 
-def _same(name: str, said: object, shipped: Value) -> bool:
+def _same(name: str, said: Known, shipped: Value) -> bool:
     """Whether a literal says what is shipped; 1 is the compiler's choice for these two hints (facts 7.1)."""
-    if name in ("occupancy", "num_ctas") and name in HINTS and {said, shipped} <= {None, 1}:
+    if name in ("occupancy", "num_ctas") and name in HINTS and said in (None, 1) and shipped in (None, 1):
         return True
     return type(said) is type(shipped) and said == shipped
 
 
-def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[object, ...]]]:
+def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[Known, ...]]]:
     """Keyword of a yielded call → the loop over literals that its value runs through."""
     if not isinstance(node, cst.Call) or not isinstance(source.parent(node), cst.Yield):
         return {}
@@ -213,7 +203,7 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[
 
 
 def _around(
-    source: Source, found: ConfigurationLiteral, loops: Mapping[str, tuple[cst.For, tuple[object, ...]]]
+    source: Source, found: ConfigurationLiteral, loops: Mapping[str, tuple[cst.For, tuple[Known, ...]]]
 ) -> ConfigurationLiteral:
     """The same at the outermost of the loops; a new configuration goes before it."""
     loop = min((loop for loop, _ in loops.values()), key=source.place)
@@ -230,7 +220,8 @@ def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
 
 def _on_board(source: Source, node: cst.CSTNode, facts: KernelFacts) -> bool:
     """False where a condition on the device's capability says that this is another board's."""
-    capability, below = divmod(facts.sm, 10), node
+    below = node
+    capability: Known = [*divmod(facts.sm, 10)]
     names = {
         target: capability
         for one in source.every(cst.Assign)
@@ -239,23 +230,11 @@ def _on_board(source: Source, node: cst.CSTNode, facts: KernelFacts) -> bool:
     }
     for above in source.parents(node):
         if isinstance(above, cst.If) and below is not above.test:
-            holds = _holds(_CAPABILITY.sub(str(capability), source.code(above.test)), names)
-            if holds is not None and holds != (below is above.body):
+            holds = value_of_text(_CAPABILITY.sub(str(capability), source.code(above.test)), names)
+            if not isinstance(holds, Unread) and bool(holds) != (below is above.body):
                 return False
         below = above
     return True
-
-
-def _holds(condition: str, names: Mapping[str, object]) -> bool | None:
-    """What a condition on known names says; None where it asks for anything else."""
-    tree = ast.parse(condition.strip(), mode="eval")
-    parts = list(ast.walk(tree))
-    if any(isinstance(one, ast.Call) or (isinstance(one, ast.Name) and one.id not in names) for one in parts):
-        return None
-    try:
-        return bool(eval(compile(tree, "<condition>", "eval"), {"__builtins__": {}}, dict(names)))  # noqa: S307
-    except Exception:  # not a question of the capability after all
-        return None
 
 
 def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:

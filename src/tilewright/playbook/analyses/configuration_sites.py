@@ -25,16 +25,11 @@ from tilewright.languages import language_of
 from tilewright.languages.cutile.private import decorated_hints
 from tilewright.playbook.analyses import configuration_literals as written_as
 from tilewright.playbook.analyses import task_code
-from tilewright.playbook.analyses.configuration_literals import (
-    NOT_A_LITERAL,
-    ConfigurationLiteral,
-    fixes_hints,
-    last_name,
-    pairs,
-)
+from tilewright.playbook.analyses.configuration_literals import ConfigurationLiteral, fixes_hints, last_name, pairs
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source, argument, with_argument
+from tilewright.source.values import Unread
 from tilewright.space.knobs import HINTS
 
 LIKELY = (1.0, 0.6, 0.4)
@@ -169,8 +164,11 @@ def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
 def _known(source: Source, name: str, hint: bool) -> tuple[Value, ...] | None:
     """The values that the space lists for a knob; None where they are not literals."""
     lists = pairs(argument(task_code.space_of(source), "hints" if hint else "constants")) or {}
-    value = lists.get(name, ())
-    return tuple(value) if isinstance(value, (tuple, list)) else None
+    listed = lists.get(name, ())
+    if not isinstance(listed, (tuple, list)):
+        return None
+    values = tuple(value for value in listed if value is None or isinstance(value, (int, float, str)))
+    return values if len(values) == len(listed) else None
 
 
 def _written_at(source: Source, node: cst.CSTNode, changes: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
@@ -191,7 +189,7 @@ def _fixing(source: Source, kernel: str, name: str) -> list[cst.Call]:
         for call in source.every(cst.Call)
         if fixes_hints(call)
         and kernel in source.code(call)
-        and (pairs(call) or {}).get(name, NOT_A_LITERAL) is not NOT_A_LITERAL
+        and not isinstance((pairs(call) or {}).get(name, Unread(name)), Unread)
     ]
 
 

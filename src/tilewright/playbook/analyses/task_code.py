@@ -6,7 +6,6 @@ where kernel, launch and task stand in one file; elsewhere `NotApplicable` says 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import libcst as cst
 
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted, elements, keyword
+from tilewright.source.syntax import Source, argument, dotted, elements, keyword, literal
 
 Dictionary = cst.Dict
 
@@ -264,11 +263,10 @@ def _values(node: cst.BaseExpression) -> list[Value]:
 
 
 def _value(node: cst.BaseExpression) -> Value:
-    try:
-        value: Value = ast.literal_eval(cst.Module([]).code_for_node(node))
-    except ValueError:
-        raise NotApplicable("a knob's value is not written as a literal") from None
-    return value
+    value = literal(node)
+    if value is None or isinstance(value, (int, float, str)):
+        return value
+    raise NotApplicable("a knob's value is not written as a literal")
 
 
 def _expression(value: object) -> cst.BaseExpression:
