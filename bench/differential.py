@@ -24,7 +24,8 @@ from differential_classes import Array, Difference, difference
 
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.memory import Memory

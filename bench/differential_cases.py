@@ -16,7 +16,7 @@ from differential_classes import Array, Inputs, order
 
 from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
 

@@ -13,7 +13,8 @@ from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Built, MachineCode
 from tilewright.task.loading import load_task
-from tilewright.task.task import Dims, Distribution, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, Distribution
 from tilewright.verify import tolerance as verify
 from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine

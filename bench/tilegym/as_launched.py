@@ -18,7 +18,8 @@ from wrappers import HOPPER, Operation, Recorded
 
 import tilewright as tw
 from tilewright.hardware.architectures import Board, default_board
-from tilewright.task.task import Dims, call_by_name
+from tilewright.task.task import call_by_name
+from tilewright.task.tensors import Dims
 
 RECORD = Path(__file__).with_name("shipped.json")
 HINTS = ("num_ctas", "occupancy", "num_worker_warps")

@@ -29,7 +29,8 @@ from torch.overrides import TorchFunctionMode
 
 import tilewright as tw
 from tilewright.hardware.architectures import Board, default_board
-from tilewright.task.task import ArraySpec, call_by_name
+from tilewright.task.task import call_by_name
+from tilewright.task.tensors import ArraySpec
 
 HOPPER = "sm_90"
 _PATCHED = threading.RLock()

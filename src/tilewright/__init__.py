@@ -20,7 +20,8 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
     from tilewright.runtime.wrapper.wrapper import tuned
     from tilewright.space.space import Space
     from tilewright.task.loading import editable
-    from tilewright.task.task import Launch, Output, Task, Tensor, integers, normal, rising, uniform
+    from tilewright.task.task import Launch, Task
+    from tilewright.task.tensors import Output, Tensor, integers, normal, offsets, uniform
     from tilewright.tune.tune import tune
     from tilewright.verify.check import check
 
@@ -29,25 +30,25 @@ __version__ = "0.1.0"
 _HOMES = {
     "Configuration": "records",
     "Launch": "task.task",
-    "Output": "task.task",
+    "Output": "task.tensors",
     "Space": "space.space",
     "Task": "task.task",
-    "Tensor": "task.task",
+    "Tensor": "task.tensors",
     "TilewrightError": "errors",
     "Workload": "records",
     "check": "verify.check",
     "decorated_hints": "languages.cutile.private",
     "editable": "task.loading",
     "inspect": "inspect.inspect",
-    "integers": "task.task",
-    "normal": "task.task",
+    "integers": "task.tensors",
+    "normal": "task.tensors",
+    "offsets": "task.tensors",
     "optimize": "optimize.loop",
     "powers_of_two": "runtime.wrapper.buckets",
     "report": "report.report",
-    "rising": "task.task",
     "tune": "tune.tune",
     "tuned": "runtime.wrapper.wrapper",
-    "uniform": "task.task",
+    "uniform": "task.tensors",
 }
 """Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only
 looks after, and every run of pytest where it is installed, imports this module and little else."""
@@ -67,10 +68,10 @@ __all__ = [
     "inspect",
     "integers",
     "normal",
+    "offsets",
     "optimize",
     "powers_of_two",
     "report",
-    "rising",
     "tune",
     "tuned",
     "uniform",

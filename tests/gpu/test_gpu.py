@@ -46,7 +46,7 @@ def test_specifications_give_the_signature_of_real_tensors(dtype: str) -> None:
     import torch
 
     from tilewright.languages.cutile.cutile import signature_of
-    from tilewright.task.task import ArraySpec
+    from tilewright.task.tensors import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
     for shape in SHAPES:
@@ -77,7 +77,7 @@ def test_specifications_of_views_give_the_signature_of_real_views(dtype: str) ->
     import torch
 
     from tilewright.languages.cutile.cutile import signature_of
-    from tilewright.task.task import ArraySpec
+    from tilewright.task.tensors import ArraySpec
 
     kernel = load_task(str(EXAMPLES / "swiglu.py")).launch.__globals__["swiglu"]
     for shape in [(64, 48), (33, 65), (16, 1), (4, 8, 32), (3, 5, 7)]:

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tilewright.languages.cutile.cutile import signature_of
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 torch = pytest.importorskip("torch")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import cuda.tile as ct
 
 from tilewright.languages.cutile import LANGUAGE
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.testing.languages import LanguageContract
 
 

@@ -19,7 +19,8 @@ from tilewright.languages.base import Lowered
 from tilewright.languages.cutile import private
 from tilewright.languages.cutile.cutile import DTYPES, CuTile, compiler_message, signature_of
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ITEM_BYTES, ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 CONFIG = Configuration.of({"TILE": 16})
 
@@ -186,7 +187,8 @@ CACHED = """
     from cuda.tile import compilation
     from tilewright.languages.cutile.cutile import CuTile, signature_of
     from tilewright.records import Configuration
-    from tilewright.task.task import ArraySpec, Launch
+    from tilewright.task.task import Launch
+    from tilewright.task.tensors import ArraySpec
     sys.path.insert(0, {folder!r})
     from kernels_of_cache import copy, unoptimised
 

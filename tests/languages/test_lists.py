@@ -11,7 +11,8 @@ from tilewright.hardware.architectures import default_board
 from tilewright.languages.base import ListArgument
 from tilewright.languages.cutile.cutile import CuTile, signature_of
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch, Task
+from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory

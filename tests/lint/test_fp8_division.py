@@ -12,7 +12,8 @@ import pytest
 from tilewright.languages import language_of
 from tilewright.machine_code.cubin import find_nvdisasm
 from tilewright.records import Built, Configuration
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 
 
 @ct.kernel

@@ -16,7 +16,8 @@ from tilewright.languages.base import Lowered
 from tilewright.optimize.versions.version import Forbidden, KernelVersion, judged, load, materialise, read_source
 from tilewright.space.space import Space
 from tilewright.task.loading import editable_files, load_task, where_is
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 
 OPS = """\
 import cuda.tile as ct

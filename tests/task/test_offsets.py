@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
-from tilewright.task.offsets import Rise
-from tilewright.task.task import Output, Task, Tensor, integers, rising
+from tilewright.task.offsets import OffsetSteps
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor, integers, offsets
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.tolerance import draw
 
@@ -25,7 +26,7 @@ steps = st.tuples(st.sampled_from([1, 2, 8]), st.integers(0, 3), st.none() | st.
 def test_every_table_has_the_declared_steps(
     how: dict[str, Any], starts: bool, entries: int, last: int, kind: str, seed: int
 ) -> None:
-    rise = Rise(starts=starts, **how)
+    rise = OffsetSteps(starts=starts, **how)
     assume(rise.possible((3, entries), last))
     tables = rise.drawn((3, entries), last, np.random.default_rng(seed), kind)
     assert tables.shape == (3, entries)
@@ -38,7 +39,7 @@ def test_every_table_has_the_declared_steps(
 @given(steps, st.booleans(), st.integers(0, 6), st.integers(0, 60))
 def test_what_is_impossible_is_known_before(how: dict[str, Any], starts: bool, entries: int, last: int) -> None:
     """By all sums of steps."""
-    rise = Rise(starts=starts, **how)
+    rise = OffsetSteps(starts=starts, **how)
     allowed = [n for n in range(0, last + 1) if n >= rise.least and n % rise.step == 0]
     allowed = [n for n in allowed if rise.most is None or n <= rise.most]
     sums = {0} if entries - starts >= 1 else set()
@@ -46,13 +47,13 @@ def test_what_is_impossible_is_known_before(how: dict[str, Any], starts: bool, e
         sums = {one + n for one in sums for n in allowed if one + n <= last}
     assert rise.possible((entries,), last) == (last in sums)
     if last not in sums:
-        with pytest.raises(TaskError, match="no table of"):
+        with pytest.raises(TaskError, match="offsets rise to"):
             rise.drawn((entries,), last, np.random.default_rng(0))
 
 
 def test_hostile_tables_differ() -> None:
     """All in the first sequence, all in the last, as equal as can be."""
-    rise, rng = Rise(most=8), np.random.default_rng(0)
+    rise, rng = OffsetSteps(most=8), np.random.default_rng(0)
     table = {kind: rise.drawn((5,), 10, rng, kind).tolist() for kind in ("large", "tiny", "constant rows")}
     assert table == {"large": [0, 8, 10, 10, 10], "tiny": [0, 0, 0, 2, 10], "constant rows": [0, 3, 6, 8, 10]}
 
@@ -75,7 +76,7 @@ def task(how: Any, **more: Any) -> Task:
 
 
 def test_the_end_follows_the_dimensions() -> None:
-    one = task(rising("T", like=(0, 7, 9, 12)))
+    one = task(offsets("T", like=(0, 7, 9, 12)))
     assert drawn(one, {"T": 12, "B": 3}, "declared", 5)["at"].tolist() == [0, 7, 9, 12]
     other = drawn(one, {"T": 30, "B": 2}, "declared", 5)["at"]
     assert other.dtype == np.int32 and other[0] == 0 and other[-1] == 30
@@ -84,18 +85,18 @@ def test_the_end_follows_the_dimensions() -> None:
 
 
 def test_a_task_promises_nothing_for_which_there_is_no_table() -> None:
-    one = task(rising("T", least=4, step=4))
+    one = task(offsets("T", least=4, step=4))
     assert one.promises({"T": 12, "B": 3})
     assert not one.promises({"T": 8, "B": 3}) and not one.promises({"T": 14, "B": 3})
 
 
 def test_what_is_declared_wrongly_says_so() -> None:
     with pytest.raises(TaskError, match="least=3 and most=None must be multiples of step=2"):
-        rising("T", step=2, least=3)
+        offsets("T", step=2, least=3)
     with pytest.raises(TaskError, match="dimension 'S' is not in the workload"):
-        task(rising("S")).promises({"T": 12, "B": 3})
+        task(offsets("S")).promises({"T": 12, "B": 3})
 
 
 def test_verify_draws_them_too() -> None:
-    how = rising(9).under({}, "at")
+    how = offsets(9).under({}, "at")
     assert draw(how, (4,), np.random.default_rng(1))[-1] == 9

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tilewright.errors import SpaceError, TaskError, UnknownChoice
+from tilewright.errors import RequestError, SpaceError, TaskError, UnknownChoice
 from tilewright.hardware.architectures import default_board
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task.task import ITEM_BYTES, ArraySpec, Launch, Output, Task, Tensor, call_by_name
+from tilewright.task.task import Launch, Task, call_by_name
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Output, Tensor
 
 DIMS = {"M": 6, "N": 4, "D": 8}
 CONFIG = Configuration.of({"TILE": 2})
@@ -222,3 +223,29 @@ def test_workloads_are_found_by_name() -> None:
     assert [one.name for one in task.selected(["large"])] == ["large"]
     with pytest.raises(UnknownChoice, match="unknown workload 'huge'; known: small, large"):
         task.selected(["small", "huge"])
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda: Task(workload={}), "Task has no option 'workload'; .* did you mean 'workloads'"),  # type: ignore[call-arg]
+        (lambda: Tensor(("N",), dtyp="float32"), "Tensor has no option 'dtyp'; .* did you mean 'dtype'"),  # type: ignore[call-arg]
+        (lambda: Output(("N",), "int8", update="x"), "Output has no option 'update'; .* did you mean 'updates'"),  # type: ignore[call-arg]
+        (lambda: Launch(kernel=None, gird=(1,), args=()), "Launch has no option 'gird'; .* did you mean 'grid'"),  # type: ignore[call-arg]
+        (lambda: Space(constant={}, shipped={}), "Space has no option 'constant'; .* did you mean 'constants'"),  # type: ignore[call-arg]
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_with_the_nearest(declare: Any, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        declare()
+
+
+@pytest.mark.parametrize("kind", [Tensor, Output])
+def test_a_text_is_no_shape(kind: Any) -> None:
+    with pytest.raises(TaskError, match=r"the shape 'N' is a text; .* \(\"N\",\)"):
+        kind("N", "float32")
+
+
+def test_independent_names_dimensions() -> None:
+    with pytest.raises(RequestError, match="unknown independent dimension 'M_'; known: .*did you mean 'M'"):
+        task_of(independent=("M_",))

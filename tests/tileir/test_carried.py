@@ -15,7 +15,8 @@ import pytest
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.carried import accumulator_words, must_spill
 from tilewright.tileir.read.reader import read_bytecode
 

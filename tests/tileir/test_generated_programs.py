@@ -14,7 +14,8 @@ from tileir.programs import LENGTH, OUTPUTS, ROW, SCATTERED, SIZE, Program, prog
 
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run import interpreter

@@ -11,7 +11,8 @@ from tests.runtime import captured_kernels as kernels
 
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule

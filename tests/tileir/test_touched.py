@@ -9,7 +9,8 @@ import pytest
 
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.reader import read_bytecode
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.space.space import Space
-from tilewright.task.task import LAYOUTS, Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import LAYOUTS, Output, Tensor
 from tilewright.verify.cases import RUNS, Case, parse, shell_word
 from tilewright.verify.data import KINDS
 from tilewright.verify.images import ROW_MAJOR

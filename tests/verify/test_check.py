@@ -8,7 +8,8 @@ import pytest
 
 from tilewright.errors import NoGpu, UnknownChoice
 from tilewright.space.space import Space
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 from tilewright.testing.functions import FunctionEngine
 from tilewright.verify import engines
 from tilewright.verify.check import check_on

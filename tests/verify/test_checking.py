@@ -15,7 +15,8 @@ import pytest
 from tilewright.errors import TaskError
 from tilewright.records import Failed
 from tilewright.space.space import Space
-from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor, integers, normal, uniform
 from tilewright.testing.functions import FunctionEngine, Run
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import UnknownChoice
 from tilewright.space.space import Space
-from tilewright.task.task import Distribution, Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.task import Task
+from tilewright.task.tensors import Distribution, Output, Tensor, integers, normal, uniform
 from tilewright.verify.data import KINDS, SPECIAL, drawn, limits, rounded
 from tilewright.verify.images import storage
 

@@ -10,7 +10,8 @@ import pytest
 
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 from tilewright.verify.gradients import check_gradients
 
 SPACE = Space(constants={"TILE": (16,)}, shipped={"TILE": 16})

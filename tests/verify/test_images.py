@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.task.task import ITEM_BYTES, LAYOUTS, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, LAYOUTS, ArraySpec
 from tilewright.verify.images import (
     ALIGNMENT,
     GUARD_BYTES,

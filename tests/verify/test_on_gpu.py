@@ -11,7 +11,8 @@ import pytest
 
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
 from tilewright.worker.messages import ImagesRan, Lost, RunImages

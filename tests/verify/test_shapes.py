@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tilewright.records import Configuration
 from tilewright.space.space import Space
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 from tilewright.verify import shapes
 from tilewright.verify.shapes import Limit
 

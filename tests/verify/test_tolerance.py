@@ -16,7 +16,8 @@ from hypothesis.extra import numpy as hnp
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
-from tilewright.task.task import Output, Task, Tensor, integers, normal, uniform
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor, integers, normal, uniform
 from tilewright.verify import tolerance as verify
 from tilewright.verify.tolerance import (
     FACTOR,
@@ -34,6 +35,7 @@ from tilewright.verify.tolerance import (
     sliced_dims,
     try_reference,
 )
+from tilewright.verify.trusted import yardstick
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONE_POINT = Space(constants={"TILE": (1,)}, shipped={"TILE": 1})
@@ -311,3 +313,27 @@ def test_drawn_inputs_follow_their_distribution(seed: int) -> None:
     low = draw(uniform(0.5, 1.5), (500,), rng)
     assert low.min() >= 0.5 and low.max() <= 1.5
     assert abs(draw(normal(3.0, 0.1), (500,), rng).mean() - 3.0) < 0.05
+
+
+def test_whole_numbers_reach_the_reference_as_whole_numbers() -> None:
+    """Not in float64, which does not hold them all, and which cannot index an array."""
+    seen: dict[str, Any] = {}
+
+    def gathered(x: Any, at: Any, mask: Any) -> Any:
+        seen.update(at=at.dtype, mask=mask.dtype, x=x.dtype)
+        return np.where(mask, x[at], 0.0)
+
+    task = replace(
+        product(),
+        tensors={
+            "x": Tensor(("M",), "float32"), "at": Tensor(("M",), "int32", integers(0, "M")),
+            "mask": Tensor(("M",), "bool", integers(0, 2)), "y": Output(("M",), "float32"),
+        },
+        reference=gathered, independent=(), flops=lambda M: M,
+    )  # fmt: skip
+    inputs = {"x": np.arange(4, dtype=np.float32), "at": np.array([3, 2, 1, 0], np.int32), "mask": np.ones(4, bool)}
+    assert reference_outputs(task, {"M": 4}, inputs)["y"].tolist() == [3.0, 2.0, 1.0, 0.0]
+    assert seen == {"at": np.int64, "mask": np.bool_, "x": np.float64}
+    single = yardstick(task, {"M": 4}, inputs)
+    assert not isinstance(single, str) and seen["at"] == np.int64 and seen["x"] == np.float32
+    try_reference(task, {"M": 64})

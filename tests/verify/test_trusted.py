@@ -14,7 +14,8 @@ import pytest
 from tilewright.errors import NoGpu
 from tilewright.space.space import Space
 from tilewright.task.loading import load_task
-from tilewright.task.task import Output, Task, Tensor
+from tilewright.task.task import Task
+from tilewright.task.tensors import Output, Tensor
 from tilewright.verify import trusted as module
 from tilewright.verify.images import storage
 from tilewright.verify.trusted import Trusted, to_precision, yardstick

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="buffers are torch's memory")
 
 from tilewright.space.space import Space  # noqa: E402
-from tilewright.task.task import ITEM_BYTES, Distribution, Output, Task, Tensor, integers, normal, rising, uniform  # noqa: E402
+from tilewright.task.task import Task  # noqa: E402
+from tilewright.task.tensors import ITEM_BYTES, Distribution, Output, Tensor, integers, normal, offsets, uniform  # noqa: E402
 from tilewright.verify import arrays  # noqa: E402
 from tilewright.verify.images import POISONS  # noqa: E402
 from tilewright.verify.judge import Wrong, judge_finite  # noqa: E402
@@ -207,7 +208,7 @@ def test_what_is_updated_holds_what_was_there_before() -> None:
 
 
 def test_a_table_rises_to_its_dimension() -> None:
-    found = buffers_of(x=Tensor(("N",), "int64", rising("M * 100", most=300)), y=Output(("N",), "int64"))
+    found = buffers_of(x=Tensor(("N",), "int64", offsets("M * 100", most=300)), y=Output(("N",), "int64"))
     tables = []
     for seed in (1, 1, 2):
         found.draw(seed)

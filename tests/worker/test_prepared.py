@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="examiners keep their memory in torch")
 
 from tilewright.space.space import Space  # noqa: E402
-from tilewright.task.task import Output, Task, Tensor  # noqa: E402
+from tilewright.task.task import Task  # noqa: E402
+from tilewright.task.tensors import Output, Tensor  # noqa: E402
 from tilewright.worker.process import prepared as prepared_module  # noqa: E402
 from tilewright.worker.process.examiner import DeviceExaminer  # noqa: E402
 from tilewright.worker.process.prepared import Prepared, bytes_needed  # noqa: E402

@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch", reason="the worker keeps its memory in torc
 
 from tilewright.records import Configuration  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
-from tilewright.task.task import Output, Task, Tensor  # noqa: E402
+from tilewright.task.task import Task  # noqa: E402
+from tilewright.task.tensors import Output, Tensor  # noqa: E402
 from tilewright.verify.images import Image, image_of, images_for, storage  # noqa: E402
 from tilewright.verify.on_gpu import read_back, request_of  # noqa: E402
 from tilewright.worker.messages import ImagesRan, RunImages, decode, encode  # noqa: E402

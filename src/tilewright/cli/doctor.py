@@ -227,7 +227,8 @@ def compile_probe() -> tuple[int] | str:
     from tilewright.languages.cutile.cutile import CuTile
     from tilewright.machine_code import cubin as machine_code
     from tilewright.records import Configuration, Failed
-    from tilewright.task.task import ArraySpec, Launch
+    from tilewright.task.task import Launch
+    from tilewright.task.tensors import ArraySpec
 
     @ct.kernel
     def twice(x, y):  # type: ignore[no-untyped-def]

@@ -17,7 +17,8 @@ from tilewright.hardware.architectures import Board
 from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
-from tilewright.task.task import ArraySpec, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis import comparing
 from tilewright.tileir.analysis.comparing import Comparison
 from tilewright.tileir.run.launching import Launcher, Runnable

@@ -17,7 +17,8 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.hardware.roofline import classify
 from tilewright.records import Bound, Configuration, Failed, Workload
-from tilewright.task.task import ArraySpec, Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.tileir.run.counting import Counts
 from tilewright.tileir.run.interpreter import largest_tile, run
 from tilewright.tileir.run.launching import Launcher, Runnable

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from tilewright.errors import MachineError
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 
 
 @dataclass(frozen=True)

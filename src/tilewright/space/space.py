@@ -44,6 +44,12 @@ class Space:
     A knob with one known value is fixed: `neighbours` leaves it alone. Raises `SpaceError`.
     """
 
+    def __new__(cls, **options: object) -> Space:
+        known = ("constants", "hints", "shipped", "where", "include", "only")
+        if unknown := [name for name in options if name not in known]:
+            raise SpaceError(f"Space has no option '{unknown[0]}'; {choices(unknown[0], known)}")
+        return super().__new__(cls)
+
     def __init__(
         self,
         *,

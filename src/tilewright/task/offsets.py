@@ -1,7 +1,7 @@
-"""Tables of whole numbers that rise: where sequences of different lengths lie, one after another.
+"""Offsets: whole numbers that rise, which say where sequences of different lengths lie, one after another.
 
-Between the ends of such a table lie steps, and steps are what a kernel is told: the lengths. So a table is drawn as
-steps of a given sum. Numbers drawn each on its own would be no table, and a kernel would read anywhere.
+A kernel is told the lengths: the steps between the offsets. So offsets are drawn as steps of a given sum. Numbers drawn
+each on its own would not rise, and a kernel would read anywhere.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "a
 
 
 @dataclass(frozen=True)
-class Rise:
-    """What is known of a table beside its last number; see `task.rising`."""
+class OffsetSteps:
+    """What is known of offsets besides the last number; see `tensors.offsets`."""
 
     starts: bool = True
     step: int = 1
@@ -32,16 +32,16 @@ class Rise:
     most: int | None = None
 
     def possible(self, shape: tuple[int, ...], last: int) -> bool:
-        """Whether there is such a table."""
+        """Whether there are such offsets."""
         return self._room(shape, last) is not None
 
     def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
-        """One table for each row. Raises TaskError where there is none."""
+        """One row of offsets for each row of ``shape``. Raises TaskError where there are none."""
         import numpy as np
 
         room = self._room(shape, last)
         if room is None:
-            raise TaskError(f"no table of {shape[-1] if shape else 0} numbers rises to {last} as declared: {self}")
+            raise TaskError(f"no {shape[-1] if shape else 0} offsets rise to {last} as declared: {self}")
         rows = shape[:-1]
         count, units, cap = room
         steps = np.stack([_steps(count, units, cap, ORDERS.get(kind, ""), rng) for _ in range(int(np.prod(rows)))])

@@ -10,7 +10,6 @@ strided or hostile data on one that has it. `examples/matmul.py` shows every par
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,23 +17,19 @@ from typing import Any
 
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
-from tilewright.records import Configuration, Value, Workload
+from tilewright.records import Configuration, Workload
 from tilewright.space.space import Space
-from tilewright.task.offsets import Rise
-from tilewright.task.strides import row_major
-
-Dims = Mapping[str, Value]
-
-ITEM_BYTES: Mapping[str, int] = {
-    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4,
-    "int64": 8, "uint64": 8, "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e8m0fnu": 1,
-}  # fmt: skip
-"""Bytes of one element, by the names that NumPy, ml_dtypes and torch share."""
-
-LAYOUTS = ("transposed", "sliced", "misaligned")
-"""Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and a first
-element that lies one element off an aligned address."""
+from tilewright.task.tensors import (
+    ITEM_BYTES,
+    LAYOUTS,
+    ArraySpec,
+    Declaration,
+    Dims,
+    Distribution,
+    Output,
+    Tensor,
+    extent_of,
+)
 
 PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Arithmetic that may be coarser than the dtype of what it is written to."""
@@ -45,137 +40,7 @@ _RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """How random input is drawn. ``normal``: mean a, standard deviation b; otherwise low a, high b."""
-
-    kind: str
-    a: float
-    b: float
-    upto: str | None = None
-    """``b`` as an expression of dimensions, until `under` makes a number of it."""
-    rise: Rise | None = None
-    """Of ``rising``: all but the ends."""
-    like: tuple[int, ...] = ()
-    """What is drawn, in order, where as many numbers are asked for and these are possible."""
-
-    def under(self, dims: Dims, tensor: str) -> Distribution:
-        """With numbers alone; ``tensor`` is for the error, a TaskError."""
-        if self.upto is None:
-            return self
-        return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
-
-    def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """``like``, where it is what is to be drawn; not asked of ``upto``."""
-        fits = len(self.like) == math.prod(shape) > 0
-        ends = self.like[-1:] == (self.b,) if self.rise else all(self.a <= one < self.b for one in self.like)
-        return self.like if fits and ends else ()
-
-    def possible(self, shape: tuple[int, ...]) -> bool:
-        """Whether anything of this shape can be drawn; not asked of ``upto``."""
-        if self.rise is not None:
-            return self.rise.possible(shape, int(self.b))
-        return self.kind != "integers" or self.a < self.b
-
-
-def normal(mean: float = 0.0, std: float = 1.0) -> Distribution:
-    return Distribution("normal", mean, std)
-
-
-def uniform(low: float = 0.0, high: float = 1.0) -> Distribution:
-    return Distribution("uniform", low, high)
-
-
-def integers(low: int, high: int | str, *, like: Sequence[int] = ()) -> Distribution:
-    """Whole numbers, low included, high excluded; ``high`` may be an expression of dimensions, such as ``"S"``.
-
-    like: what is drawn, row by row, where as many numbers are asked for, all of them are allowed, and the data are to
-    be as declared: a table that decides how long a kernel takes.
-    """
-    return _up_to("integers", low, high, None, like)
-
-
-def rising(
-    last: int | str,
-    *,
-    starts: bool = True,
-    step: int = 1,
-    least: int = 0,
-    most: int | None = None,
-    like: Sequence[int] = (),
-) -> Distribution:
-    """Whole numbers that rise along the last axis to ``last``, which may be an expression of dimensions: offsets of
-    sequences that lie one after another (``cu_seqlens``).
-
-    starts: the first number is 0, not the end of the first step. step, least, most: each step is a multiple of the
-    first, and between the others. like: as of `integers`, where it ends at ``last``.
-    """
-    if step < 1 or least < 0 or least % step or (most is not None and (most < least or most % step)):
-        raise TaskError(f"rising: least={least} and most={most} must be multiples of step={step}, in this order")
-    return _up_to("rising", 0, last, Rise(starts, step, least, most), like)
-
-
-def _up_to(kind: str, low: int, high: int | str, rise: Rise | None, like: Sequence[int]) -> Distribution:
-    if isinstance(high, str):
-        return Distribution(kind, low, math.nan, high, rise, tuple(like))
-    return Distribution(kind, low, high, None, rise, tuple(like))
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An input. ``shape`` holds dimension names, numbers, or expressions such as ``"D // 2"``."""
-
-    shape: tuple[str | int, ...]
-    dtype: str
-    distribution: Distribution = Distribution("normal", 0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output. With ``in_place_of`` the deployed kernel writes over that input; the search gives it
-    a buffer of its own, because a trial must not feed on the output of the trial before it.
-
-    With ``updates`` the kernel reads what it writes, through one argument: the output itself. Before every launch that
-    is checked it holds what that input holds, which no argument of the launch needs to be. Launches that are timed
-    follow on one another, so numbers may grow beyond bounds there.
-    """
-
-    shape: tuple[str | int, ...]
-    dtype: str
-    in_place_of: str | None = None
-    updates: str | None = None
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """The stand-in for an array where there is no device: row-major and aligned, unless it says otherwise."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    strides_: tuple[int, ...] | None = None
-    """In elements; None is row-major."""
-    address_offset: int = 0
-    """Bytes between the first element and the multiple of 256 before it."""
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In elements."""
-        if self.strides_ is not None:
-            return self.strides_
-        return row_major(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements, without what lies between them."""
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
-
-
-@dataclass(frozen=True)
-class Launch:
+class Launch(Declaration):
     """One launch: the kernel, the grid (1 to 3 numbers) and the arguments in the kernel's order. An argument
     may be a list of arrays; such a launch is timed with ``launch="eager"``, since cuda-tile 1.7 does not capture
     it into a graph."""
@@ -186,11 +51,11 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(Declaration):
     """A kernel to tune, and everything needed to build, verify and time it.
 
-    reference: float64 NumPy arrays of the inputs (and dimensions) → the output, or a tuple of
-        outputs in the order of declaration.
+    reference: NumPy arrays of the inputs (and dimensions) → the output, or a tuple of outputs in the order of
+        declaration. Float inputs come in float64, whole numbers in int64, booleans as they are.
     launch: tensors, dimensions, ``config``, ``hardware`` → `Launch`.
     flops: dimensions → the least number of floating-point operations. Bytes need no word: each
         input read once and each output written once, unless ``bytes_moved`` says otherwise.
@@ -245,6 +110,10 @@ class Task:
                                 f"inputs: {', '.join(self.inputs)}")  # fmt: skip
             if isinstance(spec, Output) and spec.updates is not None:
                 self._check_updates(name, spec, spec.updates)
+        dims = dict.fromkeys(name for workload in self.workloads.values() for name in workload)
+        for name in self.independent:
+            if name not in dims:
+                raise UnknownChoice("independent dimension", name, dims)
         for layout in self.layouts:
             if layout not in LAYOUTS:
                 raise UnknownChoice("layout", layout, LAYOUTS)
@@ -345,25 +214,6 @@ class Task:
     def compute_dtype(self) -> str:
         """The dtype whose arithmetic rate bounds the task: the precision that it declares, else the first input's."""
         return _RATE_OF.get(self.precision or "", next(iter(self.inputs.values())).dtype)
-
-
-def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
-    """The extent that ``entry`` of a shape stands for under ``dims``; ``tensor`` is for the error, a TaskError."""
-    if isinstance(entry, int):
-        return entry
-    try:
-        extent = eval(entry, {"__builtins__": {}}, dict(dims))  # noqa: S307  (the task file is code already)
-    except NameError:
-        raise TaskError(
-            f"tensor '{tensor}': dimension '{entry}' is not in the workload; known: {', '.join(dims)}"
-        ) from None
-    except SyntaxError:
-        raise TaskError(f"tensor '{tensor}': '{entry}' is not a dimension or an expression of them") from None
-    except Exception as error:
-        raise TaskError(f"tensor '{tensor}': extent '{entry}': {type(error).__name__}: {error}") from None
-    if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
-        raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number")
-    return extent
 
 
 def _number(function: Callable[..., Any], dims: Dims, what: str) -> float:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 from tilewright.verify.arrays import Array
 from tilewright.verify.engine import NO_ALIAS, Ran
 from tilewright.verify.images import Image

@@ -19,7 +19,8 @@ from dataclasses import replace
 from tilewright.languages.base import Language, ListArgument, Lowered
 from tilewright.machine_code.cubin import read
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 
 
 class LanguageContract(ABC):

@@ -16,7 +16,8 @@ import numpy as np
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed, Value
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.registry import Array, NeedsData, Unsupported
 from tilewright.tileir.watch.allocations import Allocation

@@ -15,7 +15,8 @@ from urllib.parse import quote, unquote
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.records import Value
-from tilewright.task.task import LAYOUTS, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import LAYOUTS
 from tilewright.verify.data import KINDS
 from tilewright.verify.images import ROW_MAJOR
 

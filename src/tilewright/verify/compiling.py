@@ -12,7 +12,8 @@ from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Language, Lowered
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify.cases import Case
 from tilewright.verify.images import ROW_MAJOR, image_of
 

@@ -14,9 +14,10 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import UnknownChoice
-from tilewright.task.task import Dims, Distribution, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import Array
-from tilewright.verify.images import is_whole, storage
+from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
 
 Draw = Callable[[tuple[int, ...], Distribution, Any, np.random.Generator], Array]
@@ -53,8 +54,8 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
 def _one(dtype: str, how: Distribution, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
     if kind == "declared" and how.kept(shape):
         return rounded(draw(how, shape, rng), dtype)
-    if how.rise is not None:
-        return rounded(how.rise.drawn(shape, int(how.b), rng, kind), dtype)
+    if how.steps is not None:
+        return rounded(how.steps.drawn(shape, int(how.b), rng, kind), dtype)
     if is_whole(dtype) or how.kind == "integers":
         return rounded(_whole(how, dtype, shape, kind, rng), dtype)
     values = KINDS[kind](shape, how, limits(dtype), rng)

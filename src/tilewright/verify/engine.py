@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import Dims
+from tilewright.task.tensors import Dims
 from tilewright.verify.images import Image
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify import tolerance as verify
 from tilewright.verify.addresses import Reaches
 from tilewright.verify.arrays import Array

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.errors import TaskError
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify.arrays import Array
-from tilewright.verify.images import is_whole
 from tilewright.verify.tolerance import draw, reference_outputs
 
 STEPS = (1e-7, 1e-5)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.task.strides import row_major, span
-from tilewright.task.task import ITEM_BYTES, ArraySpec, Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims
 from tilewright.verify.arrays import Array
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,11 +38,6 @@ OUTPUT_GUARD = 0x5A
 def storage(dtype: str) -> np.dtype[Any]:
     """The NumPy dtype of a task's dtype name."""
     return np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
-
-
-def is_whole(dtype: str) -> bool:
-    """Whether a dtype holds whole numbers only."""
-    return dtype == "bool" or dtype.startswith(("int", "uint"))
 
 
 @dataclass

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 from tilewright.tileir.run.interpreter import run
 from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory

@@ -16,7 +16,8 @@ import numpy as np
 
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import where_is
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 from tilewright.verify.engine import NO_ALIAS, Ran
 from tilewright.verify.images import Image
 from tilewright.worker.messages import ImageFile, Lost, RunImages

@@ -13,12 +13,12 @@ from functools import partial
 import numpy as np
 
 from tilewright.records import Configuration, Value, Workload
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify import shapes
 from tilewright.verify.addresses import huge
 from tilewright.verify.cases import Case
 from tilewright.verify.data import KINDS, SPECIAL
-from tilewright.verify.images import is_whole
 from tilewright.verify.shapes import Limit
 
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)

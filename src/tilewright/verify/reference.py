@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.errors import TaskError
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import SPECIAL, limits, rounded
-from tilewright.verify.images import is_whole
 from tilewright.verify.judge import Wanted
 from tilewright.verify.tolerance import (
     FACTOR,
@@ -160,7 +160,7 @@ class Reference:
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
             spec = self.task.inputs[name]
-            if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "rising"):
+            if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "offsets"):
                 continue
             exact, sign = array.astype(np.float64), np.where(rng.random(array.shape) < 0.5, -1.0, 1.0)
             roundoff = CONDITION * UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]

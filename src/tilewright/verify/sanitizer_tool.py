@@ -19,7 +19,8 @@ from pathlib import Path
 from tilewright.languages import child
 from tilewright.records import Configuration
 from tilewright.task.loading import where_is
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.verify.images import Image, held_before

@@ -16,7 +16,8 @@ from typing import TypeGuard
 import numpy as np
 
 from tilewright.records import Configuration, Value
-from tilewright.task.task import Dims, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims
 
 LEAST_MODULUS = 16
 """A launch specialises on extents that are divisible by 16."""

@@ -16,11 +16,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.errors import TaskError
-from tilewright.task.task import Dims, Distribution, Task, call_by_name
+from tilewright.task.task import Task, call_by_name
+from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays
-from tilewright.verify.images import is_whole, storage
+from tilewright.verify.images import storage
 
 FACTOR = 2.0
 """How many times the trusted implementation's error a candidate may make."""
@@ -83,7 +85,7 @@ def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...
 
 def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The float64 reference on ``inputs``, checked for shape; ``dims`` are those of the slice."""
-    offered = {**dims, **{name: np.asarray(array, np.float64) for name, array in inputs.items()}}
+    offered = {**dims, **{name: for_reference(array, task.tensors[name].dtype) for name, array in inputs.items()}}
     what = f"reference of task '{task.name}'"
     try:
         result = call_by_name(task.reference, offered, what)
@@ -100,6 +102,13 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
         if array.shape != expected[name].shape:
             raise TaskError(f"{what} has shape {array.shape} for '{name}'; the task declares {expected[name].shape}")
     return named
+
+
+def for_reference(array: Array, dtype: str, floats: npt.DTypeLike = np.float64) -> Array:
+    """An input of ``dtype`` as references get it: whole numbers in int64, booleans as such, all else in ``floats``."""
+    if dtype == "bool":
+        return np.asarray(array, np.bool_)
+    return np.asarray(array, np.int64 if is_whole(dtype) else floats)
 
 
 def try_reference(task: Task, dims: Dims) -> None:
@@ -122,8 +131,8 @@ def draw(how: Distribution, shape: tuple[int, ...], rng: np.random.Generator) ->
     """``how``: as `Task.distribution` gives it."""
     if like := how.kept(shape):
         return np.array(like, np.int64).reshape(shape)
-    if how.rise is not None:
-        return how.rise.drawn(shape, int(how.b), rng)
+    if how.steps is not None:
+        return how.steps.drawn(shape, int(how.b), rng)
     if how.kind == "normal":
         return rng.normal(how.a, how.b, shape)
     if how.kind == "uniform":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import numpy as np
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
-from tilewright.task.task import Dims, Task, call_by_name
+from tilewright.task.task import Task, call_by_name
+from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import rounded
-from tilewright.verify.images import is_whole, storage
+from tilewright.verify.images import storage
+from tilewright.verify.tolerance import for_reference
 from tilewright.worker.messages import ComputeTrusted, Lost, TensorFile
 from tilewright.worker.session import Session
 
@@ -92,7 +94,7 @@ def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, 
     """The reference in float32 on the same inputs, rounded to the outputs' dtypes; or why it has none.
 
     Inputs are first rounded to the arithmetic that the task declares, where that is coarser than they
-    are. Whole numbers stay in float64, which holds them. An output in float64 is the float64 reference plus
+    are. Whole numbers stay whole. An output in float64 is the float64 reference plus
     the error of the one in float32, scaled to float64's roundoff: the same sum in the same order.
     """
     single = _evaluated(task, dims, _coarsened(task, inputs), np.float32)
@@ -136,17 +138,15 @@ def _evaluated(
 ) -> dict[str, Array] | str:
     """The reference's outputs by name, on inputs of ``precision``."""
     what = f"reference of task '{task.name}'"
-    cast: Callable[[str], type[np.floating[Any]]] = lambda name: (  # noqa: E731
-        np.float64 if is_whole(task.tensors[name].dtype) else precision
-    )
-    offered = {**dims, **{name: np.asarray(array).astype(cast(name)) for name, array in inputs.items()}}
+    arrays = {name: for_reference(array, task.tensors[name].dtype, precision) for name, array in inputs.items()}
+    offered = {**dims, **arrays}
     try:
         with np.errstate(all="ignore"):
             result = call_by_name(task.reference, offered, what)
             results = result if isinstance(result, tuple) else (result,)
-            arrays = [np.asarray(one) for one in results]
+            outputs = [np.asarray(one) for one in results]
     except Exception as error:  # the task's own code, which was written for float64
         return f"{what} in {precision.__name__}: {type(error).__name__}: {error}"
-    if len(arrays) != len(task.outputs):
-        return f"{what} returned {len(arrays)} arrays for the outputs {', '.join(task.outputs)}"
-    return dict(zip(task.outputs, arrays, strict=True))
+    if len(outputs) != len(task.outputs):
+        return f"{what} returned {len(outputs)} arrays for the outputs {', '.join(task.outputs)}"
+    return dict(zip(task.outputs, outputs, strict=True))

@@ -25,7 +25,7 @@ from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, Configuration, Value
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 Answer = TypeVar("Answer")
 

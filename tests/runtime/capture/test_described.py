@@ -15,7 +15,7 @@ from tests.runtime import captured_kernels as kernels
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, described, packed, unpacked
 from tilewright.runtime.key import source_of
-from tilewright.task.task import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 torch = pytest.importorskip("torch")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, packed
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays, last_number
-from tilewright.task.offsets import Rise
-from tilewright.task.task import ArraySpec
+from tilewright.task.offsets import OffsetSteps
+from tilewright.task.tensors import ArraySpec
 
 
 def table(numbers: list[int], dtype: str = "int32") -> IndexArray | None:
@@ -28,7 +28,7 @@ def test_a_table_is_one_of_its_own_kind(lengths: list[int], starts: bool) -> Non
     if found is None:
         assert len(set(numbers)) == 1 or len(numbers) < 3
         return
-    rise = Rise(found.starts, found.step, found.least, found.most)
+    rise = OffsetSteps(found.starts, found.step, found.least, found.most)
     assert rise.possible((len(numbers),), found.last)
     assert found.numbers == tuple(numbers) and numbers[-1] == found.last
 

@@ -27,7 +27,8 @@ from tilewright.runtime.capture.naming import named
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.task_file import task_text
 from tilewright.task.loading import load_task
-from tilewright.task.task import ArraySpec, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec
 from tilewright.tune.tune import tune
 from tilewright.verify.check import check_on
 from tilewright.verify.data import KINDS, drawn

@@ -28,7 +28,8 @@ from tilewright.languages.cutile import private
 from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 
 DTYPES = {
     name: getattr(ct, "bool_" if name == "bool" else name)

@@ -10,7 +10,7 @@ from tilewright.playbook.analyses.dataflow import assignments, parameters
 from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.base import KernelFacts
 from tilewright.source.syntax import Function, Source, argument, dotted
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 _LIKE_FIRST = (
     "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max",

@@ -16,7 +16,7 @@ from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, dotted
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 _FACT = re.compile(r"(\w+)\.(shape|strides)\[(\d+)\]")
 Axes = Mapping[str, tuple[int, ...]]

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.runtime.capture.described import DescribedLaunch
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 
 class Data:

@@ -21,7 +21,7 @@ from tilewright.ledger import codec
 from tilewright.records import Value
 from tilewright.runtime.arrays import ArrayFacts, facts_of
 from tilewright.task.strides import row_major, span
-from tilewright.task.task import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 CONTENTS_BYTES = 64 << 10
 """Arrays of whole numbers up to this are kept with what they hold."""

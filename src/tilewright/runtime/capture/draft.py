@@ -18,7 +18,7 @@ from tilewright.runtime.capture.naming import RESERVED, free_name
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 
 HINTS: Mapping[str, tuple[int | None, ...]] = {
     "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),

@@ -24,7 +24,8 @@ from tilewright.runtime.capture.naming import named
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
 from tilewright.task.strides import row_major, span
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.disassemble import ReadError

@@ -38,7 +38,7 @@ class IndexArray:
         """As a task file has it; ``last``: a number or an expression of dimensions."""
         starts = "" if self.starts else ", starts=False"
         steps = f"step={self.step}, least={self.least}, most={self.most}"
-        return f"tw.rising({last!r}{starts}, {steps}{_like(self.numbers)})"
+        return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
 
 
 def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import RequestError, in_one_line
 from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
-from tilewright.task.task import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -24,7 +24,8 @@ from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime.capture.data import elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.space import knobs
-from tilewright.task.task import ArraySpec, Dims, Launch, Output, Tensor, call_by_name, extent_of
+from tilewright.task.task import Launch, call_by_name
+from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
 from tilewright.tileir.analysis.precision import in_precision
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule

@@ -30,7 +30,8 @@ from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
-from tilewright.task.task import ArraySpec, Launch
+from tilewright.task.task import Launch
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.carried import must_spill
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
 from tilewright.tileir.read.disassemble import ReadError

@@ -15,7 +15,7 @@ from typing import Any
 from tilewright.errors import RequestError, in_one_line
 from tilewright.records import Failed
 from tilewright.runtime.arrays import facts_of
-from tilewright.task.task import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 ALIGNED_TO = 256
 """Bytes. `ArraySpec.address_offset` counts from a multiple of this."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.languages.base import Argument, ListArgument
-from tilewright.task.task import ArraySpec
+from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.slicing import flows

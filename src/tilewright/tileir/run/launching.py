@@ -13,7 +13,8 @@ from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.records import Configuration, Failed
-from tilewright.task.task import ArraySpec, Dims, Launch, Task
+from tilewright.task.task import Launch, Task
+from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import TileModule

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tilewright.task.task import Dims, Distribution, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import Array, Tensors
 from tilewright.verify.tolerance import Slice, axes_of, draw
 
@@ -98,10 +99,11 @@ class Buffers:
         return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, tensor: torch.Tensor, part: Slice) -> Array:
-        """A slice of one tensor on the host, in float64."""
+        """A slice of one tensor on the host, in float64; in int64 where it holds whole numbers."""
         for axis, indices in axes_of(self.task.tensors[name].shape, part).items():
             tensor = tensor.index_select(axis, torch.tensor(indices, device=tensor.device))
-        return np.asarray(tensor.to(torch.float64).cpu().numpy())
+        wide = torch.int64 if is_whole(self.task.tensors[name].dtype) else torch.float64
+        return np.asarray(tensor.to(wide).cpu().numpy())
 
     def input_slices(self, part: Slice) -> dict[str, Array]:
         return {name: self.slice_of(name, self.all[name].tensor, part) for name in self.task.inputs}
@@ -111,7 +113,7 @@ class Buffers:
 
 
 def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -> None:
-    if how.rise is not None or how.like:
+    if how.steps is not None or how.like:
         rng = np.random.default_rng(generator.initial_seed())
         tensor.copy_(torch.from_numpy(draw(how, tuple(tensor.shape), rng)).to(tensor.device))
         return

@@ -15,7 +15,8 @@ import torch
 
 from tilewright.errors import TaskError
 from tilewright.records import Checked
-from tilewright.task.task import Dims, Task, call_by_name
+from tilewright.task.task import Task, call_by_name
+from tilewright.task.tensors import Dims
 from tilewright.verify.arrays import Array
 from tilewright.verify.images import POISONS
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole

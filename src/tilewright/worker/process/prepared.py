@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 import torch
 
-from tilewright.task.task import Dims, Output, Task
+from tilewright.task.task import Task
+from tilewright.task.tensors import Dims, Output
 from tilewright.verify.images import POISONS
 from tilewright.worker.process.examiner import DeviceExaminer
 
