@@ -28,6 +28,7 @@ from tilewright.tune import schedule
 from tilewright.tune import tune as tuning
 from tilewright.tune.as_json import to_json
 from tilewright.tune.tune import tune
+from tilewright.worker import session as worker_session
 
 OPS = """\
 import cuda.tile as ct
@@ -412,7 +413,7 @@ def test_tuning_starts_no_worker_process(task: Task, monkeypatch: pytest.MonkeyP
     def refuse(*_: Any) -> Any:
         raise AssertionError("a session was started")
 
-    monkeypatch.setattr(tuning, "Session", refuse)
+    monkeypatch.setattr(worker_session, "spawned", refuse)
     tune(task, arch="sm_90", workloads=["even"])
 
 

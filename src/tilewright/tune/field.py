@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
 from tilewright.compile.compile import Compiled, launch_of
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.hardware.machine import Target
 from tilewright.languages import language_of
-from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Checked, Configuration, Screened, Workload, WorkloadResult
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
+from tilewright.tune.judge import Judge
 from tilewright.worker.client.contestants import Contestant, Eliminated, Finisher, RaceResult, cost_of
 from tilewright.worker.messages import Configured
-
-if TYPE_CHECKING:
-    from tilewright.verify.quick import QuickChecker
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")
 _PREDICTED = {
@@ -28,64 +24,18 @@ _PREDICTED = {
 }
 
 
-class Judge(Protocol):
-    """Who verifies and races: the race client where there is a GPU, else the interpreter, which races nothing."""
-
-    seed: int
-    progress: Progress
-
-    @property
-    def steps(self) -> int:
-        """How much was verified and raced so far; an answer that was known already does not count."""
-        ...
-
-    def prepare(self, workload: str) -> None: ...
-
-    def is_verified(self, workload: str, contestant: Contestant) -> bool: ...
-
-    def verify(self, workload: str, contestant: Contestant) -> Checked | Eliminated: ...
-
-    def race(
-        self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None
-    ) -> RaceResult | None: ...
-
-
-class Interpreted:
-    """The judge where there is no GPU: the interpreter's verdicts, and no race."""
-
-    steps = 0
-
-    def __init__(self, checker: QuickChecker, seed: int) -> None:
-        self.checker, self.seed = checker, seed
-        self.progress: Progress = silent
-        self.seconds = {"verify": 0.0, "race": 0.0}
-
-    def prepare(self, workload: str) -> None:
-        """Nothing to prepare: each check draws its own inputs."""
-
-    def is_verified(self, workload: str, contestant: Contestant) -> bool:
-        return False
-
-    def verify(self, workload: str, contestant: Contestant) -> Checked:
-        assert isinstance(contestant.source, Configured)
-        return self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
-
-    def race(self, workload: str, contestants: object, *, baseline: object = None) -> None:
-        return None
-
-
 class Field:
-    """The candidates of one workload that have compiled so far, screened."""
+    """The candidates of one workload that have compiled so far, screened.
+
+    compiled: in the order of the space, whatever the order of arrival: the first of equal codes represents them.
+    """
 
     def __init__(
         self, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled], top: int
     ) -> None:
         self.task, self.workload, self.bound, self.measured = task, workload, bound, target.measured
-        board = target.board
-        # In the order of the space, whatever the order of arrival: the first of equal codes represents them.
-        place = {config: at for at, config in enumerate(task.space.configurations(board.sm, workload.dims))}
-        self.compiled = sorted(compiled, key=lambda each: place[each.unit.configuration])
-        screened = screen_compiled(task, workload, board, bound, self.compiled, task.space.shipped)
+        self.compiled = compiled
+        screened = screen_compiled(task, workload, target.board, bound, self.compiled, task.space.shipped)
         self.candidates = {
             config: candidate_of(each, screened[config])
             for each in self.compiled

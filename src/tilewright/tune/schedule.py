@@ -20,7 +20,8 @@ from tilewright.progress import Progress
 from tilewright.records import Workload
 from tilewright.strategies.base import Batch, Search, batches
 from tilewright.task.task import Task
-from tilewright.tune.field import Field, Judge
+from tilewright.tune.field import Field
+from tilewright.tune.judge import Judge
 
 ENOUGH_TO_START = 0.3
 """Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
@@ -34,6 +35,7 @@ class Arrived:
     """The candidates of a workload that have compiled so far."""
 
     so_far: list[Compiled]
+    """In the order of the space."""
     expected: int
 
     @property
@@ -57,6 +59,7 @@ class Schedule:
         self.seconds = 0.0
         """Wall time of all compilers."""
         self._arrived: dict[str, list[Compiled]] = {unit.workload.name: [] for unit in units}
+        self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
         self._left = threading.Event()
         self._error: BaseException | None = None
@@ -100,7 +103,7 @@ class Schedule:
             )
             if len(arrived) < expected:
                 self._raise()
-            return list(arrived)
+            return sorted(arrived, key=lambda compiled: self._place[workload, compiled.unit.configuration])
 
     def _raise(self) -> None:
         if self._error is not None:

@@ -10,13 +10,11 @@ GPU's, the interpreter verifies and nothing is raced: predicted, not measured.
 from __future__ import annotations
 
 import os
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit
-from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import Target, machine_of, target_of
@@ -26,13 +24,13 @@ from tilewright.race.rules import Policy
 from tilewright.records import Bound, TuningResult, Workload
 from tilewright.space.heuristics import with_seeds
 from tilewright.strategies import strategy_of
-from tilewright.task.loading import task_of, where_is
+from tilewright.task.loading import task_of
 from tilewright.task.task import Task
-from tilewright.tune.field import Field, Interpreted
+from tilewright.tune.field import Field
+from tilewright.tune.judge import judge_of
 from tilewright.tune.kept import Kept
 from tilewright.tune.schedule import Schedule
 from tilewright.verify import tolerance as verify
-from tilewright.worker.client.client import RaceClient
 
 RACED = 10
 """How many of the best predicted are verified and raced, besides the one shipped today."""
@@ -72,9 +70,8 @@ def tune(
     target, policy, search = target_of(arch, detect()), policy or Policy(), strategy_of(strategy).search
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
-        executor = _opened(stack, executor, task, target)
+        judge = stack.enter_context(judge_of(task, target, executor, policy, seed, progress))
         kept = Kept(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
-        judge = stack.enter_context(_judge(task, target, executor, policy, seed, progress))
         units = _space(task, kept.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, units, jobs or _jobs(target), seconds, progress))
         _before_all(task, kept.open, target, policy, schedule)
@@ -88,32 +85,6 @@ def tune(
                         field.note(judge.race(workload.name, field.contestants, baseline=field.baseline))
             kept.save(field.decided(judge.seed))
     return kept.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
-
-
-def _opened(stack: ExitStack, executor: Executor | None, task: Task, target: Target) -> Executor | None:
-    """The executor with the task; None, and one that was starting is ended, where nothing is measured."""
-    if target.measured:
-        executor = stack.enter_context(executor or executor_of("local")())
-        executor.open(where_is(task))
-        return executor
-    if executor is not None:
-        executor.close(wait=False)
-    return None
-
-
-@contextmanager
-def _judge(
-    task: Task, target: Target, executor: Executor | None, policy: Policy, seed: int | None, progress: Progress
-) -> Iterator[RaceClient | Interpreted]:
-    """Who verifies and races: the worker process, or without a GPU the interpreter."""
-    seed = secrets.randbits(31) if seed is None else seed
-    if executor is not None:
-        yield RaceClient(task, executor, policy, seed, progress)
-        return
-    from tilewright.verify.quick import QuickChecker  # not loaded where a GPU verifies
-
-    with closing(QuickChecker(task, target.board, seed)) as checker:
-        yield Interpreted(checker, seed)
 
 
 def _space(task: Task, workloads: Sequence[Workload], target: Target, seeds: str | None) -> list[Unit]:
