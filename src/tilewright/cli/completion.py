@@ -1,4 +1,7 @@
-"""What the shell can complete: architectures, kinds, task files, tasks, workloads. Files are read and not run."""
+"""Options with few values, and what the shell completes: architectures, kinds, task files, tasks, workloads.
+
+Files are read and not run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import typer
+from typer.models import OptionInfo
+
+
+def one_of(flag: str, *names: str, help: str) -> OptionInfo:
+    """An option with a few values. typer 0.12 knows no ``Literal``, and its newest release no `click`."""
+
+    def text(given: str) -> str:
+        if given not in names:
+            raise typer.BadParameter(f"{given!r} is not one of {', '.join(map(repr, names))}.")
+        return given
+
+    def beginning(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    metavar = f"[{'|'.join(names)}]"
+    option: OptionInfo = typer.Option(flag, parser=text, metavar=metavar, help=help, autocompletion=beginning)
+    return option
 
 
 def kinds(incomplete: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tilewright.cli import terminal
+from tilewright.cli.completion import one_of
 from tilewright.cli.shared import (
     DEFAULT_BUDGET,
     L2,
@@ -36,7 +37,7 @@ DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
 
 PolicyName = Annotated[
     Literal["default", "base"],
-    typer.Option("--policy", help="base: the decision table to the letter, which stops early."),
+    one_of("--policy", "default", "base", help="base: the decision table to the letter, which stops early."),
 ]
 Iterations = Annotated[int, typer.Option(min=0, help="At most so many changes are tried.")]
 Minutes = Annotated[float, typer.Option(min=0.1, help="Wall time of one iteration.")]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from tilewright.cli.completion import one_of
 from tilewright.cli.exit_codes import ended
 from tilewright.cli.shared import print_json
 from tilewright.errors import RequestError
@@ -29,7 +30,9 @@ Command = Annotated[
 Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
 HowMuch = Annotated[
     Literal["now", "stored", "off"] | None,
-    typer.Option("--mode", help="Search; only use what is stored; or leave cuda-tile's.  [default: now]"),
+    one_of(
+        "--mode", "now", "stored", "off", help="Search; only use what is stored; or leave cuda-tile's.  [default: now]"
+    ),
 ]
 ShowIt = Annotated[bool, typer.Option("--json", help="Start nothing; print what would be set, and the command.")]
 

@@ -46,8 +46,12 @@ Arch = Annotated[
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
 ]
-L2 = Annotated[Literal["cold", "warm"], typer.Option(help="The L2 cache before each launch.")]
-How = Annotated[Literal["graph", "eager"], typer.Option(help="How the deployment launches.")]
+L2 = Annotated[
+    Literal["cold", "warm"], completion.one_of("--l2", "cold", "warm", help="The L2 cache before each launch.")
+]
+How = Annotated[
+    Literal["graph", "eager"], completion.one_of("--launch", "graph", "eager", help="How the deployment launches.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
 Workloads = Annotated[
     list[str] | None,

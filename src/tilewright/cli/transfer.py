@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tilewright.cli.completion import one_of
 from tilewright.cli.shared import AsJson, print_json
 from tilewright.errors import RequestError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.transfer.triton import Transferred
 
 Source = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")]
-To = Annotated[Literal["cutile", "triton"], typer.Option(help="The language to transfer to.")]
+To = Annotated[Literal["cutile", "triton"], one_of("--to", "cutile", "triton", help="The language to transfer to.")]
 OnlyArch = Annotated[
     str | None, typer.Option(metavar="A", help="Drop what this architecture does not allow, like sm_90.")
 ]
