@@ -13,26 +13,26 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import StorageError
-from tilewright.latencies.comparing import Comparison, compare
+from tilewright.latencies.comparing import LatencyComparison, compare
 from tilewright.latencies.records import Latency, Record
-from tilewright.latencies.runs import Place, Run, append, appendable, current, load, revision
+from tilewright.latencies.runs import Host, SuiteRun, append, appendable, current, load, revision
 
 SRC = Path(__file__).parent.parent / "src"
-HERE = Place("node1", "NVIDIA H200", "sm_90", 1)
+HERE = Host("node1", "NVIDIA H200", "sm_90", 1)
 BEFORE = (0.100, 0.103, 0.099, 0.104)
 
 
-def run(median: float, place: Place = HERE, commit: str = "a", test: str = "t.py::test_perf[cutile]") -> Run:
+def run(median: float, place: Host = HERE, commit: str = "a", test: str = "t.py::test_perf[cutile]") -> SuiteRun:
     latency = Latency(median, 0.001, 1.0, median, median * 0.9, median * 1.1, 20, 8.0, {"kernel_name": "k"})
     versions = {"cuda-tile": "1.7.0"}
-    return Run("2026-11-21", place, commit, "580", versions, {}, (Record(test, "cutile", {"forward": latency}),))
+    return SuiteRun("2026-11-21", place, commit, "580", versions, {}, (Record(test, "cutile", {"forward": latency}),))
 
 
-def runs(medians: Sequence[float]) -> tuple[Run, ...]:
+def runs(medians: Sequence[float]) -> tuple[SuiteRun, ...]:
     return tuple(map(run, medians))
 
 
-def compared(after: Sequence[float], before: Sequence[float] = BEFORE) -> Comparison:
+def compared(after: Sequence[float], before: Sequence[float] = BEFORE) -> LatencyComparison:
     *beside, last = runs(after)
     return compare(last, beside, runs(before))
 
@@ -78,7 +78,7 @@ def test_the_limit_is_held_against_the_whole_interval() -> None:
 @pytest.mark.parametrize(
     "other", [replace(HERE, gpu="NVIDIA B200"), replace(HERE, machine="node2"), replace(HERE, workers=4)]
 )
-def test_another_place_is_never_compared(other: Place) -> None:
+def test_another_place_is_never_compared(other: Host) -> None:
     *beside, last = runs(BEFORE)
     comparison = compare(last, beside, tuple(run(t, other) for t in BEFORE))
     assert comparison.results[0].verdict == "new"
@@ -195,9 +195,9 @@ def test_json_that_is_nested_too_deep_is_one_line(tmp_path: Path) -> None:
 APPENDING = """
 import sys
 from pathlib import Path
-from tilewright.latencies.runs import Place, Run, append
+from tilewright.latencies.runs import Host, SuiteRun, append
 for i in range(10):
-    append(Path(sys.argv[1]), Run(sys.argv[2], Place("m", None, None, 1), None, None, {}, {}, ()))
+    append(Path(sys.argv[1]), SuiteRun(sys.argv[2], Host("m", None, None, 1), None, None, {}, {}, ()))
 """
 
 

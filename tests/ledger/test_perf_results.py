@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.made_runs import baseline_iteration, crashed, predicted, raced
 
 from tilewright.errors import StorageError
-from tilewright.ledger.perf_results import Row, parse, plain, render, rows, update
+from tilewright.ledger.perf_results import PerfRow, parse, plain, render, rows, update
 from tilewright.ledger.records import Iteration
 
 RUN = (
@@ -119,17 +119,17 @@ latencies = st.floats(min_value=0, max_value=1e9)
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[Row, ...]:
-    found = [Row(0, "baseline", f"{draw(latencies):.6f}", draw(st.sampled_from(["PASS", "FAIL"])), "keep")]
+def tables(draw: st.DrawFn) -> tuple[PerfRow, ...]:
+    found = [PerfRow(0, "baseline", f"{draw(latencies):.6f}", draw(st.sampled_from(["PASS", "FAIL"])), "keep")]
     for n in range(1, draw(st.integers(1, 6))):
         correctness = draw(st.sampled_from(["PASS", "FAIL"]))
         status = draw(st.sampled_from(["keep", "revert", "crash"]))
-        found.append(Row(n, plain(draw(texts)), f"{draw(latencies):.6f}", correctness, status))
+        found.append(PerfRow(n, plain(draw(texts)), f"{draw(latencies):.6f}", correctness, status))
     return tuple(found)
 
 
 @given(table=tables(), measured=st.booleans())
-def test_a_table_reads_back(table: tuple[Row, ...], measured: bool) -> None:
+def test_a_table_reads_back(table: tuple[PerfRow, ...], measured: bool) -> None:
     """P-18: parser round trip, whatever the optimization is called."""
     text = render(table, measured=measured)
     assert parse(text, measured=measured) == table

@@ -1,8 +1,8 @@
 """Is a test slower than it was? From the medians of whole runs, with an interval, per test and direction.
 
-One run says nothing: from run to run the median of the same code moves by several percent (X-13), and
-the deviation inside one record does not show that. So the medians of several runs on each side are
-compared (`bench.unpaired`), and where there are too few the answer is how many more are needed.
+One run is not enough: the median of the same code moves by several percent from run to run, and the deviation
+inside one record does not show that. So the medians of several runs on each side are compared (`unpaired.py`). Where
+there are too few runs, the answer is how many more are needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeAlias
 
-from tilewright.latencies.runs import Run
+from tilewright.latencies.runs import SuiteRun
 from tilewright.latencies.unpaired import more_runs, unpaired_ratio_interval
 from tilewright.race.stats import Interval
 
@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Compared:
+class LatencyChange:
     """One test and direction. ``ratio`` is after / before; below 1 is faster."""
 
     test: str
@@ -39,58 +39,58 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """All that the current run measured, and what is to be said of the whole."""
+class LatencyComparison:
+    """All that the current run measured, and notes about the whole."""
 
-    results: tuple[Compared, ...]
+    results: tuple[LatencyChange, ...]
     notes: tuple[str, ...]
 
     @property
     def decidable(self) -> int:
-        """Comparisons that could have been called faster or slower."""
+        """How many could have been called faster or slower."""
         return sum(one.ratio is not None and one.ratio.decided for one in self.results)
 
-    def slower_by(self, percent: float) -> tuple[Compared, ...]:
-        """Those whose whole interval is beyond ``percent``."""
+    def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
+        """The tests whose whole interval is slower by more than ``percent``."""
         limit = 1.0 + percent / 100.0
         return tuple(one for one in self.results if one.ratio is not None and one.ratio.low > limit)
 
 
-def compare(run: Run, beside: Sequence[Run], baseline: Sequence[Run]) -> Comparison:
-    """``run``, which ended now, and earlier runs ``beside`` it, against those of the ``baseline``.
+def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
+    """Compare ``run``, which ended now, and earlier runs ``beside`` it with the runs of the ``baseline``.
 
-    Only runs of the same place count. Of ``beside`` also only those of the same revision: runs of other
-    code are no further samples of this one.
+    Only runs on the same host count. Of ``beside`` only those of the same revision count: a run of other code is
+    no further sample of this code.
     """
-    here = [one for one in beside if one.place == run.place]
-    same = [one for one in here if one.revision == run.revision]
-    old = [one for one in baseline if one.place == run.place]
+    here = [other for other in beside if other.place == run.place]
+    same = [other for other in here if other.revision == run.revision]
+    old = [other for other in baseline if other.place == run.place]
     after, before = _medians((*same, run)), _medians(old)
     results = tuple(
-        _compared(key, after[key], before.get(key, ()))
+        _change(key, after[key], before.get(key, ()))
         for record in run.records
         for direction in record.directions
         for key in [(record.test, record.backend, direction)]
     )
-    return Comparison(results, tuple(_notes(run, beside, here, same, baseline, old)))
+    return LatencyComparison(results, tuple(_notes(run, beside, here, same, baseline, old)))
 
 
-def _medians(runs: Iterable[Run]) -> Mapping[Key, tuple[float, ...]]:
-    found: dict[Key, tuple[float, ...]] = {}
+def _medians(runs: Iterable[SuiteRun]) -> Mapping[Key, tuple[float, ...]]:
+    medians: dict[Key, tuple[float, ...]] = {}
     for run in runs:
         for record in run.records:
             for direction, latency in record.directions.items():
                 key = (record.test, record.backend, direction)
-                found[key] = (*found.get(key, ()), latency.median)
-    return found
+                medians[key] = (*medians.get(key, ()), latency.median)
+    return medians
 
 
-def _compared(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> Compared:
+def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> LatencyChange:
     if not before:
-        return Compared(*key, "new", "not in the baseline", None, median(after), None)
+        return LatencyChange(*key, "new", "not in the baseline", None, median(after), None)
     ratio = unpaired_ratio_interval(after, before, CONFIDENCE)
     verdict, reason = _judged(ratio, len(after), len(before))
-    return Compared(*key, verdict, reason, median(before), median(after), ratio)
+    return LatencyChange(*key, verdict, reason, median(before), median(after), ratio)
 
 
 def _judged(ratio: Interval, after: int, before: int) -> tuple[Verdict, str]:
@@ -112,8 +112,8 @@ def _percent(ratio: float) -> str:
 
 
 def _notes(
-    run: Run, beside: Sequence[Run], here: Sequence[Run], same: Sequence[Run],
-    baseline: Sequence[Run], old: Sequence[Run],
+    run: SuiteRun, beside: Sequence[SuiteRun], here: Sequence[SuiteRun], same: Sequence[SuiteRun],
+    baseline: Sequence[SuiteRun], old: Sequence[SuiteRun],
 ) -> Iterable[str]:  # fmt: skip
     elsewhere = [one for one in (*baseline, *beside) if one.place != run.place]
     if elsewhere:

@@ -1,7 +1,7 @@
-"""`pytest --tilewright`: latency records of the tests, shown, stored, and compared with earlier runs.
+"""`pytest --tilewright`: shows and stores the latency records of tests, and compares them with earlier runs.
 
-pytest imports this module in every run of everybody who has Tilewright installed. So it only declares
-the options; what they do is in `latencies.session`, which is imported when one of them is given.
+pytest imports this module in every run where Tilewright is installed, so it only declares the options. Their work is
+done in `session.py`, which is imported when `--tilewright` is given.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--tilewright-{given[0].replace('_', '-')} needs --tilewright")
         return
     from tilewright.errors import TilewrightError
-    from tilewright.latencies.session import LatencySession, Request
+    from tilewright.latencies.session import LatencyOptions, LatencySession
 
     try:
-        config.pluginmanager.register(LatencySession(Request.of(config)), NAME)
+        config.pluginmanager.register(LatencySession(LatencyOptions.of(config)), NAME)
     except TilewrightError as error:
         raise pytest.UsageError(str(error)) from None

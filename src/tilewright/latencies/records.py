@@ -1,9 +1,9 @@
-"""Latency records (F-3) as tests leave them in pytest's ``user_properties``, and the line that shows one.
+"""Latency records as tests leave them in pytest's ``user_properties``, and the line that shows one.
 
-A record maps a direction (forward, backward) to its times in milliseconds. TileGym keys it by the name
-of the backend, ``{"cutile": {"forward": {…}}}``; a record without that level is read too, and its
-backend is the part of the test's name that is one: whole, so that ``cutile_rs`` is not ``cutile`` (X-02).
-What is no record is a `Malformed` with the test's name and the reason; nothing here raises.
+A record maps a direction (forward, backward) to its times in milliseconds. TileGym keys it by the name of the backend,
+``{"cutile": {"forward": {…}}}``. A record without that level is read too: its backend is the whole word in the test's
+name that names one, so that ``cutile_rs`` is not ``cutile``. What cannot be read is a `Malformed` with the test's name
+and the reason; nothing here raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
 
 from tilewright.records import Value
 
@@ -21,7 +20,7 @@ PROPERTY = "benchmark"
 """The name under which tests record."""
 
 NUMBERS = ("mean", "std", "rel_std", "median", "min", "max", "nrep", "peak_mem_mb")
-"""The keys of one direction (F-3). ``rel_std`` is in percent, ``peak_mem_mb`` in MiB, times are in ms."""
+"""The keys of one direction. ``rel_std`` is in percent, ``peak_mem_mb`` in MiB, times are in ms."""
 
 BACKENDS = ("cutile", "cutile_rs", "tilecpp", "triton", "pytorch")
 """TileGym's, as they stand in the names of its tests."""
@@ -34,7 +33,7 @@ SIGNIFICANT = 6
 
 @dataclass(frozen=True)
 class Latency:
-    """The times of one direction, in ms. The median is what is decided by."""
+    """The times of one direction, in ms. Decisions use the median."""
 
     mean: float
     std: float
@@ -70,29 +69,29 @@ class Malformed:
         return f"{self.test}: {self.reason}"
 
 
-def read(test: str, properties: Iterable[tuple[str, Any]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
-    """The records of one test, one a backend, and what is wrong with the others.
+def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
+    """The records of one test, one for each backend, and what is wrong with the others.
 
-    ``properties``: pairs of name and value, as pytest's reports carry them. Of two records of the same
-    backend the last one counts, and that is said.
+    ``properties``: pairs of name and value, as pytest's reports carry them. Of two records of the same backend the
+    last one counts, and a `Malformed` says so.
     """
     records: dict[str, Record] = {}
     problems: list[Malformed] = []
     for name, value in properties:
         if name != PROPERTY:
             continue
-        for found in _read(test, value):
-            if isinstance(found, Malformed):
-                problems.append(found)
+        for record in _read(test, value):
+            if isinstance(record, Malformed):
+                problems.append(record)
                 continue
-            if found.backend in records:
-                problems.append(Malformed(test, f"recorded {found.backend} twice; the last one counts"))
-            records[found.backend] = found
+            if record.backend in records:
+                problems.append(Malformed(test, f"recorded {record.backend} twice; the last one counts"))
+            records[record.backend] = record
     return tuple(records.values()), tuple(problems)
 
 
 def line_of(record: Record) -> str:
-    """The form of P-17, e.g. ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 significant digits."""
+    """Such as ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 significant digits."""
     shown = {direction: _shown(latency) for direction, latency in record.directions.items()}
     return f"{record.backend.capitalize()}: {shown} ms"
 
@@ -111,7 +110,7 @@ def _shown(latency: Latency) -> dict[str, Value]:
     }
 
 
-def _read(test: str, value: Any) -> Iterator[Record | Malformed]:
+def _read(test: str, value: object) -> Iterator[Record | Malformed]:
     if not isinstance(value, Mapping) or not value:
         yield Malformed(test, f"its benchmark record is {_kind(value)}, not a mapping of direction to numbers")
     elif _is_numbers(value):
@@ -123,59 +122,60 @@ def _read(test: str, value: Any) -> Iterator[Record | Malformed]:
             yield _record(test, str(backend), directions)
 
 
-def _record(test: str, backend: str, directions: Any) -> Record | Malformed:
+def _record(test: str, backend: str, directions: object) -> Record | Malformed:
     if not isinstance(directions, Mapping) or not any(isinstance(one, Mapping) for one in directions.values()):
         return Malformed(test, f"its benchmark record holds nothing of {backend}: {_kind(directions)}")
-    read_: dict[str, Latency] = {}
+    latencies: dict[str, Latency] = {}
     for direction, numbers in directions.items():
         if not isinstance(numbers, Mapping):
-            continue  # F-3 allows further keys
-        problem = _problem(numbers)
-        if problem:
-            return Malformed(test, f"{backend} {direction}: {problem}")
-        read_[str(direction)] = _latency(numbers)
-    return Record(test, backend, read_)
+            continue  # further keys are allowed
+        latency = _latency(numbers)
+        if isinstance(latency, str):
+            return Malformed(test, f"{backend} {direction}: {latency}")
+        latencies[str(direction)] = latency
+    return Record(test, backend, latencies)
 
 
-def _is_numbers(value: Any) -> bool:
+def _is_numbers(value: object) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in NUMBERS)
 
 
-def _problem(numbers: Mapping[Any, Any]) -> str | None:
+def _latency(numbers: Mapping[str, object]) -> Latency | str:
+    """The times of one direction, or what is wrong with them."""
     if missing := [key for key in NUMBERS if key not in numbers]:
         return f"{', '.join(missing)} missing"
-    for key in NUMBERS:
-        if not isinstance(numbers[key], Real) or isinstance(numbers[key], bool):
-            return f"{key} is {_kind(numbers[key])}, not a number"
+    plain: dict[str, float] = {}
+    extra: dict[str, Value] = {}
+    for key, value in numbers.items():
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if key in NUMBERS and not number:
+            return f"{key} is {_kind(value)}, not a number"
+        if isinstance(value, Real) and number:
+            (plain if key in NUMBERS else extra)[str(key)] = float(value)
+        elif isinstance(value, (bool, str)):
+            extra[str(key)] = value
+    if problem := _problem(plain):
+        return problem
+    return Latency(nrep=int(plain.pop("nrep")), extra=extra, **plain)
+
+
+def _problem(numbers: Mapping[str, float]) -> str:
     for key in ("mean", "median", "min", "max"):
         if not (math.isfinite(numbers[key]) and numbers[key] > 0):
-            return f"{key} is {float(numbers[key])}, and a time is positive and finite"
-    if not math.isfinite(numbers["nrep"]) or numbers["nrep"] < 1 or int(numbers["nrep"]) != numbers["nrep"]:
-        return f"nrep is {numbers['nrep']}, not a count"
-    unknown = numbers["nrep"] == 1  # one sample has no deviation
+            return f"{key} is {numbers[key]}, and a time is positive and finite"
+    count = numbers["nrep"]
+    if not math.isfinite(count) or count < 1 or int(count) != count:
+        return f"nrep is {count:g}, not a count"
     for key in ("std", "rel_std"):
-        if not numbers[key] >= 0 and not (unknown and math.isnan(numbers[key])):
-            return f"{key} is {float(numbers[key])}, not a deviation"
+        if not numbers[key] >= 0 and not (count == 1 and math.isnan(numbers[key])):  # one sample has no deviation
+            return f"{key} is {numbers[key]}, not a deviation"
     slack = 1e-5 * numbers["median"]  # some were computed in single precision
     if not numbers["min"] - slack <= numbers["median"] <= numbers["max"] + slack:
         return "median is not between min and max"
-    return None
+    return ""
 
 
-def _latency(numbers: Mapping[Any, Any]) -> Latency:
-    extra: dict[str, Value] = {}
-    for key, value in numbers.items():
-        if key in NUMBERS:
-            continue
-        if isinstance(value, (bool, str)):
-            extra[str(key)] = value
-        elif isinstance(value, Real):
-            extra[str(key)] = float(value)
-    plain = {key: float(numbers[key]) for key in NUMBERS if key != "nrep"}
-    return Latency(**plain, nrep=int(numbers["nrep"]), extra=extra)
-
-
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, Mapping):
         return "an empty mapping" if not value else f"a mapping of {', '.join(map(str, value))}"
     name = type(value).__name__

@@ -1,11 +1,11 @@
 """Runs of a test suite with their latency records, in one readable JSON file that is appended to.
 
-A run is one `pytest` process: its records, and where and of what code they are. Times of different
-places are never compared: another machine, another GPU, or another number of tests at a time. What may
-differ, and is said, are driver, versions, settings of the benchmark and the revision of the code.
+A run is one `pytest` process: its records, its host and the revision of the code. Times from different hosts
+(machine, GPU, number of tests at a time) are never compared. Driver, versions, settings of the benchmark and the
+revision may differ; the comparison then says so.
 
-An append reads, writes a new file beside the old one and renames it, under a lock: a process that is
-killed leaves the old file, and two that append at the same time both get in.
+An append takes a lock, writes a new file beside the old one and renames it. A process that is killed leaves the old
+file, and two processes that append at the same time both succeed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from tilewright.errors import MachineError, StorageError
 from tilewright.latencies.records import Record
@@ -36,8 +35,8 @@ SETTINGS = ("CUPTI", "CUDAGRAPH", "WARMUP", "REP", "MIN_REP", "SEED")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where times can be compared with one another."""
+class Host:
+    """What must be equal for times to be comparable."""
 
     machine: str
     gpu: str | None
@@ -51,11 +50,11 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """The records of one process. ``revision``: commit and a hash of uncommitted changes; None without git."""
 
     created: str
-    place: Place
+    place: Host
     revision: str | None
     driver: str | None
     versions: Mapping[str, str]
@@ -65,16 +64,16 @@ class Run:
 
 def current(
     records: tuple[Record, ...], *, machine: str | None, workers: int, folder: Path, own: tuple[Path, ...] = ()
-) -> Run:
-    """The run that ends now. ``own``: files of ours, which are no part of the code's revision."""
+) -> SuiteRun:
+    """The run that ends now. ``own``: files that this plug-in writes; they are no part of the code's revision."""
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import driver_version, installed_version
 
     gpu = detect()
     versions = {name: installed_version(name) for name in PACKAGES}
-    return Run(
+    return SuiteRun(
         created=text_of(utc_now()),
-        place=Place(machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers),
+        place=Host(machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers),
         revision=revision(folder, own),
         driver=driver_version() if gpu else None,
         versions={"python": platform.python_version(), **{n: v for n, v in versions.items() if v}},
@@ -100,7 +99,7 @@ def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
     return f"{commit}+{sha256(text.encode(errors='surrogateescape')).hexdigest()[:8]}" if text else commit
 
 
-def load(path: Path) -> tuple[Run, ...]:
+def load(path: Path) -> tuple[SuiteRun, ...]:
     """The runs of the file, oldest first. Raises `StorageError` in one line."""
     try:
         return _decoded(path, path.read_text(encoding="utf-8"))
@@ -111,7 +110,7 @@ def load(path: Path) -> tuple[Run, ...]:
 
 
 def appendable(path: Path) -> None:
-    """Raise `StorageError` now rather than after the tests, where a run could not be appended to ``path``."""
+    """Raises `StorageError` before the tests run, rather than after them, where ``path`` cannot be appended to."""
     file = _replaced(path)
     try:
         there = file.stat()
@@ -129,27 +128,24 @@ def appendable(path: Path) -> None:
         raise StorageError(f"cannot write {path}: its folder cannot be written")
 
 
-def append(path: Path, run: Run) -> tuple[Run, ...]:
+def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
     """Add ``run`` to the file, which need not exist; all its runs. Raises `StorageError`."""
     try:
         with _locked(file := _replaced(path)) as there:
             runs = (*(_decoded(path, there) if there else ()), run)
-            _replace(file, json.dumps(_encoded(runs), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+            data = {"format": FORMAT, "version": VERSION, "runs": to_json(runs)}
+            _replace(file, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"cannot write {path}: {_said(error)}") from error
     return runs
 
 
 def _replaced(path: Path) -> Path:
-    """Of a link, what it stands for: to rename over a link would part it from that."""
+    """The target of a link: a rename over the link would replace the link instead."""
     return Path(os.path.realpath(path))
 
 
-def _encoded(runs: tuple[Run, ...]) -> dict[str, Any]:
-    return {"format": FORMAT, "version": VERSION, "runs": [to_json(run) for run in runs]}
-
-
-def _decoded(path: Path, text: str) -> tuple[Run, ...]:
+def _decoded(path: Path, text: str) -> tuple[SuiteRun, ...]:
     fix = "move it away, or name another file"
     try:
         data = json.loads(text)
@@ -163,14 +159,14 @@ def _decoded(path: Path, text: str) -> tuple[Run, ...]:
             f"this one reads {VERSION}); {fix}"
         )
     try:
-        return from_json(tuple[Run, ...], data.get("runs"), defaults=True)
+        return from_json(tuple[SuiteRun, ...], data.get("runs"), defaults=True)
     except ValueError as error:
         raise StorageError(f"{path} is damaged ({error}); {fix}") from error
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[str]:
-    """The text of the file, with the right to replace it; made if it is not there."""
+    """The text of the file, which is made if needed; nobody else replaces it meanwhile."""
     while True:
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -178,14 +174,14 @@ def _locked(path: Path) -> Iterator[str]:
                 same = os.path.samestat(os.fstat(file.fileno()), path.stat())
             except FileNotFoundError:
                 same = False
-            if same:  # nobody replaced it while this waited
+            if same:  # no other process replaced it during the wait
                 file.seek(0)
                 yield file.read()
                 return
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write beside and rename, so that there is always a whole file."""
+    """Writes a new file and renames it, so that there is always a whole file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""What `pytest --tilewright` does in one session: collects records, stores them, compares, and says so.
+"""One session of `pytest --tilewright`: collects the records, stores them, compares them, and prints the outcome.
 
-The files are read before the first test, so that a mistake in them does not cost a run. Tests that fail
-leave no latency that counts: the kernel was wrong.
+The files are read before the first test, so that a mistake in them does not cost a run. The latency of a test that
+failed does not count: its kernel was wrong.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from pathlib import Path
 import pytest
 
 from tilewright.errors import RequestError, TilewrightError
-from tilewright.latencies.comparing import CONFIDENCE, Compared, Comparison, compare
+from tilewright.latencies.comparing import CONFIDENCE, LatencyChange, LatencyComparison, compare
 from tilewright.latencies.records import Malformed, Record, line_of, read
-from tilewright.latencies.runs import Run, append, appendable, current, load
+from tilewright.latencies.runs import SuiteRun, append, appendable, current, load
 
 FINISHED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
-"""How a run ends that measured all that it was asked to."""
+"""Exit codes of a run that ran all its tests."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the options say. Raises as `latencies.runs` does where a file cannot be used."""
+class LatencyOptions:
+    """The options. Raises as `runs.py` does where a file cannot be used."""
 
     root: Path
     machine: str | None
     save: Path | None
     baseline: Path | None
-    runs: tuple[Run, ...]
+    runs: tuple[SuiteRun, ...]
     """Of the baseline."""
     fail_slower: float | None
     """Percent."""
 
     @classmethod
-    def of(cls, config: pytest.Config) -> Request:
-        """Checked before the first test runs."""
+    def of(cls, config: pytest.Config) -> LatencyOptions:
+        """Read before the first test runs."""
         save, baseline = (_path(config, name) for name in ("save", "baseline"))
         limit = config.getoption("tilewright_fail_slower")
         if limit is not None and baseline is None:
@@ -58,14 +58,14 @@ class Request:
 class LatencySession:
     """A pytest plugin object, registered in the process that prints."""
 
-    def __init__(self, request: Request):
+    def __init__(self, request: LatencyOptions):
         self._request = request
         self._records: dict[str, tuple[Record, ...]] = {}
         self._problems: dict[str, tuple[Malformed, ...]] = {}
         self._failed: set[str] = set()
         self._workers: set[object] = set()
         self._notes: list[str] = []
-        self._comparison: Comparison | None = None
+        self._comparison: LatencyComparison | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """The report of the teardown holds what any phase recorded."""
@@ -82,7 +82,7 @@ class LatencySession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Store and compare; the exit code where something got slower or could not be stored."""
+        """Stores and compares; sets the exit code where a test got slower or the run could not be stored."""
         counted = tuple(r for test, rs in self._records.items() if test not in self._failed for r in rs)
         if not counted or not (self._request.save or self._request.baseline):
             return
@@ -100,8 +100,8 @@ class LatencySession:
         if self._slower() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _stored(self, run: Run, session: pytest.Session) -> tuple[Run, ...]:
-        """The runs that were in the file before."""
+    def _stored(self, run: SuiteRun, session: pytest.Session) -> tuple[SuiteRun, ...]:
+        """Stores the run; the runs that were in the file before."""
         if self._request.save is None:
             return ()
         try:
@@ -113,19 +113,19 @@ class LatencySession:
         self._notes.append(f"stored as run {len(runs)} of {self._request.save}")
         return runs[:-1]
 
-    def _slower(self) -> Sequence[Compared]:
+    def _slower(self) -> Sequence[LatencyChange]:
         if self._comparison is None or self._request.fail_slower is None:
             return ()
         return self._comparison.slower_by(self._request.fail_slower)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Everything that is printed, at the end."""
+        """Prints everything, at the end."""
         terminalreporter.section("latencies (Tilewright)")
         for line in self._lines():
             terminalreporter.write_line(line)
 
     def _lines(self) -> Iterator[str]:
-        records = [record for found in self._records.values() for record in found]
+        records = [record for of_test in self._records.values() for record in of_test]
         for record in records:
             failed = "  (the test failed: not stored, not compared)" if record.test in self._failed else ""
             yield f"{record.test}{failed}"
@@ -140,10 +140,10 @@ class LatencySession:
         if len(self._workers) > 1:
             yield f"measured with {len(self._workers)} test processes at a time, which disturb one another's times"
         if self._comparison is not None:
-            yield from self._compared(self._comparison)
+            yield from self._comparison_lines(self._comparison)
         yield from self._notes
 
-    def _compared(self, comparison: Comparison) -> Iterator[str]:
+    def _comparison_lines(self, comparison: LatencyComparison) -> Iterator[str]:
         yield ""
         yield f"against {self._request.baseline}:"
         yield from _table(_COMPARED_HEAD, [_compared_row(one) for one in comparison.results])
@@ -175,7 +175,7 @@ def _rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
             )  # fmt: skip
 
 
-def _compared_row(one: Compared) -> tuple[str, ...]:
+def _compared_row(one: LatencyChange) -> tuple[str, ...]:
     before = "" if one.before_ms is None else f"{one.before_ms:.6g}"
     ratio = f"{one.ratio.centre:.3f}" if one.ratio is not None and one.ratio.decided else ""
     return (
@@ -184,7 +184,7 @@ def _compared_row(one: Compared) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of text; numbers stand right."""
+    """Columns of text; numbers are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in (head, *rows):
         cells = (

@@ -1,15 +1,14 @@
 """Two groups of times that were not taken in the same rounds: how much slower is one than the other?
 
-`stats.ratio_interval` pairs times of one round. Whole runs of a test suite, made before and after a
-change, have no pairs. What is assumed of them instead: the runs of both groups could have come in any
-order if the code were the same, and a change multiplies every time by one factor. Then every split of
-all runs into the two groups is equally likely, which gives an interval without a normal law, from ranks:
-of the m·n ratios after/before, the k-th smallest and the k-th largest enclose the factor, where k is the
-largest number with P(U <= k - 1) <= tail, and U counts the pairs in which after < before (H. B. Mann and
-D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe, Nonparametric
-Statistical Methods, 2nd ed. 1999, section 4.3). Ties only widen its coverage.
+`stats.ratio_interval` pairs times of one round. Whole runs of a test suite, made before and after a change, have no
+pairs. The assumption here: without a change the runs of both groups could have come in any order, and a change
+multiplies every time by one factor. Then every split of all runs into the two groups is equally likely. That gives an
+interval from ranks, without a normal distribution: of the m·n ratios after/before, the k-th smallest and the k-th
+largest enclose the factor. Here k is the largest number with P(U <= k - 1) <= tail, and U counts the pairs in which
+after < before (H. B. Mann and D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe,
+Nonparametric Statistical Methods, 2nd ed. 1999, section 4.3). Ties only widen its coverage.
 
-The fewest runs are counted, not guessed: with m and n of them the most extreme split has probability
+The fewest runs that suffice follow from counting: with m and n runs the most extreme split has probability
 1 / C(m + n, m), so 95 % needs C(m + n, m) >= 40, for example 4 and 4, or 3 and 5.
 """
 
@@ -24,8 +23,8 @@ from numpy.typing import ArrayLike
 from tilewright.race.stats import Array, Interval
 
 FEWEST = 3
-"""On each side. One run against forty would do for the arithmetic, but what disturbs a whole run, such
-as another program on the GPU, would then decide alone."""
+"""On each side. One run against forty would satisfy the arithmetic, but a disturbance of that one run, such as another
+program on the GPU, would then decide alone."""
 
 
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
@@ -47,9 +46,9 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 
 
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
-    """How many runs each side lacks before an interval is possible: the fewest together.
+    """How many runs each side lacks before an interval is possible: as few as possible in all.
 
-    Of equally few, those of one side, and those that are made now: the code of before may be gone.
+    Of equally few, those on one side are preferred, and those of the new code: the old code may be gone.
     """
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)

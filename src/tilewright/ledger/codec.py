@@ -16,7 +16,7 @@ Every error is a `ValueError` of one line that names the field.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -42,13 +42,13 @@ from tilewright.records import Configuration, Json, Value
 Decoded = TypeVar("Decoded")
 
 
-class Record(Protocol):
+class Dataclass(Protocol):
     """Any dataclass."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
-Encodable: TypeAlias = "Record | Mapping[str, Encodable] | Sequence[Encodable] | np.generic | Value"
+Encodable: TypeAlias = "Dataclass | Mapping[str, Encodable] | Sequence[Encodable] | np.generic | Value"
 
 _FLOAT = "$float"
 _NOT_FINITE = ("inf", "-inf", "nan")
@@ -56,7 +56,7 @@ _SCALARS = (int, float, bool, str, NoneType)
 
 
 @overload
-def to_json(record: Record) -> dict[str, Json]: ...
+def to_json(record: Dataclass) -> dict[str, Json]: ...
 @overload
 def to_json(record: Encodable) -> Json: ...
 def to_json(record: Encodable) -> Json:
@@ -104,28 +104,27 @@ class _Reader:
 
     defaults: bool
 
-    def read(self, hint: Any, data: Any, where: str) -> Any:
+    def read(self, hint: Any, data: Json, where: str) -> Encodable:
+        origin, arguments = get_origin(hint), get_args(hint)
         if hint is Any or hint == Json:
-            return self._anything(data, where)
+            return _decoded(data, where)
         if hint in _SCALARS:
             return _scalar(hint, data, where)
         if hint is Configuration:
-            return Configuration.of(self._mapping(Value, data, where))
+            return Configuration.of({key: _value(item, f"{where}.{key}") for key, item in _object(data, where).items()})
         if is_dataclass(hint):
-            return self._record(cast(type, hint), data, where)
-        origin, arguments = get_origin(hint), get_args(hint)
+            return self._record(cast(type, hint), _object(data, where), where)
         if origin is tuple:
-            return self._tuple(arguments, data, where)
+            return self._tuple(arguments, _list(data, where), where)
         if origin in (Mapping, dict):
-            return self._mapping(arguments[1], data, where)
+            return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in _object(data, where).items()}
         if origin is Literal:
             return _literal(arguments, data, where)
         if origin in (Union, UnionType):
             return self._union(arguments, data, where)
         raise ValueError(f"{where}: no JSON form for {hint}")
 
-    def _record(self, kind: type, data: Any, where: str) -> Any:
-        _expect(dict, "an object", data, where)
+    def _record(self, kind: Callable[..., Dataclass], data: dict[str, Json], where: str) -> Dataclass:
         known = _fields(kind)
         for name in data:
             if name not in known:
@@ -138,22 +137,15 @@ class _Reader:
                 raise ValueError(f"{where}: missing field '{name}'")
         return kind(**values)
 
-    def _tuple(self, arguments: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
-        _expect(list, "a list", data, where)
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            hints: tuple[Any, ...] = (arguments[0],) * len(data)
-        else:
-            hints = arguments
+    def _tuple(self, hints: tuple[Any, ...], data: list[Json], where: str) -> tuple[Encodable, ...]:
+        if len(hints) == 2 and hints[1] is Ellipsis:
+            hints = (hints[0],) * len(data)
         if len(hints) != len(data):
             raise ValueError(f"{where}: {len(data)} items, expected {len(hints)}")
         pairs = zip(hints, data, strict=True)
         return tuple(self.read(hint, item, f"{where}[{index}]") for index, (hint, item) in enumerate(pairs))
 
-    def _mapping(self, hint: Any, data: Any, where: str) -> dict[str, Any]:
-        _expect(dict, "an object", data, where)
-        return {key: self.read(hint, item, f"{where}.{key}") for key, item in data.items()}
-
-    def _union(self, members: tuple[Any, ...], data: Any, where: str) -> Any:
+    def _union(self, members: tuple[Any, ...], data: Json, where: str) -> Encodable:
         """A member of exactly the type of ``data`` goes first, so that 1 does not turn into 1.0."""
         if type(data) in members:
             return data
@@ -168,49 +160,66 @@ class _Reader:
         names = ", ".join(getattr(member, "__name__", str(member)) for member in members)
         raise ValueError(f"{where}: {_shown(data)} is none of {names}")
 
-    def _anything(self, data: Any, where: str) -> Any:
-        if isinstance(data, list):
-            return [self._anything(item, where) for item in data]
-        if not isinstance(data, dict):
-            return data
-        if list(data) == [_FLOAT]:
-            return _scalar(float, data, where)
-        return {key: self._anything(item, f"{where}.{key}") for key, item in data.items()}
 
-
-def _scalar(hint: type, data: Any, where: str) -> Any:
-    if type(data) is hint:
+def _decoded(data: Json, where: str) -> Json:
+    """Data without a hint: lists and dictionaries stay what they are."""
+    if isinstance(data, list):
+        return [_decoded(item, where) for item in data]
+    if not isinstance(data, dict):
         return data
-    if hint is float and type(data) is int and abs(data) < 2**1023:
+    if list(data) == [_FLOAT]:
+        return _scalar(float, data, where)
+    return {key: _decoded(item, f"{where}.{key}") for key, item in data.items()}
+
+
+def _value(data: Json, where: str) -> Value:
+    """What a knob may have."""
+    if isinstance(data, dict):
+        return _scalar(float, data, where)
+    if isinstance(data, list):
+        raise ValueError(f"{where}: {_shown(data)} is none of int, float, bool, str, NoneType")
+    return data
+
+
+def _scalar(hint: type, data: Json, where: str) -> Value:
+    if type(data) is hint and not isinstance(data, (dict, list)):
+        return data
+    if hint is float and isinstance(data, int) and not isinstance(data, bool) and abs(data) < 2**1023:
         return float(data)
     if hint is float and isinstance(data, dict) and list(data) == [_FLOAT] and data[_FLOAT] in _NOT_FINITE:
-        return float(data[_FLOAT])
+        return float(str(data[_FLOAT]))
     raise ValueError(f"{where}: {_shown(data)} is not {hint.__name__}")
 
 
-def _literal(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+def _literal(choices: tuple[Value, ...], data: Json, where: str) -> Value:
     for choice in choices:
         if type(choice) is type(data) and choice == data:
             return choice
     raise ValueError(f"{where}: {_shown(data)} is not one of {', '.join(map(repr, choices))}")
 
 
-def _expect(kind: type, name: str, data: Any, where: str) -> None:
-    if not isinstance(data, kind):
-        raise ValueError(f"{where}: {_shown(data)} is not {name}")
+def _object(data: Json, where: str) -> dict[str, Json]:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where}: {_shown(data)} is not an object")
+    return data
 
 
-def _shown(data: Any) -> str:
+def _list(data: Json, where: str) -> list[Json]:
+    if not isinstance(data, list):
+        raise ValueError(f"{where}: {_shown(data)} is not a list")
+    return data
+
+
+def _shown(data: Json) -> str:
     text = repr(data)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 @cache
-def _fields(kind: type) -> Mapping[str, tuple[Any, bool]]:
+def _fields(kind: Callable[..., Dataclass]) -> Mapping[str, tuple[Any, bool]]:
     """Field name → its hint, and whether it has a default."""
     hints = get_type_hints(kind, localns={"Json": Any})
-    return {field.name: (hints[field.name], _has_default(field)) for field in fields(kind)}
-
-
-def _has_default(field: Field[Any]) -> bool:
-    return field.default is not MISSING or field.default_factory is not MISSING
+    return {
+        field.name: (hints[field.name], field.default is not MISSING or field.default_factory is not MISSING)
+        for field in fields(cast(type[Dataclass], kind))
+    }

@@ -43,7 +43,7 @@ _CELLS = re.compile(r"(?:\\.|[^\\|])*")
 
 
 @dataclass(frozen=True)
-class Row:
+class PerfRow:
     """One line of the table. ``optimization`` is one line of text without blanks around it."""
 
     iteration: int
@@ -54,9 +54,9 @@ class Row:
     status: IterationStatus
 
 
-def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[Row, ...]:
+def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[PerfRow, ...]:
     """The table of a run. ValueError where the baseline has no time, or a time is not a number."""
-    found: list[Row] = []
+    found: list[PerfRow] = []
     standing: float | None = None
     for one in iterations:
         correctness: ShownCorrectness = "PASS" if one.correctness == "PASS" else "FAIL"
@@ -67,7 +67,7 @@ def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[Row, ...]:
             raise ValueError(f"iteration {one.n} has no latency, and none stands before it: {own}")
         standing = shown if one.status == "keep" else standing
         text = BASELINE if one.n == 0 else plain(one.optimization)
-        found.append(Row(one.n, text, f"{shown:.6f}", correctness, one.status))
+        found.append(PerfRow(one.n, text, f"{shown:.6f}", correctness, one.status))
     return tuple(found)
 
 
@@ -76,13 +76,13 @@ def plain(text: str) -> str:
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 
-def render(table: Iterable[Row], *, measured: bool) -> str:
+def render(table: Iterable[PerfRow], *, measured: bool) -> str:
     """The whole file."""
     lines = [*_head(measured), *map(_line, table)]
     return "".join(line + "\n" for line in lines)
 
 
-def parse(text: str, *, measured: bool = True) -> tuple[Row, ...]:
+def parse(text: str, *, measured: bool = True) -> tuple[PerfRow, ...]:
     """The rows of a file that F-1 accepts; a ValueError of one line says where another one does not."""
     if not text.endswith("\n"):
         raise ValueError("the last line has no end")
@@ -115,12 +115,12 @@ def _head(measured: bool) -> tuple[str, str]:
     return f"| {' | '.join(names)} |", f"|{' --- |' * _COLUMNS}"
 
 
-def _line(row: Row) -> str:
+def _line(row: PerfRow) -> str:
     text = row.optimization.replace("\\", "\\\\").replace("|", "\\|")
     return f"| {row.iteration} | {text} | {row.latency_ms} | {row.correctness} | {row.status} |"
 
 
-def _row(line: str, n: int) -> Row:
+def _row(line: str, n: int) -> PerfRow:
     where = f"line {n + 3}"
     cells = [cell.strip(" ") for cell in _CELLS.findall(line) if cell]
     if not (line.startswith("| ") and line.endswith(" |")) or len(cells) != _COLUMNS:
@@ -137,4 +137,4 @@ def _row(line: str, n: int) -> Row:
     ):
         if not holds:
             raise ValueError(f"{where}: expected {wanted}")
-    return Row(n, optimization, latency, cast(ShownCorrectness, correctness), cast(IterationStatus, status))
+    return PerfRow(n, optimization, latency, cast(ShownCorrectness, correctness), cast(IterationStatus, status))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.ledger.codec import Record, to_json
+from tilewright.ledger.codec import Dataclass, to_json
 from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
 from tilewright.ledger.records import TuneRun
 from tilewright.ledger.tables import LEDGER
@@ -126,7 +126,7 @@ class LedgerFile(DatabaseFile):
                 os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
 
 
-def write_jsonl(stream: TextIO, run: Record, kind: str, parts: Iterable[Record]) -> None:
+def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Dataclass]) -> None:
     """JSON Lines: the run itself, then each of its parts with everything; ``record`` tells them apart."""
     for name, value in (("run", run), *((kind, part) for part in parts)):
         stream.write(json.dumps({"record": name, **to_json(value)}, allow_nan=False) + "\n")
