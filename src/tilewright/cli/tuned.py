@@ -156,7 +156,7 @@ def import_(
             "key": one.row.key,
             "outcome": one.outcome,
             "row": one.row.config,
-            "stands": one.standing.config,
+            "stands": one.stored.config,
         }
         for one in found
     ]

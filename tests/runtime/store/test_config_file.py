@@ -429,9 +429,9 @@ def test_what_is_imported_is_found_by_the_key_of_the_call() -> None:
 def test_what_stands_is_shown_and_kept_unless_replaced() -> None:
     Winners(strict=True).put(stored(parts(), 7))
     [kept] = imported(table(parts()))
-    assert kept.outcome == "kept" and kept.standing.config == {"TILE": 7} and kept.row.config == {"TILE": 0}
+    assert kept.outcome == "kept" and kept.stored.config == {"TILE": 7} and kept.row.config == {"TILE": 0}
     [replaced] = imported(table(parts()), replace=True)
-    assert replaced.outcome == "replaced" and replaced.standing.config == {"TILE": 0}
+    assert replaced.outcome == "replaced" and replaced.stored.config == {"TILE": 0}
     [same] = imported(table(parts()))
     assert same.outcome == "same"
 

@@ -1,9 +1,8 @@
-"""From trials to cubins: the front end here, the compilers side by side, and what two trials have in common.
+"""From trials to cubins: lowered here, compiled side by side.
 
-Live tensors are described as `ArraySpec`s and lowered that way, so no driver is needed; only where arrays share
-memory is cuda-tile asked, since sharing is part of a launch's signature. Cubins go into cuTile's own disk cache,
-where the launches find them. Machine code is read from its container alone: nvdisasm takes longer to start than
-everything else here.
+The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
+tensors themselves, because sharing is part of a launch's signature. Cubins go into cuTile's own disk cache, where the
+launches find them. Of the machine code only the headers are read: nvdisasm takes longer to start than all of this.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from concurrent.futures import Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TypeVar
 
 from tilewright.compile.compile import BUDGET_SECONDS, CompilerPool, Outcome
 from tilewright.errors import RequestError, TilewrightError, in_one_line
 from tilewright.languages import language_of
-from tilewright.languages.base import Language, ListArgument, Lowered
+from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.languages.cutile.private import decorated_hints, python_function
 from tilewright.machine_code.cubin import Header, headers
 from tilewright.records import Built, Configuration, Failed
-from tilewright.runtime.arrays import is_array
+from tilewright.runtime.arrays import CallValue, is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
 from tilewright.runtime.search.trials import FailedTrial, Trial, array_spec
 from tilewright.task.task import Launch
@@ -39,8 +38,9 @@ from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import KernelEntry
 
 LEAST_TOO_LARGE = 1 << 15
-"""Elements of the smallest tile of powers of two that `must_spill` can hold against a kernel."""
+"""Elements of the smallest tile that can be too large for registers (`must_spill`)."""
 _TILE = re.compile("tile|block", re.IGNORECASE)
+Aligned = TypeVar("Aligned", bound=Argument)
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class SpecifiedTrial:
     launch: Launch
     names: tuple[str, ...]
     """Of the kernel's parameters."""
-    own_args: tuple[Any, ...] | None
-    """The arguments themselves, where arrays share memory."""
+    own_args: tuple[CallValue, ...] | None
+    """The caller's arguments, if arrays share memory."""
 
     @property
     def size(self) -> int:
-        """Elements of a tile, about: large ones compile longest."""
+        """About the elements of a tile: large tiles compile longest."""
         return math.prod(
             value
             for name, value in zip(self.names, self.launch.args, strict=True)
@@ -65,7 +65,7 @@ class SpecifiedTrial:
 
     @property
     def may_be_too_large(self) -> bool:
-        """Whether two of its numbers could span an accumulator that one CTA cannot hold: worth reading its code."""
+        """Whether the two largest numbers could be an accumulator that one CTA cannot hold. Then its code is read."""
         numbers = sorted(value for value in self.launch.args if type(value) is int)
         return math.prod(numbers[-2:]) >= LEAST_TOO_LARGE
 
@@ -89,30 +89,30 @@ class Ready:
         return self.described.names
 
     @cached_property
-    def flat(self) -> tuple[Any, ...]:
+    def flat(self) -> tuple[Argument, ...]:
         """What the compiled kernel is called with: constants are in its code."""
         return self.language.arguments(self.described.launch)
 
     @property
     def identity(self) -> Hashable:
         """Equal identity, equal work: code, grid, scalars, and how the arrays lie in memory."""
-        return (self.header.code_hash, self.trial.grid, tuple((aligned(one), type(one)) for one in self.flat))
+        return (self.header.code_hash, self.trial.grid, tuple((aligned(value), type(value)) for value in self.flat))
 
     @cached_property
     def touched(self) -> TouchedArrays:
-        """Which of the launch's arrays the kernel reads and writes; all of them where its code cannot be read."""
+        """Which of the launch's arrays the kernel reads and writes; all of them if its code cannot be read."""
         entry = _entry(self.lowered)
         if entry is None:
-            every = frozenset(one.name for one in _specs(self.described.launch.args))
+            every = frozenset(spec.name for spec in _specs(self.described.launch.args))
             return TouchedArrays(every, every)
         return touched(entry, self.flat)
 
 
 class Building:
-    """Compiles trials while the caller goes on. ``first``: the one that is wanted first.
+    """Compiles trials while the caller goes on. ``first``: the index of the one that is wanted first.
 
-    Those whose accumulators cannot but spill compile longest, up to ten times as long as the winner. They wait in
-    `hopeless` until somebody calls `build_hopeless`.
+    Trials whose accumulators have to spill compile longest, up to ten times as long as the winner. They wait in
+    `hopeless` until `build_hopeless` is called.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Building:
         self._first = first
         self._trials = trials
         self.hopeless: dict[int, str] = {}
-        """Place → why it is not compiled."""
+        """Index → why it is not compiled."""
 
     def __enter__(self) -> Building:
         self._pool.__enter__()
@@ -139,13 +139,13 @@ class Building:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        _entry.cache_clear()  # what the search needs of them it has by now; they are large
+        _entry.cache_clear()  # the search no longer needs these, and they are large
         self._pool.__exit__(*raised)
 
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for one."""
         if index not in self._done:
-            future = next(one for one, indices in self._futures.items() if index in indices)
+            future = next(future for future, indices in self._futures.items() if index in indices)
             started = time.perf_counter()
             future.exception()
             self.seconds["compile"] += time.perf_counter() - started
@@ -156,42 +156,43 @@ class Building:
         """Every trial, as they become ready."""
         yield from list(self._done.items())
         started = time.perf_counter()
-        for future in as_completed([one for one, indices in self._futures.items() if indices[0] not in self._done]):
+        for future in as_completed(
+            [future for future, (index, *_) in self._futures.items() if index not in self._done]
+        ):
             self.seconds["compile"] += time.perf_counter() - started
             self._finish(future)
             yield from ((index, self._done[index]) for index in self._futures[future])
             started = time.perf_counter()
 
     def _start(self) -> None:
-        """Lowers all and hands them to the compilers: the one wanted first, then large tiles before small ones."""
+        """Lowers all and submits them to the compilers: the first one, then large tiles before small ones."""
         started = time.perf_counter()
         described: dict[int, SpecifiedTrial] = {}
         for index, trial in enumerate(self._trials):
-            one = trial if isinstance(trial, Failed) else specified(trial)
-            if isinstance(one, Failed):
-                self._done[index] = _failed(trial, one)
+            trial_specified = trial if isinstance(trial, Failed) else specified(trial)
+            if isinstance(trial_specified, Failed):
+                self._done[index] = _failed(trial, trial_specified)
             else:
-                described[index] = one
+                described[index] = trial_specified
         shared: dict[Hashable, tuple[Language, Lowered] | Failed] = {}
-        wanted: Hashable = None
+        first: Hashable = None
         for index in sorted(described, key=lambda i: (i != self._first, -described[i].size)):
-            found = self._lower(described[index], shared)
-            if isinstance(found, Failed):
-                self._done[index] = _failed(self._trials[index], found)
+            result = self._lower(described[index], shared)
+            if isinstance(result, Failed):
+                self._done[index] = _failed(self._trials[index], result)
+                continue
+            language, lowered = result
+            self._lowered[index] = (described[index], language, lowered)
+            if index == self._first:
+                first = lowered.identity
+            if self._arch == "sm_90" and lowered.identity != first and _is_hopeless(described[index], lowered):
+                self.hopeless[index] = HOPELESS
             else:
-                self._lowered[index] = (described[index], *found)
-                if index == self._first:
-                    wanted = found[1].identity
-                is_compiled_anyway = found[1].identity == wanted
-                is_sm_90 = self._arch == "sm_90"
-                if is_sm_90 and not is_compiled_anyway and _is_hopeless(described[index], found[1]):
-                    self.hopeless[index] = HOPELESS
-                else:
-                    self._submit(index)
+                self._submit(index)
         self.seconds["lower"] = time.perf_counter() - started
 
     def build_hopeless(self) -> None:
-        """Compiles them after all; `all` then yields them."""
+        """Compiles these too; `all` then yields them."""
         for index in self.hopeless:
             self._submit(index)
         self.hopeless = {}
@@ -201,13 +202,14 @@ class Building:
         self._futures.setdefault(self._pool.submit(language, lowered), []).append(index)
 
     def _lower(
-        self, one: SpecifiedTrial, shared: dict[Hashable, tuple[Language, Lowered] | Failed]
+        self, trial: SpecifiedTrial, shared: dict[Hashable, tuple[Language, Lowered] | Failed]
     ) -> tuple[Language, Lowered] | Failed:
-        """Equal kernel objects with equal arguments are lowered once: the grid is no part of the code."""
-        key = (id(one.trial.kernel), repr(one.launch.args))
+        """Equal kernel objects with equal arguments are lowered once: the grid is not a part of the code."""
+        launch = trial.launch
+        key = (id(launch.kernel), repr(launch.args))
         if key not in shared:
-            language = language_of(one.launch.kernel)
-            launch = one.launch if one.own_args is None else Launch(one.launch.kernel, one.launch.grid, one.own_args)
+            language = language_of(launch.kernel)
+            launch = launch if trial.own_args is None else Launch(launch.kernel, launch.grid, trial.own_args)
             try:
                 lowered = language.lower(launch, {}, Configuration(()), self._arch)
             except TilewrightError:
@@ -226,38 +228,38 @@ class Building:
             else:
                 self._done[index] = Ready(index, described, language, lowered, header)
         if isinstance(built, Built):
-            with suppress(Exception):  # a full disk, a locked cache: the launch then compiles once more
+            with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
                 language.remember([built])
 
 
 HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it cannot but spill"
 
 
-def _is_hopeless(one: SpecifiedTrial, lowered: Lowered) -> bool:
-    if not one.may_be_too_large:
+def _is_hopeless(specified: SpecifiedTrial, lowered: Lowered) -> bool:
+    if not specified.may_be_too_large:
         return False
-    entry, hints = _entry(lowered), decorated_hints(one.trial.kernel, lowered.arch)
+    entry, hints = _entry(lowered), decorated_hints(specified.trial.kernel, lowered.arch)
     return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))
 
 
 @lru_cache(maxsize=64)
 def _entry(lowered: Lowered) -> KernelEntry | None:
-    """None for code that cannot be read."""
+    """None if the code cannot be read."""
     try:
         return read_bytecode(lowered.code).entry()
     except (ReadError, LookupError):
         return None
 
 
-def aligned(one: Any) -> Any:
-    """An array as the compiler sees it: two clones that lie at other multiples of 16 are alike."""
-    if isinstance(one, ListArgument):
-        return ListArgument(tuple(tuple(aligned(entry) for entry in row) for row in one.rows))
-    return replace(one, address_offset=one.address_offset % DIVISOR) if isinstance(one, ArraySpec) else one
+def aligned(value: Aligned) -> Aligned:
+    """An argument as the compiler sees it: the address of an array counts modulo 16."""
+    if isinstance(value, ListArgument):
+        return replace(value, rows=tuple(tuple(map(aligned, row)) for row in value.rows))
+    return replace(value, address_offset=value.address_offset % DIVISOR) if isinstance(value, ArraySpec) else value
 
 
 def specified(trial: Trial) -> SpecifiedTrial | Failed:
-    """A trial's arguments as specifications; what the caller's function raised, as its failure."""
+    """A trial with its arguments as specifications; fails with what the caller's function raises."""
     try:
         args = trial.arguments()
         code = python_function(trial.kernel).__code__
@@ -288,19 +290,15 @@ def written_by(trial: Trial, arch: str) -> frozenset[str]:
     return frozenset(name.partition("[")[0] for name in written)
 
 
-def _spec(value: Any, name: str) -> Any:
-    if is_array(value):
-        return array_spec(value, name)
-    if isinstance(value, (list, tuple)) and any(is_array(one) for one in value):
-        return [array_spec(one, f"{name}[{n}]") if is_array(one) else one for n, one in enumerate(value)]
-    return value
+def _spec(value: CallValue, name: str) -> CallValue:
+    if isinstance(value, (list, tuple)) and any(map(is_array, value)):
+        return [_spec(item, f"{name}[{n}]") for n, item in enumerate(value)]
+    return array_spec(value, name) if is_array(value) else value
 
 
-def _specs(args: Sequence[Any]) -> Iterator[ArraySpec]:
+def _specs(args: Sequence[CallValue]) -> Iterator[ArraySpec]:
     for value in args:
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, ArraySpec):
-                yield one
+        yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, ArraySpec))
 
 
 def _failed(trial: Trial | Failed, failure: Failed) -> FailedTrial:
@@ -311,7 +309,7 @@ def _failed(trial: Trial | Failed, failure: Failed) -> FailedTrial:
 
 
 def error_of(failure: Failed) -> type[Exception]:
-    """What `cuda.tile.tune.exhaustive_search` would have caught: cuda-tile's own errors, by the stage."""
+    """The error of cuda-tile for a failure, as `cuda.tile.tune.exhaustive_search` reports it."""
     import cuda.tile as ct
 
     if isinstance(failure, FailedTrial):

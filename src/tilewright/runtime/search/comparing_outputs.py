@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.runtime.arrays import CallerArray, LiveArray
 from tilewright.runtime.search.scratch import tensor_of
 from tilewright.verify.arrays import Tensors
 from tilewright.verify.judge import EXACT, Compared, Wanted, compared
@@ -38,13 +39,13 @@ class Expected:
     """What the shipped configuration wrote into one array, and how far others may be off."""
 
     name: str
-    output: Any
+    output: LiveArray
     """A copy of its own."""
     itself: Error = NO_ERROR
     """The shipped configuration, run again, against itself."""
 
-    def wrong(self, got: Any) -> str | None:
-        """Why ``got`` is not the same answer; None where it is."""
+    def wrong(self, got: CallerArray) -> str | None:
+        """Why ``got`` is not the same output; None if it is."""
         out, ref = tensor_of(got), self.output
         if out.shape != ref.shape or out.dtype != ref.dtype:
             return (
@@ -77,7 +78,7 @@ class Expected:
         )  # fmt: skip
 
 
-def difference(out: Any, ref: Any) -> Error:
+def difference(out: LiveArray, ref: LiveArray) -> Error:
     """``out`` against ``ref``: tensors of equal shape and dtype on one device."""
     return _compared(out, ref).error
 
@@ -91,12 +92,12 @@ def _compared(out: Any, ref: Any, allowed: Allowance = EXACT, name: str = "") ->
     return compared({name: wanted}, {name: out}, Tensors(torch))
 
 
-def bits(tensor: Any) -> Any:
+def bits(tensor: LiveArray) -> LiveArray:
     """Bytes, in which a NaN is equal to itself."""
     import torch
 
     return tensor.contiguous().view(-1).view(torch.uint8)
 
 
-def _kind(tensor: Any) -> str:
+def _kind(tensor: LiveArray) -> str:
     return f"{'×'.join(map(str, tensor.shape))} {str(tensor.dtype).removeprefix('torch.')}"

@@ -1,12 +1,12 @@
 """The GPU's part of a search in the caller's process: one launch that is waited for, and the clock of the race.
 
-Everything is queued on the caller's stream, after what the caller queued there, and has ended before the search
-returns. `Device` is what a search needs of a machine; `CudaDevice` is the real one.
+Everything is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
+`Device` is what a search needs of a machine; `CudaDevice` is a GPU.
 
-The clock follows `bench.clock`: before each timed launch the L2 is emptied, so the host is ahead of the device
-and the time between the two events is the kernel's. What differs from the worker's clock is the neighbourhood:
-it is the caller's process, so nothing here collects garbage, returns torch's cached memory, or captures in a mode
-that other threads would notice, and an in-place kernel gets its input back before each launch.
+The clock works like that of the worker: before each timed launch the L2 is emptied, so the host is ahead of the device
+and the time between the two events is the kernel's. But it runs in the caller's process. So it does not collect
+garbage, return torch's cached memory or capture in a mode that other threads notice, and an in-place kernel gets its
+input back before each launch.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from typing import Any, Protocol
 from tilewright.errors import NoGpu, RequestError, in_one_line
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
+from tilewright.runtime.arrays import CallValue, Stream
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
 
 HANG_SECONDS = 120.0
-"""A launch that has not ended by then is taken for one that never will."""
+"""A launch that has not ended by then counts as one that never ends."""
 FLUSH_L2_TIMES = 2
-"""As in `bench.clock`: the flush writes this many times the L2."""
+"""The flush writes this many times the size of the L2, as in the worker."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A launch that is raced. ``refresh`` gives the kernel its input back where it writes over it."""
+    """A launch that is raced. ``refresh`` restores the inputs that the kernel overwrites."""
 
     trial: Trial
-    args: tuple[Any, ...]
+    args: tuple[CallValue, ...]
     refresh: Callable[[], None]
 
 
@@ -50,19 +51,19 @@ class Device(Protocol):
         """All work of the search is done inside: on the caller's device and stream."""
         ...
 
-    def run(self, trial: Trial, args: tuple[Any, ...]) -> None:
-        """Launches once and waits. Raises what the launch raises, and DeviceLost where nothing can follow."""
+    def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
+        """Launches once and waits. Raises what the launch raises, and DeviceLost if nothing more can be launched."""
         ...
 
     def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
-        """Times ``shots`` by their places; with the policy as it is kept (a graph may be impossible)."""
+        """Times ``shots`` by their indices. Also returns the policy that is kept: a graph may be impossible."""
         ...
 
 
 class CudaDevice:
     """``stream``: the caller's, as an object of torch, cuda.core or CuPy, or as a handle."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Stream) -> None:
         import torch
 
         if not torch.cuda.is_available():
@@ -71,9 +72,8 @@ class CudaDevice:
         device = getattr(stream, "device", None)
         if device is not None and getattr(device, "index", None) is not None:
             self._index = device.index
-        handle = next(
-            (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name)), stream
-        )
+        named = (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name))
+        handle: Any = next(named, stream)
         self._stream = torch.cuda.current_stream(self._index)
         if handle is not None and int(handle) != self._stream.cuda_stream:
             self._stream = torch.cuda.ExternalStream(int(handle), device=self._index)
@@ -98,7 +98,7 @@ class CudaDevice:
                 with suppress(Exception):  # a broken context: what broke it is being raised
                     self._stream.synchronize()
 
-    def run(self, trial: Trial, args: tuple[Any, ...]) -> None:
+    def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         import torch
 
         done = torch.cuda.Event()
@@ -112,7 +112,7 @@ class CudaDevice:
             self.check_alive(trial.label, error)
             raise
 
-    def launch(self, trial: Trial, args: tuple[Any, ...]) -> None:
+    def launch(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         """On the current stream."""
         import cuda.tile as ct
         import torch
@@ -135,7 +135,7 @@ class CudaDevice:
             clock.close()
 
     def check_alive(self, label: str, error: Exception) -> None:
-        """Raises DeviceLost where ``error`` stays with the context, as that of a bad address does."""
+        """Raises DeviceLost if ``error`` has broken the context, as a bad address does."""
         import torch
 
         try:
@@ -147,6 +147,16 @@ class CudaDevice:
             ) from error
 
 
+class _Event(Protocol):
+    def record(self) -> None: ...
+    def elapsed_time(self, end: _Event) -> float: ...
+
+
+class _Graph(Protocol):
+    def replay(self) -> None: ...
+    def reset(self) -> None: ...
+
+
 class _CudaClock:
     def __init__(self, device: CudaDevice, shots: Sequence[Shot], policy: Policy) -> None:
         import torch
@@ -155,10 +165,10 @@ class _CudaClock:
         l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
         self._flush = None if self._warm else torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
         self._events = self._pairs()
-        self._graphs: list[Any] = []
+        self._graphs: list[_Graph] = []
 
     def capture(self) -> bool:
-        """One graph for each shot, where cuda-tile can capture them: not with lists of arrays (1.7)."""
+        """Makes one graph for each shot; False if cuda-tile cannot (1.7 cannot capture lists of arrays)."""
         import torch
 
         self._events = self._pairs(external=True)
@@ -198,7 +208,7 @@ class _CudaClock:
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:
-        """Graphs before the events that they record: the other order crashes in the driver (torch 2.11)."""
+        """Graphs first, then the events that they record: the other order crashes in the driver (torch 2.11)."""
         import torch
 
         with suppress(Exception):  # a broken context: what broke it is being raised
@@ -208,13 +218,10 @@ class _CudaClock:
         self._graphs.clear()
         self._events.clear()
 
-    def _pairs(self, **kind: bool) -> list[tuple[Any, Any]]:
-        import torch
+    def _pairs(self, **kind: bool) -> list[tuple[_Event, _Event]]:
+        from torch.cuda import Event
 
-        return [
-            (torch.cuda.Event(enable_timing=True, **kind), torch.cuda.Event(enable_timing=True, **kind))
-            for _ in self._shots
-        ]
+        return [(Event(enable_timing=True, **kind), Event(enable_timing=True, **kind)) for _ in self._shots]
 
     def _captured(self, index: int) -> bool:
         import torch
@@ -245,7 +252,7 @@ class _CudaClock:
 
 
 def wait_for(done: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
-    """Polls, so that Ctrl-C is heard and a kernel that never ends gets a name. Raises DeviceLost."""
+    """Polls, so that Ctrl-C works, and a kernel that never ends is named. Raises DeviceLost."""
     started = time.monotonic()
     while not done():
         waited = time.monotonic() - started

@@ -1,4 +1,4 @@
-"""The race of what is right: live arguments for each, shared where they can be, and the rules of `bench.protocol`."""
+"""The race of the trials that are right: with the caller's arguments, and the rules of `race.protocol`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, RaceProgress, race
 from tilewright.race.rules import Policy
-from tilewright.runtime.arrays import is_array
+from tilewright.runtime.arrays import CallerArray, CallValue, is_array
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import bits
 from tilewright.runtime.search.device import Shot
@@ -19,15 +18,15 @@ from tilewright.runtime.search.trials import array_spec
 from tilewright.runtime.search.trying import BoundTrial, TrialRunner
 
 SECONDS = 1.5
-"""Wall time of a race, warm-up included, where that is enough for `ROUNDS`."""
+"""Wall time of a race, with its warm-up, if that is enough for `ROUNDS`."""
 ROUNDS = 16
-"""Long kernels get the time for as many: fewer could not bound a median with the confidence of a race."""
+"""Long kernels get the time for so many: fewer cannot bound a median with the confidence of a race."""
 MAX_ROUNDS = 400
 
 
 @dataclass(frozen=True)
 class TrialTiming:
-    """What the race says of one configuration; ``us`` None where it failed."""
+    """The race's result for one configuration; ``us`` is None if it failed."""
 
     reason: str
     us: float | None = None
@@ -49,7 +48,7 @@ def raced(
     shipped: int | None,
     on_progress: Callable[[int, int], None],
 ) -> RacedTrials:
-    """Times ``field`` in interleaved rounds. ``shipped``: its place there, which wins ties. Raises NoRoom."""
+    """Times ``field`` in interleaved rounds. ``shipped``: its index there; it wins ties. Raises NoRoom."""
     with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
         notes = []
         if kept.launch != policy.launch:
@@ -57,7 +56,7 @@ def raced(
         outcome = race(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=MAX_ROUNDS),
-            cost=[_cost(one) for one in field], shipped=shipped,
+            cost=[_cost(ready) for ready in field], shipped=shipped,
             on_progress=lambda seen: _said(seen, on_progress),
         )  # fmt: skip
     return RacedTrials(outcome.winner, tuple(_timing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
@@ -68,26 +67,26 @@ def _said(seen: RaceProgress, on_progress: Callable[[int, int], None]) -> None:
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
-    """One round of all, thrown away. A crash is met again in the race, which knows what to do."""
+    """The time of one round of all, which does not count. A crash will happen again in the race."""
     try:
         return sum(clock.round(range(n))) * 1e-6
     except CandidateCrashed:
         return 0.0
 
 
-def _cost(one: Ready) -> tuple[int, ...]:
-    """What a configuration occupies, as `measuring.cost_of`; code in bytes."""
-    header = one.header
+def _cost(ready: Ready) -> tuple[int, ...]:
+    """What a configuration occupies: cluster, registers, shared memory, bytes of code."""
+    header = ready.header
     return (header.cluster, header.registers * header.threads, header.shared_bytes, header.code_bytes)
 
 
 def _timing(outcome: RaceOutcome, index: int) -> TrialTiming:
-    one, measured = outcome.candidates[index], outcome.measured(index)
-    if one.state == "failed" or measured is None:
-        return TrialTiming(one.reason)
+    candidate, measured = outcome.candidates[index], outcome.measured(index)
+    if candidate.state == "failed" or measured is None:
+        return TrialTiming(candidate.reason)
     low, high = measured.interval_us
     margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
-    return TrialTiming(one.reason, measured.us, margin, len(measured.samples_us))
+    return TrialTiming(candidate.reason, measured.us, margin, len(measured.samples_us))
 
 
 # Arguments ----------------------------------------------------------------------------------------
@@ -95,9 +94,9 @@ def _timing(outcome: RaceOutcome, index: int) -> TrialTiming:
 
 @contextmanager
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
-    """A shot for each, on arguments that are held for the whole race. Written arrays hold afterwards what they
-    hold now; clones that the caller's function makes for each call are replaced by those of the first."""
-    base = BoundTrial.of(field[0] if runner.yardstick is None else runner.yardstick)
+    """A shot for each, with arguments for the whole race. Written arrays are restored afterwards. Clones that the
+    caller's function makes for each call are replaced by those of the first call."""
+    base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     mine = [base.arrays[name] for name in base.written]
     with keeping(mine):
         bound = [_shared(BoundTrial.of(ready), base) for ready in field]
@@ -119,7 +118,7 @@ def _shot(one: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> S
 
 
 def _shared(one: BoundTrial, base: BoundTrial) -> BoundTrial:
-    """With the written arrays of ``base`` in place of its own where those are copies of them."""
+    """With the written arrays of ``base`` in place of its own, if those are copies of them."""
     copies = {
         name: base.arrays[name]
         for name in one.written
@@ -129,18 +128,16 @@ def _shared(one: BoundTrial, base: BoundTrial) -> BoundTrial:
         return one
     replaced = {id(one.arrays[name]): array for name, array in copies.items()}
 
-    def swapped(value: Any) -> Any:
-        if is_array(value):
-            return replaced.get(id(value), value)
-        if isinstance(value, (list, tuple)) and any(is_array(each) for each in value):
-            return type(value)(replaced.get(id(each), each) for each in value)
-        return value
+    def swapped(value: CallValue) -> CallValue:
+        if isinstance(value, (list, tuple)) and any(map(is_array, value)):
+            return type(value)(map(swapped, value))
+        return replaced.get(id(value), value)
 
     args = tuple(swapped(value) for value in one.args)
     return BoundTrial(one.ready, args, {**one.arrays, **copies})
 
 
-def _is_copy(array: Any, original: Any) -> bool:
+def _is_copy(array: CallerArray, original: CallerArray) -> bool:
     """Other memory, the same layout, the same bits."""
     import torch
 

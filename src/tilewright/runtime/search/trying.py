@@ -1,7 +1,7 @@
 """One launch of each trial: does it write what the shipped configuration writes?
 
-A trial runs on what the caller's functions hand out for it. Before it, arrays that it only writes are poisoned, so
-that what it leaves out shows; after it, all that it could have written is as before.
+A trial runs on the arguments that the caller's functions return for it. Before the launch, arrays that it only writes
+are poisoned, so that elements that it leaves out show. Afterwards everything that it could have written is restored.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
+from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray
 from tilewright.runtime.search.building import Ready
 from tilewright.runtime.search.comparing_outputs import Expected, difference
 from tilewright.runtime.search.device import Device
@@ -22,8 +22,8 @@ class BoundTrial:
     """A trial with the arguments of one call of the caller's function."""
 
     ready: Ready
-    args: tuple[Any, ...]
-    arrays: Mapping[str, Any]
+    args: tuple[CallValue, ...]
+    arrays: Mapping[str, CallerArray]
 
     @classmethod
     def of(cls, ready: Ready) -> BoundTrial:
@@ -41,23 +41,22 @@ class BoundTrial:
 
     @property
     def in_place(self) -> list[str]:
-        """Read and written: each launch finds what the one before it left."""
+        """Read and written: each launch reads what the one before it wrote."""
         read = self.read
         return [name for name in self.written if name in read]
 
 
 class TrialRunner:
-    """``note``: what is to be said of the yardstick."""
+    """Launches trials and compares their outputs with those of the baseline. ``note``: about the baseline."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.expected: dict[str, Expected] = {}
-        self.yardstick: Ready | None = None
+        self.baseline: Ready | None = None
         self.note = ""
 
-    def set_yardstick(self, ready: Ready) -> None:
-        """What this trial writes is right from now on. It runs twice: it may not even agree with itself."""
-        first = {}
+    def take_baseline(self, ready: Ready) -> None:
+        """The outputs of this trial are right from now on. It runs twice, because it may not be deterministic."""
         with self._run(ready, ()) as written:
             first = {name: _copy(array) for name, array in written.items()}
         expected = {}
@@ -71,10 +70,10 @@ class TrialRunner:
                 f"{ready.trial.label} is not deterministic: in two runs its {', '.join(differing)} differ by "
                 f"{worst:.2g} of the norm, and others may differ by as much"
             )
-        self.expected, self.yardstick = expected, ready
+        self.expected, self.baseline = expected, ready
 
     def wrong(self, ready: Ready) -> str | None:
-        """Why the trial's answer is not the yardstick's; None where it is. Raises what its launch raises."""
+        """Why the trial's outputs differ from those of the baseline; None if not. Raises what its launch raises."""
         with self._run(ready, self.expected) as written:
             if missing := [name for name in self.expected if name not in written]:
                 return f"'{missing[0]}', which the shipped configuration writes, is none of its arguments"
@@ -84,11 +83,8 @@ class TrialRunner:
             return next((reason for reason in reasons if reason is not None), None)
 
     @contextmanager
-    def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, Any]]:
-        """Launches once; what it wrote can be read inside, and is gone afterwards.
-
-        ``also``: names of arrays that are handed out whether or not it writes them.
-        """
+    def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
+        """Launches once. Inside, the arrays that it wrote can be read, and those in ``also``; then all are restored."""
         bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):
@@ -100,7 +96,7 @@ class TrialRunner:
             yield written
 
 
-def _copy(array: Any) -> Any:
+def _copy(array: CallerArray) -> LiveArray:
     import torch
 
     try:

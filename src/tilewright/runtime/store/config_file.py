@@ -3,20 +3,18 @@
     {"format": …, "kernel": …, "module": …, "rule": …, "common": parts equal in all rows,
      "rows": [its parts, config, times]}
 
-It is read with `json` alone: no database, no search, no GPU. The rule of the look-up stands in the file, as
-text for people and as the data that the look-up itself uses:
+It is read with `json` alone, without a database, a search or a GPU. The file has the rule of the look-up, as text for
+people and as the data that the look-up uses:
 
 * *exact*: a row whose parts are all those of the call.
-* *nearest*: else the row with the smallest sum of |log2 (extent / extent)| over all extents of all arrays,
-  no extent more than ``factor`` apart. All other parts are equal (kernel, board, launch, flags, dtypes,
-  alignments), the strides are in the same order, and the first of equally near rows is taken. Only the
-  parts that the rule names may differ: the toolkit may, since it changes how fast a configuration is and
-  not what it computes.
+* *nearest*: else the row with the smallest sum of |log2 (extent / extent)| over all extents of all arrays, no extent
+  more than ``factor`` apart. All other parts are equal (kernel, board, launch, flags, dtypes, alignments), and the
+  strides are in the same order. Of equally near rows the first is taken. Only the parts that the rule names may
+  differ. The toolkit may, because it changes how fast a configuration is and not what it computes.
 * *fallback*: else the shipped configuration, which the caller has.
 
-Rows of another source of the kernel are not used, and that is said once: nobody has compared what their
-configurations compute in the kernel as it is now. The store's own rows cannot be stale in this way, since
-the source is a part of their key.
+Rows for another source of the kernel are not used, and one warning says so: their configurations were never compared
+in the kernel as it is now. In the store this cannot happen, because the source is a part of the key.
 """
 
 from __future__ import annotations
@@ -29,58 +27,102 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeAlias, TypedDict, TypeGuard
 
 from tilewright.errors import RequestError
+from tilewright.records import Json, Value
 from tilewright.runtime.store.warn_once import warn_once
 
 FORMAT = "tilewright tuned kernel"
 VERSION = 1
 NAME_IN_PYTHON = "TABLE"
 SOURCES = ("source", "sources", "functions")
-"""The parts that say what is launched: the kernel (`tilewright run` writes the second), and the author's functions
-that make grid and arguments of a configuration."""
+"""The parts for the source of the kernel (`tilewright run` writes the second), and of the author's functions that make
+grid and arguments of a configuration."""
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
-"""What the description of an array has, wherever in the parts it stands (`key.array_part`)."""
+"""The fields that describe an array, anywhere in the parts (`key.array_part`)."""
 
-Config = Mapping[str, Any]
-Layout = tuple[tuple[int, ...], tuple[Any, ...]]
-"""All extents of a call's arrays, and how each array lies (`order_of`)."""
+Config: TypeAlias = Mapping[str, Value]
+Parts: TypeAlias = Mapping[str, Json]
+Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
+Layout: TypeAlias = tuple[tuple[int, ...], tuple[Order, ...]]
+"""All extents of a call's arrays, and the `order_of` each array."""
+
+
+class ArrayPart(TypedDict):
+    """An array in the parts of a key."""
+
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+    alignment: int
+
+
+class RuleData(TypedDict):
+    """A `MatchRule` in a file."""
+
+    factor: float
+    may_differ: list[str]
+    fallback: str
+    text: list[str]
+
+
+class ConfigRow(TypedDict):
+    """A row in a file. ``config`` and ``parts`` are required."""
+
+    parts: dict[str, Json]
+    config: dict[str, Value]
+    us: float | None
+    shipped_us: float | None
+    shipped: dict[str, Value] | None
+    index: int | None
+    label: str
+    created: str
+
+
+class ConfigData(TypedDict):
+    """A file."""
+
+    format: str
+    version: int
+    kernel: str
+    module: str
+    rule: RuleData
+    common: dict[str, Json]
+    rows: list[ConfigRow]
 
 
 @dataclass(frozen=True)
 class MatchRule:
-    """How a row is chosen for a call that is not in the file."""
+    """How a row is chosen for a call that has no row."""
 
     factor: float = 2.0
-    """The most that two extents may be apart."""
+    """The largest ratio of two extents."""
     may_differ: tuple[str, ...] = ("toolkit", "space")
-    """Parts that need not be equal. A configuration of another space is taken only where the caller allows it."""
+    """Parts that need not be equal. A configuration of another space is taken only if the caller allows it."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {"factor": self.factor, "may_differ": list(self.may_differ), "fallback": "shipped"} | {
-            "text": [
-                "exact: a row whose parts all equal those of the call.",
-                "nearest: else, the row with the smallest sum of |log2(extent / extent)| over all arrays;",
-                f"each extent within a factor of {self.factor:g}, and strides in the same order;",
-                f"every other part equal, but for: {', '.join(self.may_differ)}; of equally near rows the first.",
-                "in either case, only a configuration that the space of the call has.",
-                "source: rows of another source of the kernel are not used.",
-                "fallback: else, the shipped configuration.",
-            ]
-        }
+    def to_json(self) -> RuleData:
+        text = [
+            "exact: a row whose parts all equal those of the call.",
+            "nearest: else, the row with the smallest sum of |log2(extent / extent)| over all arrays;",
+            f"each extent within a factor of {self.factor:g}, and strides in the same order;",
+            f"every other part equal, but for: {', '.join(self.may_differ)}; of equally near rows the first.",
+            "in either case, only a configuration that the space of the call has.",
+            "source: rows of another source of the kernel are not used.",
+            "fallback: else, the shipped configuration.",
+        ]
+        return {"factor": self.factor, "may_differ": list(self.may_differ), "fallback": "shipped", "text": text}
 
 
 @dataclass(frozen=True)
 class MatchingRow:
     config: Config
     match: Literal["exact", "nearest"]
-    row: Mapping[str, Any]
-    """The row as it stands in the file, with the evidence."""
+    row: ConfigRow
     distance: float = 0.0
     """Sum of |log2 (extent / extent)|."""
     differs: tuple[str, ...] = ()
-    """The parts that the rule allows to differ, and that do."""
+    """The parts that differ, as the rule allows."""
 
     @property
     def exact(self) -> bool:
@@ -88,33 +130,33 @@ class MatchingRow:
 
 
 class ConfigFile:
-    """The rows of one kernel, to be asked many times."""
+    """The rows of one kernel, for many look-ups."""
 
-    def __init__(self, kernel: str, module: str, rows: Sequence[Mapping[str, Any]],
-                 parts: Sequence[Mapping[str, Any]], rule: MatchRule, name: str) -> None:  # fmt: skip
-        """``parts``: of each row, those that are common to all included. ``name``: how warnings call the file."""
-        self.kernel, self.module, self.name = kernel, module, name
-        self.rows, self.parts, self.rule = rows, parts, rule
+    def __init__(self, data: ConfigData, rule: MatchRule, name: str) -> None:
+        """``name``: of the file, for warnings."""
+        self.kernel, self.module, self.name = data["kernel"], data.get("module", ""), name
+        self.rows, self.rule = data["rows"], rule
+        self.parts: list[Parts] = [{**data["common"], **row["parts"]} for row in self.rows]
+        """Of each row, with the common ones."""
         self._exact: dict[str, int] = {}
-        for place, one in enumerate(parts):
-            self._exact.setdefault(_text(one), place)
+        for index, parts in enumerate(self.parts):
+            self._exact.setdefault(_text(parts), index)
 
-    def find(self, parts: Mapping[str, Any], *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
+    def find(self, parts: Parts, *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
         """The configuration for a call with these parts, or None: launch the shipped one.
 
-        ``allowed``: whether the space of this call has a configuration. Without it only rows of the very same
-        space count.
+        ``allowed``: whether the space of this call has a configuration. Without it only rows with an equal space count.
         """
-        place = self._exact.get(_text(parts))
-        if place is not None and (allowed is None or allowed(self.rows[place]["config"])):
-            return MatchingRow(self.rows[place]["config"], "exact", self.rows[place])
+        index = self._exact.get(_text(parts))
+        if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
+            return MatchingRow(self.rows[index]["config"], "exact", self.rows[index])
         return self._nearest(parts, allowed)
 
-    def _nearest(self, parts: Mapping[str, Any], allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
+    def _nearest(self, parts: Parts, allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
         near, refused, call = [], False, _layout(parts)
         names = (*self.rule.may_differ, *SOURCES)
         texts = {name: _text(parts.get(name)) for name in names}
-        for place, layout, row in self._alike.get(self._rigid_text(parts), ()):
+        for index, layout, row in self._alike.get(self._rigid_text(parts), ()):
             distance = _distance(layout, call, self.rule.factor)
             if distance is None:
                 continue
@@ -122,11 +164,11 @@ class ConfigFile:
             if any(name in SOURCES for name in differs):
                 refused = True
             elif "space" not in differs or allowed is not None:
-                near.append((distance, "toolkit" in differs, place, differs))
-        for distance, _, place, differs in sorted(near):
-            config = self.rows[place]["config"]
+                near.append((distance, "toolkit" in differs, index, differs))
+        for distance, _, index, differs in sorted(near):
+            config = self.rows[index]["config"]
             if allowed is None or allowed(config):
-                return MatchingRow(config, "nearest", self.rows[place], distance, differs)
+                return MatchingRow(config, "nearest", self.rows[index], distance, differs)
         if refused:
             warn_once(
                 f"{self.name} was tuned for another source of {self.kernel} and is not used for it; fix: tune "
@@ -137,30 +179,29 @@ class ConfigFile:
 
     @cached_property
     def _alike(self) -> dict[str, list[tuple[int, Layout, dict[str, str]]]]:
-        """The rows by what has to be equal, with what is compared. Made at the first call that is in no row."""
+        """The rows by the parts that must be equal, with those that are compared. Made at the first inexact call."""
         alike: dict[str, list[tuple[int, Layout, dict[str, str]]]] = {}
-        for place, one in enumerate(self.parts):
-            texts = {name: _text(one.get(name)) for name in (*self.rule.may_differ, *SOURCES)}
-            alike.setdefault(self._rigid_text(one), []).append((place, _layout(one), texts))
+        for index, parts in enumerate(self.parts):
+            texts = {name: _text(parts.get(name)) for name in (*self.rule.may_differ, *SOURCES)}
+            alike.setdefault(self._rigid_text(parts), []).append((index, _layout(parts), texts))
         return alike
 
-    def _rigid_text(self, parts: Mapping[str, Any]) -> str:
+    def _rigid_text(self, parts: Parts) -> str:
         left_out = {*self.rule.may_differ, *SOURCES}
-        return _text({name: _rigid(one) for name, one in parts.items() if name not in left_out})
+        return _text({name: _rigid(part) for name, part in parts.items() if name not in left_out})
 
 
 # The rule
 
 
-def distance_of(one: Mapping[str, Any], other: Mapping[str, Any], factor: float) -> float | None:
-    """How far apart the arrays of two calls are, or None: not comparable. Symmetric; the calls have the same
+def distance_of(one: Parts, other: Parts, factor: float) -> float | None:
+    """How far apart the arrays of two calls are; None if they cannot be compared. Symmetric; the calls have the same
     arrays with the same ranks."""
     return _distance(_layout(one), _layout(other), factor)
 
 
-def _layout(parts: Mapping[str, Any]) -> Layout:
-    """All extents, and in which order the arrays lie."""
-    arrays = list(arrays_of_parts(parts))
+def _layout(parts: Parts) -> Layout:
+    arrays = list(arrays_of_parts(dict(parts)))
     orders = tuple(order_of(array["shape"], array["strides"]) for array in arrays)
     return tuple(extent for array in arrays for extent in array["shape"]), orders
 
@@ -169,59 +210,53 @@ def _distance(one: Layout, other: Layout, factor: float) -> float | None:
     if one[1] != other[1]:
         return None
     distance, most = 0.0, math.log2(factor)
-    for extent, wanted in zip(one[0], other[0], strict=True):
-        if extent != wanted:
-            apart = _apart(extent, wanted)
+    for extents in zip(one[0], other[0], strict=True):
+        low, high = sorted(extents)  # so that the distance is the same in both directions, to the last bit
+        if low != high:
+            apart = math.log2(high / low) if low > 0 else math.inf
             if apart > most:
                 return None
             distance += apart
     return distance
 
 
-def _apart(extent: int, other: int) -> float:
-    """|log2 (extent / other)|, the same in both directions to the last bit."""
-    low, high = sorted((extent, other))
-    return math.log2(high / low) if low > 0 else math.inf
-
-
-def order_of(shape: Sequence[int], strides: Sequence[int]) -> tuple[Any, ...]:
-    """How an array lies: its dimensions from the longest stride to the shortest, which of them are repeated
-    (stride 0), and whether the innermost is dense. Dimensions of extent 1 lie anyhow."""
+def order_of(shape: Sequence[int], strides: Sequence[int]) -> Order:
+    """The dimensions of an array from the longest stride to the shortest, those that are repeated (stride 0), and
+    whether the innermost one is dense. Dimensions of extent 1 do not count."""
     real = [dim for dim, extent in enumerate(shape) if extent > 1]
     repeated = tuple(dim for dim in real if strides[dim] == 0)
     order = sorted((dim for dim in real if strides[dim]), key=lambda dim: (-abs(strides[dim]), dim))
     return tuple(order), repeated, bool(order) and strides[order[-1]] == 1
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.keys() >= ARRAY
+def _is_array(value: Json) -> TypeGuard[ArrayPart]:
+    return isinstance(value, dict) and value.keys() >= ARRAY
 
 
-def arrays_of_parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """All descriptions of arrays in the parts of a key, in an order that is the same for equal names."""
+def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
+    """All arrays in the parts of a key, in an order that is the same for equal names."""
     if _is_array(value):
         yield value
-    elif isinstance(value, Mapping):
+    elif isinstance(value, dict):
         for name in sorted(value):
             yield from arrays_of_parts(value[name])
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from arrays_of_parts(one)
+        for item in value:
+            yield from arrays_of_parts(item)
 
 
-def _rigid(value: Any) -> Any:
-    """A part without the extents and strides in it: what has to be equal."""
-    if _is_array(value):
-        kept = {name: one for name, one in value.items() if name not in ("shape", "strides")}
-        return kept | {"rank": len(value["shape"])}
-    if isinstance(value, Mapping):
-        return {name: _rigid(one) for name, one in value.items()}
+def _rigid(value: Json) -> Json:
+    """A part without the extents and strides in it: what must be equal."""
+    if isinstance(value, dict):
+        rank: dict[str, Json] = {"rank": len(value["shape"])} if _is_array(value) else {}
+        left_out = ("shape", "strides") if rank else ()
+        return {name: _rigid(part) for name, part in value.items() if name not in left_out} | rank
     if isinstance(value, (list, tuple)):
-        return [_rigid(one) for one in value]
+        return [_rigid(part) for part in value]
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: Json | Parts) -> str:
     """Equal for equal parts: their order does not count, their types do."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -229,11 +264,11 @@ def _text(value: Any) -> str:
 # The file
 
 
-def load(given: Path | str | Mapping[str, Any]) -> ConfigFile:
-    """The config file in a ``.json`` or ``.py`` file (which is read, not run), or in a mapping such as the ``TABLE`` of
-    an exported module. Raises `RequestError` for what is no such file."""
+def load(given: Path | str | Mapping[str, Json]) -> ConfigFile:
+    """The config file at a path, ``.json`` or ``.py`` (which is read, not run), or in a mapping such as the ``TABLE``
+    of an exported module. Raises `RequestError` for anything else."""
     if isinstance(given, Mapping):
-        return _config_file(given, f"the config file of {given.get('kernel', 'a kernel')}")
+        return _config_file(dict(given), f"the config file of {given.get('kernel', 'a kernel')}")
     path = Path(given)
     try:
         text = path.read_text(encoding="utf-8")
@@ -245,40 +280,41 @@ def load(given: Path | str | Mapping[str, Any]) -> ConfigFile:
     return _config_file(data, str(path))
 
 
-def _of_python(text: str) -> Any:
+def _of_python(text: str) -> Json:
     for statement in ast.parse(text).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == NAME_IN_PYTHON:
-            return ast.literal_eval(statement.value)
+            value: Json = ast.literal_eval(statement.value)
+            return value
     raise ValueError(f"it has no {NAME_IN_PYTHON} = {{…}}")
 
 
-def _config_file(data: Any, name: str) -> ConfigFile:
-    if not isinstance(data, Mapping) or data.get("format") != FORMAT:
+def _config_file(given: Json, name: str) -> ConfigFile:
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise _no_config_file(name, f"its format is not '{FORMAT}'")
-    if data.get("version") != VERSION:
+    if given.get("version") != VERSION:
         raise RequestError(
-            f"{name} has version {data.get('version')} of the format, this Tilewright reads {VERSION}; "
+            f"{name} has version {given.get('version')} of the format, this Tilewright reads {VERSION}; "
             "fix: update Tilewright, or export it again"
         )
     try:
-        data = json.loads(json.dumps(dict(data), allow_nan=False))  # of Python's types, those that JSON has
+        data: ConfigData = json.loads(json.dumps(given, allow_nan=False))  # with the types of JSON alone
     except (ValueError, TypeError, RecursionError) as error:
         raise _no_config_file(name, error) from error
     try:
-        rule, rows, common = _rule(data["rule"]), data["rows"], data["common"]
+        rule, rows = _rule(data["rule"]), data["rows"]
         _need(isinstance(rows, list), "rows", "a list")
-        _need(isinstance(common, dict), "common", "an object")
-        for place, row in enumerate(rows):
-            _check_row(row, f"row {place}")
-        parts = [{**common, **row["parts"]} for row in rows]
-        list(map(_check_arrays, parts))
+        _need(isinstance(data["common"], dict), "common", "an object")
+        for index, row in enumerate(rows):
+            _check_row(row, f"row {index}")
         kernel, module = data["kernel"], data.get("module", "")
         _need(isinstance(kernel, str) and isinstance(module, str), "kernel or module", "a name")
+        for row in rows:
+            _check_arrays({**data["common"], **row["parts"]})
     except KeyError as error:
         raise RequestError(f"{name}: {error} is missing; export it again") from None
     except _DamagedFile as wrong:
         raise RequestError(f"{name}: {wrong}; export it again") from None
-    return ConfigFile(kernel, module, rows, parts, rule, name)
+    return ConfigFile(data, rule, name)
 
 
 def _no_config_file(name: str, why: object) -> RequestError:
@@ -286,7 +322,7 @@ def _no_config_file(name: str, why: object) -> RequestError:
 
 
 class _DamagedFile(Exception):
-    """What is wrong in a file that another hand changed. It is refused as a whole, before anything is stored."""
+    """What is wrong in a file that was changed by hand. It is refused as a whole, before anything is stored."""
 
 
 def _need(right: bool, what: str, expected: str) -> None:
@@ -294,7 +330,7 @@ def _need(right: bool, what: str, expected: str) -> None:
         raise _DamagedFile(f"{what} is not {expected}")
 
 
-def _rule(data: Any) -> MatchRule:
+def _rule(data: RuleData) -> MatchRule:
     _need(isinstance(data, dict), "rule", "an object")
     factor, may_differ = data["factor"], data["may_differ"]
     _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
@@ -302,29 +338,28 @@ def _rule(data: Any) -> MatchRule:
     return MatchRule(float(factor), tuple(map(str, may_differ)))
 
 
-def _check_row(row: Any, which: str) -> None:
+def _check_row(row: ConfigRow, which: str) -> None:
     _need(isinstance(row, dict), which, "an object")
     _need(isinstance(row["parts"], dict), f"parts of {which}", "an object")
     _need(_is_config(row["config"]), f"config of {which}", "an object of plain values")
-    _need(row.get("shipped") is None or _is_config(row["shipped"]), f"shipped of {which}", "an object of plain values")
-    for name in ("us", "shipped_us"):
-        us = row.get(name)
+    shipped, index = row.get("shipped"), row.get("index")
+    _need(shipped is None or _is_config(shipped), f"shipped of {which}", "an object of plain values")
+    for name, us in (("us", row.get("us")), ("shipped_us", row.get("shipped_us"))):
         _need(us is None or (_is_number(us) and us > 0), f"{name} of {which}", "a time in µs")
-    index = row.get("index")
     _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a place")
 
 
-def _check_arrays(parts: Mapping[str, Any]) -> None:
+def _check_arrays(parts: dict[str, Json]) -> None:
     for array in arrays_of_parts(parts):
         shape, strides = array["shape"], array["strides"]
         lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)
-        whole = lists and all(type(one) is int for one in (*shape, *strides))
+        whole = lists and all(type(extent) is int for extent in (*shape, *strides))
         _need(whole, "shape and strides of an array", "a whole number for each dimension")
 
 
-def _is_config(value: Any) -> bool:
-    return isinstance(value, dict) and not any(isinstance(one, (dict, list)) for one in value.values())
+def _is_config(value: Config) -> bool:
+    return isinstance(value, dict) and not any(isinstance(item, (dict, list)) for item in value.values())
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+def _is_number(value: Value) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool and abs(value) <= sys.float_info.max

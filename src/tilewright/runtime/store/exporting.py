@@ -1,8 +1,8 @@
-"""From the store to a file that a library ships (`config_file`), and from such a file into the store.
+"""From the store to a config file that a library ships, and from such a file into the store.
 
-What `tilewright run` stored is keyed by the work of every candidate. Its rows get what all candidates have in
-common instead, which is what the caller decides: arrays, and the arguments that no configuration changes. They
-can be read and looked up, but not be imported: their key cannot be made from them.
+The key of a winner of `tilewright run` is made of all candidates' arguments. Its row has only those arguments that
+all candidates share, which are those that the caller decides. Such rows can be read and looked up, but not imported:
+their key cannot be made from them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
+from tilewright.records import Json
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import evidence
-from tilewright.runtime.store.config_file import FORMAT, NAME_IN_PYTHON, SOURCES, VERSION, ConfigFile, MatchRule
+from tilewright.runtime.store.config_file import (
+    FORMAT,
+    NAME_IN_PYTHON,
+    SOURCES,
+    VERSION,
+    ConfigData,
+    ConfigFile,
+    ConfigRow,
+    MatchRule,
+    Parts,
+)
 from tilewright.runtime.store.winners import Winner, Winners
 
 WIDTH = 110
@@ -24,9 +35,9 @@ SEARCH, SEARCHED = "search", "candidates"
 VARIES = "of the configuration"
 
 
-def config_file_of(winners: Sequence[Winner]) -> dict[str, Any]:
-    """The file of winners of one kernel, oldest first. Raises `RequestError` where none has named fields, and for
-    kernels of one name in several modules."""
+def config_file_of(winners: Sequence[Winner]) -> ConfigData:
+    """The file for winners of one kernel, oldest first. Raises `RequestError` if no configuration has named fields,
+    and for kernels of one name in several modules."""
     modules = sorted({evidence.module(one) for one in winners} - {""})
     if len(modules) > 1:
         raise RequestError(
@@ -55,72 +66,68 @@ def config_file_of(winners: Sequence[Winner]) -> dict[str, Any]:
 
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
     """Of the winners of one call, the one for the latest source and toolkit; ``winners`` are oldest first."""
-    latest: dict[str, Winner] = {}
-    for one in winners:
-        call = {name: value for name, value in one.parts.items() if name not in (*SOURCES, *MatchRule().may_differ)}
-        latest[json.dumps(call, sort_keys=True)] = one
+    left_out = (*SOURCES, *MatchRule().may_differ)
+    latest = {_text({name: part for name, part in one.parts.items() if name not in left_out}): one for one in winners}
     return list(latest.values())
 
 
-def sources_in(file: Mapping[str, Any]) -> int:
-    """For how many sources its rows were tuned; a look-up uses those of its own source alone."""
-    return len({json.dumps([row["parts"].get(name) for name in SOURCES]) for row in file["rows"]})
+def sources_in(file: ConfigData) -> int:
+    """For how many sources its rows were tuned; a look-up uses only those of its own source."""
+    return len({_text([row["parts"].get(name) for name in SOURCES]) for row in file["rows"]})
 
 
-def _row(winner: Winner, parts: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
     return {
         "parts": {name: value for name, value in parts.items() if name not in common},
         "config": dict(winner.config or {}),
         "us": evidence.winner_us(winner),
         "shipped_us": evidence.shipped_us(winner),
-        "shipped": winner.shipped,
+        "shipped": None if winner.shipped is None else dict(winner.shipped),
         "index": winner.index,
         "label": winner.label,
         "created": winner.created,
     }
 
 
-def _common(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What is equal in all rows, but for the arrays: a row without its shapes says nothing."""
+def _common(parts: Sequence[Parts]) -> dict[str, Json]:
+    """The parts that are equal in all rows. Arrays stay in the rows, so that each row shows its shapes."""
     return {
-        name: value
-        for name, value in parts[0].items()
-        if name != "arrays" and all(name in one and _same(one[name], value) for one in parts)
+        name: part
+        for name, part in parts[0].items()
+        if name != "arrays" and all(name in other and _text(other[name]) == _text(part) for other in parts)
     }
 
 
-def _of_bucket(value: Any) -> bool:
-    """Whether the key is that of a bucket of shapes: the exact call that found its winner has a row of its own."""
-    if isinstance(value, Mapping):
-        return "up_to" in value or any(map(_of_bucket, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(_of_bucket, value))
+def _of_bucket(part: Json | Parts) -> bool:
+    """Whether the key is that of a bucket. The exact call whose search found the winner has a row of its own."""
+    if isinstance(part, Mapping):
+        return "up_to" in part or any(map(_of_bucket, part.values()))
+    return isinstance(part, (list, tuple)) and any(map(_of_bucket, part))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _text(part: Json | Parts) -> str:
+    return json.dumps(part, sort_keys=True)
 
 
-def _reduced(parts: Mapping[str, Any]) -> dict[str, Any]:
-    if SEARCHED not in parts:
+def _reduced(parts: Parts) -> dict[str, Json]:
+    candidates = parts.get(SEARCHED)
+    if not isinstance(candidates, list):
         return dict(parts)
-    arguments = [one["arguments"] for one in parts[SEARCHED] if "arguments" in one]
-    kept = {name: value for name, value in parts.items() if name != SEARCHED}
-    return kept | {"arguments": [_agreed(values) for values in zip(*arguments, strict=False)]}
-
-
-def _agreed(values: Sequence[Any]) -> Any:
-    return values[0] if all(_same(one, values[0]) for one in values) else VARIES
+    given = (candidate.get("arguments") for candidate in candidates if isinstance(candidate, dict))
+    columns = zip(*(arguments for arguments in given if isinstance(arguments, list)), strict=False)
+    agreed: list[Json] = [values[0] if len(set(map(_text, values))) == 1 else VARIES for values in columns]
+    return {name: part for name, part in parts.items() if name != SEARCHED} | {"arguments": agreed}
 
 
 # As text
 
 
-def as_json(file: Mapping[str, Any]) -> str:
-    """Readable: what fits into a line stands in one line. In ASCII, as the stdout that it goes to may need."""
+def as_json(file: ConfigData) -> str:
+    """Readable: a value that fits into a line is in one line. In ASCII, because stdout may need that."""
     return _shown(file, 0, _in_json) + "\n"
 
 
-def as_python(file: Mapping[str, Any]) -> str:
+def as_python(file: ConfigData) -> str:
     """A module that holds the file as ``TABLE`` and imports nothing."""
     rule = "\n".join(f"    {line}" for line in file["rule"]["text"])
     return (
@@ -130,19 +137,19 @@ def as_python(file: Mapping[str, Any]) -> str:
     )
 
 
-def _in_json(value: Any) -> str:
+def _in_json(value: object) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def _shown(value: Any, indent: int, written: Callable[[Any], str]) -> str:
+def _shown(value: object, indent: int, written: Callable[[object], str]) -> str:
     line = written(value)
     if not isinstance(value, (dict, list)) or not value or len(line) + indent + 2 <= WIDTH:
         return line
     inner = indent + 2
     if isinstance(value, dict):
-        items = [f"{written(name)}: {_shown(one, inner, written)}" for name, one in value.items()]
+        items = [f"{written(name)}: {_shown(item, inner, written)}" for name, item in value.items()]
     else:
-        items = [_shown(one, inner, written) for one in value]
+        items = [_shown(item, inner, written) for item in value]
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     lines = ",\n".join(" " * inner + item for item in items)
     return f"{opening}\n{lines}\n{' ' * indent}{closing}"
@@ -151,31 +158,31 @@ def _shown(value: Any, indent: int, written: Callable[[Any], str]) -> str:
 # Into the store
 
 
-ImportOutcome = Literal["added", "same", "replaced", "kept"]
-"""``kept``: another configuration stands, and the row was left out."""
+ImportOutcome: TypeAlias = Literal["added", "same", "replaced", "kept"]
+"""``kept``: the store has another configuration, and the row was left out."""
 
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of one row of a file."""
+    """The outcome of one row of a file."""
 
     file: str
     row: Winner
-    standing: Winner
+    stored: Winner
     """What is in the store now."""
     outcome: ImportOutcome
 
 
 def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace: bool = False) -> tuple[Imported, ...]:
-    """Puts all rows into the store or none, with origin ``import``; what stands is kept unless ``replace``.
+    """Puts all rows into the store or none, with origin ``import``. Without ``replace`` the store keeps its winners.
 
     Rows of `tilewright run` are left out (`for_reading_only`).
     """
     rows = [(file.name, row) for file in files for row in _winners(file)]
     done = store.put_all([row for _, row in rows], lambda new, earlier: replace and new.config != earlier.config)
     return tuple(
-        Imported(name, row, standing, _outcome(row, earlier, standing))
-        for (name, row), (earlier, standing) in zip(rows, done, strict=True)
+        Imported(name, row, stored, _outcome(row, earlier, stored))
+        for (name, row), (earlier, stored) in zip(rows, done, strict=True)
     )
 
 
@@ -184,12 +191,12 @@ def for_reading_only(file: ConfigFile) -> int:
     return sum(SEARCH in parts for parts in file.parts)
 
 
-def _outcome(row: Winner, earlier: Winner | None, standing: Winner) -> ImportOutcome:
+def _outcome(row: Winner, earlier: Winner | None, stored: Winner) -> ImportOutcome:
     if earlier is None:
         return "added"
     if earlier.config == row.config:
         return "same"
-    return "replaced" if standing.config == row.config else "kept"
+    return "replaced" if stored.config == row.config else "kept"
 
 
 def _winners(file: ConfigFile) -> Iterable[Winner]:

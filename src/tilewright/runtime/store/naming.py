@@ -1,8 +1,8 @@
-"""Which kernel is meant: kernels of one name in several modules are several kernels.
+"""The names of the kernels of a store. Kernels of one name in several modules are several kernels.
 
-What tells them apart is the module of the launch that was stored. A kernel is called by the shortest ending of its
-full name that no other kernel of the store has: ``softmax``, or ``attention.softmax`` beside ``loss.softmax``. Any
-ending that is one kernel's alone may be given.
+The module of a stored launch tells them apart. A kernel is called by the shortest ending of its full name that no
+other kernel of the store has: ``softmax``, or ``attention.softmax`` beside ``loss.softmax``. A user may give any
+ending that belongs to one kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.runtime.store import evidence
 from tilewright.runtime.store.winners import Winner
 
 UNKNOWN = "unknown"
-"""The module of imported winners whose config file names none, where several modules have a kernel of that name."""
+"""The module of imported winners whose config file names none, if several modules have a kernel of that name."""
 
 
 class Kernels:
@@ -23,21 +23,21 @@ class Kernels:
     def __init__(self, winners: Iterable[Winner]) -> None:
         self.winners = tuple(winners)
         modules: dict[str, set[str]] = {}
-        for one in self.winners:
-            modules.setdefault(one.kernel, set()).add(evidence.module(one))
+        for winner in self.winners:
+            modules.setdefault(winner.kernel, set()).add(evidence.module(winner))
         self._by_key = {one.key: _full_name(one, modules[one.kernel] - {""}) for one in self.winners}
         self._full_names = tuple(dict.fromkeys(self._by_key.values()))
         self._called = {self._by_key[one.key]: self._shortest(one) for one in self.winners}
 
     def __iter__(self) -> Iterator[str]:
-        """What the kernels are called."""
+        """The short names of the kernels."""
         return iter(self._called.values())
 
     def called(self, winner: Winner) -> str:
         return self._called[self._by_key[winner.key]]
 
     def of(self, name: str | None) -> tuple[Winner, ...]:
-        """The winners of one kernel; of all without a name. The errors name the choices."""
+        """The winners of one kernel; without a name, of all. The errors name the choices."""
         if name is None:
             return self.winners
         fitting = self._fitting(name)
@@ -64,7 +64,7 @@ class Kernels:
 
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
-    """``modules``: those that are known to have a kernel of this name. If it is one, an imported winner is its."""
+    """``modules``: those with a kernel of this name. If there is only one, imported winners belong to it."""
     module = evidence.module(winner)
     if not module and modules:
         module = next(iter(modules)) if len(modules) == 1 else UNKNOWN

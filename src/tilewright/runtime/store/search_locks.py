@@ -1,13 +1,12 @@
-"""One tunes, the others wait or go on: who holds the right to search for a key.
+"""Search locks: for each key one thread of one process searches, and the others wait or go on.
 
-Two locks a key. A lock of this process, between its threads; and `flock` on ``search_locks/<digest>.lock`` beside
-the store, between processes. The kernel of the operating system frees the second when its process ends,
-however it ends, so there is nothing to clean up after a ``kill -9``. A file is removed when its claim ends,
-by whoever holds it.
+There are two locks for a key: one of this process, between its threads, and `flock` on ``locks/<digest>.lock`` beside
+the store, between processes. The operating system frees the second when its process ends, also after ``kill -9``, so
+nothing has to be cleaned up. The holder removes the file when it gives the lock back.
 
-Where no file can be locked (a folder that cannot be written, a file system without locks) this is said
-once, and every process has the right: they tune side by side, and the first to store wins. On NFS `flock`
-holds between machines since Linux 2.6.12, where the server's lock service runs; without it, likewise.
+If no file can be locked (a folder that cannot be written, a file system without locks), one warning says so. Every
+process may then search, and the first that stores its winner wins. On NFS, `flock` works between machines since Linux
+2.6.12, if the server's lock service runs; otherwise the same applies.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from tilewright.runtime.store import winners
 from tilewright.runtime.store.warn_once import warn_once
 
 WAIT_SECONDS = 600.0
-"""The longest that one waits for another's search: longer than searches take that anybody waits for."""
+"""The longest wait for another process's search; searches that a program waits for take less."""
 POLL_SECONDS = 0.02
 
 _guard = threading.Lock()
 _ours: set[str] = set()
-"""The paths that a thread of this process holds."""
+"""The paths that threads of this process hold."""
 _open: set[int] = set()
 _forks = threading.Event()
 """Set once `_after_fork` is registered."""
@@ -38,10 +37,10 @@ _forks = threading.Event()
 
 @contextmanager
 def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
-    """True: this thread alone may tune ``key`` until the block ends. False: another does.
+    """True: only this thread may search for ``key`` until the block ends. False: another one holds the lock.
 
-    ``wait``: ask again for up to ``seconds``. Whoever got it after a wait looks into the store first:
-    the one before has probably found the winner. ``folder``: of the search_locks; by default beside the store.
+    ``wait``: ask again for up to ``seconds``. After a wait, look into the store first: the last holder has probably
+    stored the winner. ``folder``: of the locks; by default beside the store.
     """
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
@@ -60,7 +59,7 @@ def _path(key: str, folder: Path | None) -> str:
     name = hashlib.sha256(key.encode()).hexdigest()
     try:
         return str((folder or winners.folder() / "locks") / f"{name}.lock")
-    except StorageError as error:  # no home directory: the threads of this process still exclude each other
+    except StorageError as error:  # no home directory: only the threads of this process exclude each other
         warn_once(str(error))
         return name
 
@@ -69,7 +68,7 @@ NO_FILE = -1
 
 
 def _taken(path: str) -> int | None:
-    """The locked file, `NO_FILE` where nothing can be locked, or None: another holds it."""
+    """The locked file; `NO_FILE` if no file can be locked; None if another thread or process holds the lock."""
     with _guard:
         if not _forks.is_set():
             os.register_at_fork(after_in_child=_after_fork)
@@ -106,7 +105,7 @@ def _locked(path: str) -> int | None:
         if os.path.samestat(os.fstat(opened), os.stat(path)):
             return opened
     except (BlockingIOError, FileNotFoundError):
-        pass  # held by another; or removed by the one that held it, between our two lines
+        pass  # held by another; or removed by its holder between the last two lines
     except BaseException:
         _close(opened)
         raise
@@ -119,7 +118,7 @@ def _give_back(path: str, held: int) -> None:
         if held != NO_FILE:
             os.unlink(path)
     except OSError:
-        pass  # a file that stays is locked by nobody
+        pass  # a file that stays is not locked
     finally:
         if held != NO_FILE:
             _close(held)
@@ -129,13 +128,13 @@ def _give_back(path: str, held: int) -> None:
 def _close(opened: int) -> None:
     import fcntl
 
-    fcntl.flock(opened, fcntl.LOCK_UN)  # closing alone would not, where a child has a copy
+    fcntl.flock(opened, fcntl.LOCK_UN)  # closing is not enough if a child has a copy
     _open.discard(opened)
     os.close(opened)
 
 
 def _after_fork() -> None:
-    """A child holds no claim. Its copies of the files would keep the parent's locks beyond the parent's end."""
+    """A child holds no lock. Its copies of the files would keep the parent's locks after the parent's end."""
     global _guard
     for opened in _open:
         os.close(opened)

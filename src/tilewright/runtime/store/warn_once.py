@@ -1,4 +1,4 @@
-"""Warnings of the store and of shipped config files: once a process for each thing, and never an exception."""
+"""Warnings about the store and about config files: each once in a process, and never an exception."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import warnings
 
 
 class TunedStoreWarning(UserWarning):
-    """A store or a config file of tuned kernels cannot be used, and the program goes on without it."""
+    """A store or a config file cannot be used, and the program goes on without it."""
 
 
 _said: set[str] = set()
 
 
 def warn_once(text: str, about: str | None = None) -> None:
-    """One warning a process ``about`` one thing. It never raises, not even under ``-W error``."""
+    """One warning in a process ``about`` one thing. It never raises, not even under ``-W error``."""
     if (about or text) in _said:
         return
     _said.add(about or text)
@@ -22,7 +22,7 @@ def warn_once(text: str, about: str | None = None) -> None:
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """A warning that is never an exception: under ``-W error`` it goes to stderr."""
+    """A warning. Under ``-W error``, where it would be an exception, it goes to stderr."""
     try:
         warnings.warn(f"tilewright: {text}", category, stacklevel=3)
     except category as warning:

@@ -1,4 +1,4 @@
-"""Tuning beside the program: one thread that searches on copies of the arrays, on a stream of its own.
+"""Tuning in the background: one thread that searches on copies of the arrays, on a stream of its own.
 
 The program goes on with its arrays while the search runs, so the search gets copies, made on the caller's stream
 at the call: it verifies on what the call saw. Arrays that overlap overlap in the copies too, at the same
@@ -15,9 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from tilewright.errors import in_one_line
+from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 LEAVE_SECONDS = 10.0
@@ -75,13 +75,13 @@ _worker = _Worker()
 
 
 def _fresh() -> None:
-    """In a forked child no thread runs: what was being tuned stays with the parent."""
+    """In a forked child no thread runs: the parent goes on with the tuning."""
     global _worker
     _worker = _Worker()
 
 
 def in_background(what: str, job: Callable[[], None]) -> None:
-    """Runs ``job`` after those before it. ``what``: how a warning calls it."""
+    """Runs ``job`` after the jobs before it. ``what``: its name in a warning."""
     if _worker._thread is None:
         atexit.register(_worker.leave)
         os.register_at_fork(after_in_child=_fresh)
@@ -89,74 +89,59 @@ def in_background(what: str, job: Callable[[], None]) -> None:
 
 
 def wait_for_background(seconds: float | None = None) -> bool:
-    """Until nothing is left to tune; whether that is so. For a program that wants to end tuned, and for tests."""
+    """Waits until nothing is left to tune; whether that is so. For programs that want to end tuned, and for tests."""
     return _worker.wait(seconds)
 
 
-def copies(stream: Any, values: Sequence[Any]) -> tuple[Any, list[Any]]:
+def copies(stream: Stream, values: Sequence[CallValue]) -> tuple[Stream, list[CallValue]]:
     """A stream of its own, which waits for the copies; and ``values`` with each array copied.
 
-    Raises torch's error where memory does not suffice.
+    Raises torch's error if memory does not suffice.
     """
     torch = sys.modules.get("torch")
-    tensors = [one for value in values for one in (value if isinstance(value, (list, tuple)) else [value])]
-    tensors = [one for one in tensors if torch is not None and isinstance(one, torch.Tensor)]
+    flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
+    tensors: list[LiveArray] = [item for item in flat if torch is not None and isinstance(item, torch.Tensor)]
+    own = stream
     with on_stream(stream):
         copied = _copied(tensors)
-        own = _stream_after_current(tensors)
+        device = next((tensor.device for tensor in tensors if tensor.is_cuda), None)
+        if torch is not None and device is not None:
+            own = torch.cuda.Stream(device)
+            own.wait_stream(torch.cuda.current_stream(device))
 
-    def copy(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return type(value)(map(copy, value))
-        return copied.get(id(value), value)
+    def copy(value: CallValue) -> CallValue:
+        return type(value)(map(copy, value)) if isinstance(value, (list, tuple)) else copied.get(id(value), value)
 
-    return (stream if own is None else own), [copy(value) for value in values]
-
-
-def _stream_after_current(tensors: Sequence[Any]) -> Any:
-    cuda = next((one.device for one in tensors if one.is_cuda), None)
-    if cuda is None:
-        return None
-    torch = sys.modules["torch"]
-    own = torch.cuda.Stream(cuda)
-    own.wait_stream(torch.cuda.current_stream(cuda))
-    return own
+    return own, [copy(value) for value in values]
 
 
-def _bytes(tensor: Any, size: int) -> Any:
-    """The memory of a tensor from its first element on: also where elements share an address, or have gaps."""
-    torch = sys.modules["torch"]
-    storage = tensor.untyped_storage()
-    start = tensor.data_ptr() - storage.data_ptr()
-    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, start, (size,), (1,))
+def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
+    """The copies by the id of each tensor. Tensors that overlap are copied as one piece of memory."""
+    from tilewright.runtime.search.scratch import bytes_of, extent
 
-
-def _copied(tensors: Sequence[Any]) -> dict[int, Any]:
-    """By the id of each tensor. What overlaps is copied as one piece of memory."""
-    from tilewright.runtime.search.scratch import extent
-
-    torch = sys.modules["torch"] if tensors else None
-    found: dict[int, Any] = {}
-    pieces: list[list[Any]] = []
-    end = None
-    for tensor in sorted({id(one): one for one in tensors}.values(), key=lambda one: (str(one.device), extent(one))):
+    distinct = {id(tensor): tensor for tensor in tensors}.values()
+    pieces: list[list[LiveArray]] = []
+    device, end = "", 0
+    for tensor in sorted(distinct, key=lambda tensor: (str(tensor.device), extent(tensor))):
         low, high = extent(tensor)
-        if end is None or end[0] != tensor.device or low >= end[1]:
+        if not pieces or str(tensor.device) != device or low >= end:
             pieces.append([])
-            end = (tensor.device, high)
+            device, end = str(tensor.device), high
         pieces[-1].append(tensor)
-        end = (tensor.device, max(end[1], high))
+        end = max(end, high)
+    copied: dict[int, LiveArray] = {}
     for piece in pieces:
-        low = min(extent(one)[0] for one in piece)
-        start, stop = low - low % BASE, max(extent(one)[1] for one in piece)
-        memory = torch.empty(stop - start + BASE, dtype=torch.uint8, device=piece[0].device)  # type: ignore[union-attr]
-        shift = -memory.data_ptr() % BASE
-        for one in piece:
-            place = extent(one)[0] - start + shift
-            twin = torch.empty(0, dtype=one.dtype, device=one.device)  # type: ignore[union-attr]
-            offset, rest = divmod(place, one.element_size())
-            assert not rest, "an array whose address is no multiple of its element"
-            found[id(one)] = twin.set_(memory.untyped_storage(), offset, tuple(one.shape), tuple(one.stride()))
-            size = extent(one)[1] - extent(one)[0]
-            memory.narrow(0, place, size).copy_(_bytes(one, size))
-    return found
+        torch, start = sys.modules["torch"], extent(piece[0])[0] // BASE * BASE
+        size = max(extent(tensor)[1] for tensor in piece) - start + BASE
+        memory: LiveArray = torch.empty(size, dtype=torch.uint8, device=piece[0].device)
+        shift = -memory.data_ptr() % BASE - start
+        for tensor in piece:
+            low, high = extent(tensor)
+            memory.narrow(0, low + shift, high - low).copy_(bytes_of(tensor, low, high))
+            copy, offset = (
+                torch.empty(0, dtype=tensor.dtype, device=tensor.device),
+                (low + shift) // tensor.element_size(),
+            )
+            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+            copied[id(tensor)] = copy.set_(memory.untyped_storage(), offset, shape, strides)
+    return copied
