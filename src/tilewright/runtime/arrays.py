@@ -73,6 +73,7 @@ class KernelObject(Protocol):
     """What ``@ct.kernel`` made."""
 
     _pyfunc: FunctionType
+    _compiler_options: Hashable
 
     def replace_hints(self, **hints: Hashable) -> KernelObject: ...
 

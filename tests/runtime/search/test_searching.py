@@ -282,7 +282,7 @@ def products(configs: Any) -> tuple[CpuMachine, Any]:
     result = found(
         configs, machine, lambda config: (a, b, c, config["TILE_M"], config["TILE_N"]), product,
         grid_fn=lambda config: (256 // config["TILE_M"], 256 // config["TILE_N"]),
-        hints_fn=lambda config: {"occupancy": config["occupancy"]},
+        hints_fn=lambda config: {"occupancy": config["occupancy"]}, seconds=120.0,
     )  # fmt: skip
     return machine, result
 

@@ -1,9 +1,9 @@
-"""Recording what a program launches: a stand-in for `ct.launch` that counts, times a few, and calls the real one.
+"""Records what a program launches: a hook in the place of `ct.launch` counts launches, times a few, and makes them.
 
-Of each kernel the first launches are looked at, then ever one of many (`counting`); the others only pass through.
-What is new is described once (`described`). Whatever goes wrong in here, the launch is made as if nobody looked.
-`install` puts the stand-in where the program finds `ct.launch`; `tilewright capture` sets TILEWRIGHT_CAPTURE,
-and Tilewright's start-up file calls `install` when the program imports `cuda.tile`.
+Of each kernel the first launches are looked at, then one of many (`counting`); the others only pass through. A new
+kind of launch is described once (`described`). After any error in here the launch is made as usual. `install` puts the
+hook where the program finds `ct.launch`. `tilewright capture` sets TILEWRIGHT_CAPTURE, and Tilewright's start-up file
+calls `install` when the program imports `cuda.tile`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from multiprocessing import util  # cuda.tile imports it, too
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.runtime.capture.counting import ALWAYS, EXACT
@@ -24,21 +23,21 @@ from tilewright.runtime.capture.recorder import Recorder
 from tilewright.runtime.swapping import swap
 
 VARIABLE = "TILEWRIGHT_CAPTURE"
-"""Path of the record; set, a program that imports `cuda.tile` is recorded."""
+"""Path of the record. If it is set, a program that imports `cuda.tile` is recorded."""
 DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
-"""Mebibytes of data that may be kept beside the record; unset, none."""
+"""Mebibytes of data that may be kept beside the record; none if unset."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """1: every launch is looked at."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
-"""At first and at most. A program that is killed loses what it launched after the last write."""
+"""At first and at most. A program that is killed loses the launches after the last write."""
 SHARE_BETWEEN_WRITES = 1 / 4
-"""Of the time since the first launch: a worker that is killed soon loses a fifth of it."""
+"""Of the time since the first launch: a worker that is killed early loses a fifth of its launches."""
 TIMES_A_WRITE = 100
-"""Between two writes: many kinds take long to write, which may cost a program 1 %."""
+"""The pause after a write is this many times its duration, so writing costs a program at most 1 %."""
 INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
-"""Modules that keep the real `ct.launch`: cuda-tile's own, but for the public one, and ours."""
+"""Modules that keep the real `ct.launch`: those of cuda-tile, except the public one, and ours."""
 LAST = -1000
-"""Of the finalizers of `multiprocessing`: whatever launches, as the program's own may, comes before."""
+"""Priority among the finalizers of `multiprocessing`: after the program's own, which may launch."""
 
 _LOCK = threading.Lock()
 _active: _Installed | None = None
@@ -51,7 +50,7 @@ def install(
 
     path: default $TILEWRIGHT_CAPTURE. data_bytes: of the arrays to keep; default $TILEWRIGHT_CAPTURE_DATA
     mebibytes, else none. exact: whether every launch is looked at; default $TILEWRIGHT_CAPTURE_EXACT, else not.
-    Raises RequestError where no path is given or its folder cannot be written.
+    Raises RequestError if no path is given or its folder cannot be written.
     """
     global _active
     import cuda.tile as ct
@@ -95,16 +94,16 @@ def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool 
 
 
 class _Installed:
-    """The stand-in in place of `ct.launch`, and what sees to it that its record is written."""
+    """The hook in the place of `ct.launch`, and the thread and finalizers that write its record."""
 
-    def __init__(self, recorder: Recorder, original: Callable[..., Any]) -> None:
+    def __init__(self, recorder: Recorder, original: Callable[..., None]) -> None:
         self.recorder, self.original, self.launch_hook = recorder, original, recorder.launch
         self.stop = threading.Event()
         swap(original, self.launch_hook, INSIDE)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
-        self._finish_worker()  # one that imports cuda.tile when it runs
-        util.register_after_fork(self, _Installed._finish_worker)  # at its start a worker forgets finalizers
+        self._finish_worker()  # of a worker that imports cuda.tile while it runs
+        util.register_after_fork(self, _Installed._finish_worker)  # a worker forgets all finalizers when it starts
         self._start_writing()
 
     def remove(self) -> None:
@@ -113,14 +112,14 @@ class _Installed:
         self.finish()
 
     def finish(self) -> None:
-        """The last word of this process; of two that call it, the first has it."""
+        """Writes the last record of this process; only the first call does."""
         self.stop.set()
         self.recorder.begun.set()
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """By a thread, not when SIGTERM comes: Python answers a signal only when the main thread is back from C, so a
-        program that waits there, say for a GPU that hangs, would not end."""
+        """In a thread, and not at SIGTERM: Python handles a signal only when the main thread is back from C, so a program
+        that waits there, say for a GPU that hangs, would not end."""
         stop, begun = self.stop, self.recorder.begun
 
         def work() -> None:
@@ -135,7 +134,7 @@ class _Installed:
         threading.Thread(target=work, name="tilewright-capture", daemon=True).start()
 
     def _in_child(self) -> None:
-        """A forked process starts a part of its own; threads do not live on in it."""
+        """A forked process starts a part of its own, with a thread of its own."""
         if _active is not self:
             return
         self.stop = threading.Event()
@@ -143,12 +142,12 @@ class _Installed:
         self._start_writing()
 
     def _finish_worker(self) -> None:
-        """A process that `multiprocessing` forked ends by `os._exit`, and runs finalizers, but not `atexit`."""
+        """A process that `multiprocessing` forked ends with `os._exit`: it runs finalizers, but not `atexit`."""
         util.Finalize(None, self.finish, exitpriority=LAST)
 
 
 def pause(age: float, took: float) -> float:
-    """Seconds until the next write, ``age`` seconds after the first launch. The last write took ``took``."""
+    """Seconds until the next write, ``age`` seconds after the first launch, if the last write took ``took``."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age * SHARE_BETWEEN_WRITES, took * TIMES_A_WRITE))
 

@@ -1,15 +1,17 @@
 """Kinds of launch, and how many launches of a kernel are of each.
 
-Two launches are of one kind when their kernel and its hints, the grid, the shapes, strides, dtypes and alignment of
-their arrays, and their other arguments are equal; of a floating-point scalar that is no constant only that it is one.
+Launches of one kind have equal kernels, hints and grids, equal shapes, strides, dtypes and alignments of their arrays,
+and equal other arguments. The value of a floating-point scalar does not count, unless it is a constant.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
+from types import FunctionType
+from typing import Any, TypeAlias
 
+from tilewright.runtime.arrays import CallValue, KernelObject
 from tilewright.runtime.capture.counting import Cell, LaunchCounter, estimated
 from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded
@@ -18,9 +20,9 @@ from tilewright.runtime.capture.timing import Sampled
 ALIGNMENT = 15
 """Of an address: a launch specialises on whether it is a multiple of 16."""
 PLAIN = frozenset({int, bool, str, type(None)})
-"""Arguments that tell kinds apart by what they are."""
+"""Types of arguments whose value is a part of the key."""
 
-Key = tuple[Any, ...]
+LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
 class LaunchKind:
@@ -33,31 +35,31 @@ class LaunchKind:
         self.own, self.in_graph = Cell(), Cell()
         """Launches that the process made, and those that it recorded into a CUDA graph."""
         self.next = 1
-        """Which of its own launches that are looked at is timed next."""
+        """The number of its next launch to time, among its own launches that are looked at."""
         self.failed = 0
         self.error = ""
 
 
 class RecordedKernel:
-    """One function with its hints, whatever objects of `ct.kernel` the program makes of it."""
+    """One function with its hints, for all kernel objects that the program makes of it."""
 
-    def __init__(self, function: Any, constants: tuple[bool, ...], counter: LaunchCounter) -> None:
+    def __init__(self, function: FunctionType, constants: tuple[bool, ...], counter: LaunchCounter) -> None:
         self.function = function
-        """Kept, so that its id stays taken."""
+        """Kept, so that no other function gets its id."""
         self.constants = constants
         """Of each parameter, whether it is a constant."""
-        self.objects: list[Any] = []
+        self.objects: list[KernelObject] = []
         self.forget(counter)
 
     def forget(self, counter: LaunchCounter) -> None:
-        """As if nothing had been launched."""
+        """Forgets all launches."""
         self.counter = counter
-        self.kinds: dict[Key, LaunchKind] = {}
+        self.kinds: dict[LaunchKey, LaunchKind] = {}
         self.others, self.lost = Cell(), Cell()
         """Launches of more kinds than are described, and launches that cannot be described."""
 
     def last(self) -> LaunchKind:
-        """The kind that further kinds are counted with."""
+        """The kind whose count includes launches of further kinds."""
         return next(reversed(self.kinds.values()))
 
     def recorded(self) -> list[Recorded]:
@@ -84,24 +86,24 @@ class RecordedKernel:
         )
 
 
-def key_of(grid: Sequence[Any], args: Sequence[Any], constants: Sequence[bool]) -> Key:
-    """What tells the kinds of launches of one kernel apart. The types too: 1, 1.0 and True are equal."""
+def key_of(grid: Sequence[int], args: Sequence[Any], constants: Sequence[bool]) -> LaunchKey:
+    """Equal for launches of one kind of one kernel. It has the types too, because 1, 1.0 and True are equal."""
     torch = sys.modules.get("torch")
-    tensor: Any = None if torch is None else torch.Tensor
-    key: list[Any] = [*grid]
+    tensor = None if torch is None else torch.Tensor
+    key: list[Hashable] = [*grid]
     for value, constant in zip(args, constants, strict=False):
         made = type(value)
-        key.append(made)
+        key.append(made)  # type: ignore[arg-type]
         if made in PLAIN:
             key.append(value)
-        elif made is tensor:  # the usual ones written out: this is most of what a look costs
+        elif made is tensor:  # inlined: this is most of the cost of a look
             key += (value.shape, value.stride(), value.dtype, value.data_ptr() & ALIGNMENT)
         else:
             key.append(_part(value, constant, tensor))
     return tuple(key)
 
 
-def _part(value: Any, constant: bool, tensor: Any) -> Any:
+def _part(value: CallValue, constant: bool, tensor: type[Any] | None) -> Hashable:
     if isinstance(value, float):
         return value if constant else None
     if isinstance(value, (int, str)):
@@ -110,8 +112,7 @@ def _part(value: Any, constant: bool, tensor: Any) -> Any:
         return value.shape, value.stride(), value.dtype, value.data_ptr() & ALIGNMENT
     if isinstance(value, (list, tuple)):
         return key_of((), value, (constant,) * len(value))
-    found = array_of(value)
-    if found is None:
+    if (placed := array_of(value)) is None:
         return repr(value)
-    array, address = found
+    array, address = placed
     return array.shape, array.strides, array.dtype, address & ALIGNMENT

@@ -1,18 +1,22 @@
-"""A launch made again from its description: its kernel loaded, its arrays in memory that lies as it did.
+"""Makes a launch again from its description: loads its kernel, and lays its arrays out as they were.
 
-Contents: what was recorded, where it was. Otherwise numbers are drawn: floating-point ones from the normal
-distribution, and whole ones are zero, because they may be indices, and any other could lie outside.
+Arrays have their recorded contents, if there are any. Otherwise floating-point numbers are drawn from the normal
+distribution, and integers are zero, because they may be indices and any other number could be out of range.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import RequestError, in_one_line
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.errors import RequestError, TaskError, in_one_line
+from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray, LiveDevice, LiveDtype
 from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
@@ -29,12 +33,12 @@ def rebuilt(
     seed: int = 0,
     data: Mapping[str, str] | None = None,
     changed: bool = False,
-) -> tuple[Any, tuple[int, ...], tuple[Any, ...]]:
+) -> tuple[KernelObject, tuple[int, ...], tuple[CallValue, ...]]:
     """The kernel with its hints, the grid, and arguments on ``device``: what `ct.launch` takes.
 
-    seed: of what is drawn. data: array → file with its elements, as `tilewright capture --data` keeps them.
-    changed: take the kernel also where its source is another than what was launched.
-    Raises RequestError where the kernel is gone or has changed, and where the launch cannot be described.
+    seed: of the drawn numbers. data: array → file with its elements, as `tilewright capture --data` keeps them.
+    changed: take the kernel also if its source has changed.
+    Raises RequestError if the kernel is gone or has changed, and if the description cannot be launched.
     """
     if one.problem:
         raise RequestError(f"{one.kernel} cannot be launched again: {one.problem}")
@@ -45,7 +49,7 @@ def rebuilt(
     return kernel, one.grid, tuple(_value(argument, tensors) for argument in one.arguments)
 
 
-def loaded_kernel(one: DescribedLaunch, *, changed: bool = False) -> Any:
+def loaded_kernel(one: DescribedLaunch, *, changed: bool = False) -> KernelObject:
     """The kernel, from its module, else from its file; see `rebuilt` for the errors."""
     from tilewright.runtime.key import source_of
 
@@ -59,17 +63,16 @@ def loaded_kernel(one: DescribedLaunch, *, changed: bool = False) -> Any:
     return kernel
 
 
-def untouched_kernel(module: str, file: Path, qualname: str) -> Any:
-    """The kernel as it stands in its own file, whatever versions of it are loaded: from its package, else from
-    that part of its file that it needs. Raises TaskError where it is gone."""
-    from tilewright.errors import TaskError
+def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
+    """The kernel as it is in its own file, whatever versions of it are loaded: from its package, else from the part of
+    its file that it needs. Raises TaskError if it is gone."""
     from tilewright.source.needed import loaded_part
 
     try:
-        found = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
+        loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
     except Exception as error:  # the file's own code, or there is none
         raise TaskError(f"the captured kernel '{qualname}' is not to be had: {in_one_line(error)}") from error
-    kernel = _attribute(found, qualname)
+    kernel = _attribute(loaded, qualname)
     if kernel is None:
         raise TaskError(f"{file} holds no kernel '{qualname}' any more")
     return kernel
@@ -80,33 +83,31 @@ def _module(one: DescribedLaunch) -> ModuleType:
     from tilewright.task.loading import editable
 
     path = Path(one.file)
-    here = sys.modules.get(one.module)
+    module = sys.modules.get(one.module)
     if one.module != PROGRAM:
         try:
-            here = here or importlib.import_module(one.module)
+            module = module or importlib.import_module(one.module)
         except Exception as error:  # the module's own code
             if not path.is_file():
                 raise RequestError(f"cannot import {one.module}: {in_one_line(error)}") from error
-    if here is not None and _is_file(here, path) and _attribute(here, one.qualname) is not None:
-        return here
+    file = getattr(module, "__file__", None)
+    if module is not None and file is not None and Path(file).resolve() == path:
+        if _attribute(module, one.qualname) is not None:
+            return module
     if not path.is_file():
         raise RequestError(f"the kernel's file is gone: {one.file}")
     return loaded_part(path, one.qualname, PROGRAM) if one.module == PROGRAM else editable(path)
 
 
-def _is_file(module: ModuleType, path: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve() == path
-
-
-def _attribute(module: ModuleType, qualname: str) -> Any:
-    found: Any = module
+def _attribute(module: ModuleType, qualname: str) -> KernelObject | None:
+    holder: Any = module
     for name in qualname.split("."):
-        found = getattr(found, name, None)
-    return found
+        holder = getattr(holder, name, None)
+    kernel: KernelObject | None = holder
+    return kernel
 
 
-def _value(argument: Argument, tensors: Mapping[str, Any]) -> Any:
+def _value(argument: Argument, tensors: Mapping[str, LiveArray]) -> CallValue:
     if argument.kind == "array":
         return tensors[argument.name]
     if argument.kind in ("list", "tuple"):
@@ -115,19 +116,20 @@ def _value(argument: Argument, tensors: Mapping[str, Any]) -> Any:
     if argument.kind == "dtype":
         import cuda.tile as ct
 
-        return getattr(ct, str(argument.value))
+        dtype: CallValue = getattr(ct, str(argument.value))
+        return dtype
     return argument.value
 
 
-def _tensors(one: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, Any]:
-    """All arrays by name; those that shared memory do so again, at the same distance."""
+def _tensors(one: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:
+    """All arrays by name; those that shared memory share it again, at the same distances."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
     storages: dict[int, list[tuple[Argument, ArraySpec]]] = {}
     for argument in one.arrays():
-        assert argument.array is not None
-        storages.setdefault(argument.storage, []).append((argument, argument.array))
+        if argument.array is not None:
+            storages.setdefault(argument.storage, []).append((argument, argument.array))
     tensors = {}
     for members in storages.values():
         lowest = next(array for argument, array in members if argument.offset == 0)
@@ -139,43 +141,46 @@ def _tensors(one: DescribedLaunch, device: str, seed: int, data: Mapping[str, st
     return tensors
 
 
-def _aligned(size: int, past: int, device: str) -> Any:
+def _aligned(size: int, past: int, device: str) -> LiveArray:
     """``size`` bytes that begin ``past`` bytes after a multiple of `ALIGNED_TO`."""
     import torch
 
-    raw = torch.zeros(size + 2 * ALIGNED_TO, dtype=torch.uint8, device=device)
+    raw: LiveArray = torch.zeros(size + 2 * ALIGNED_TO, dtype=torch.uint8, device=device)
     start = (past - int(raw.data_ptr())) % ALIGNED_TO
     return raw[start : start + size]
 
 
-def _view(raw: Any, offset: int, array: ArraySpec) -> Any:
-    import torch
-
-    dtype = getattr(torch, array.dtype)
+def _view(raw: LiveArray, offset: int, array: ArraySpec) -> LiveArray:
     flat = raw[offset : offset + extent_bytes(array)]
     if offset % ITEM_BYTES[array.dtype] or array.address_offset % ITEM_BYTES[array.dtype]:
         raise RequestError(f"array '{array.name}' does not lie at a multiple of its elements' size")
-    return flat.view(dtype).as_strided(array.shape, array.strides)
+    return flat.view(_torch_dtype(array.dtype)).as_strided(array.shape, array.strides)
 
 
-def _fill(tensor: Any, argument: Argument, array: ArraySpec, generator: Any, data: Mapping[str, str]) -> None:
-    import torch
-
+def _fill(
+    tensor: LiveArray, argument: Argument, array: ArraySpec, generator: Hashable, data: Mapping[str, str]
+) -> None:
     from tilewright.runtime.capture.data import read
 
     if argument.name in data:
-        raw = torch.from_numpy(_bytes_of(read(data[argument.name], array))).to(tensor.device)
-        tensor.copy_(raw.view(tensor.dtype).reshape(array.shape))
+        tensor.copy_(torch_tensor(read(data[argument.name], array), array.dtype, tensor.device))
     elif argument.contents is not None:
-        elements = unpacked(argument.contents, array)
-        tensor.copy_(torch.from_numpy(elements.copy()).to(tensor.device))
+        tensor.copy_(torch_tensor(unpacked(argument.contents, array), array.dtype, tensor.device))
     elif not array.dtype.startswith(WHOLE):
-        drawn = torch.empty(array.shape, dtype=torch.float32, device=tensor.device)
-        drawn.normal_(generator=generator)
+        drawn = tensor.new_empty(array.shape, dtype=_torch_dtype("float32")).normal_(generator=generator)
         tensor.copy_((drawn.abs() if array.dtype == "float8_e8m0fnu" else drawn).to(tensor.dtype))
 
 
-def _bytes_of(elements: Any) -> Any:
-    import numpy as np
+def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: LiveDevice | str) -> LiveArray:
+    """A torch tensor of ``dtype``, from the bytes of the elements: NumPy and torch do not share their small floats."""
+    import torch
 
-    return np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy()
+    raw: LiveArray = torch.from_numpy(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy())
+    return raw.view(_torch_dtype(dtype)).reshape(elements.shape).to(device)
+
+
+def _torch_dtype(name: str) -> LiveDtype:
+    import torch
+
+    dtype: LiveDtype = getattr(torch, name)
+    return dtype

@@ -1,27 +1,29 @@
-"""What a program launched, as a file: each process writes its own part, and the parts make one record.
+"""The record of a program's launches, a file. Each process writes a part, and the parts are merged.
 
-A part is replaced as a whole (written beside, then renamed), every few seconds and at the end, so a program
-that crashes leaves what it had done. Format: JSON, see `ProcessRecord` and `Capture`.
+A part is replaced as a whole (written beside, then renamed) every few seconds and at the end, so a program that
+crashes leaves what it recorded until then. Format: JSON, see `ProcessRecord` and `Capture`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from tilewright.errors import RequestError
 from tilewright.ledger import codec
+from tilewright.records import Json
 from tilewright.runtime.capture.data import remove_all_but
 from tilewright.runtime.capture.described import DescribedLaunch
 
 VERSION = 1
+Kind = TypeVar("Kind")
 ENOUGH = 3
-"""Samples of a busy GPU after which those of an idle one are not looked at."""
+"""Samples of a busy GPU after which those of an idle GPU are ignored."""
 
 
 @dataclass(frozen=True)
@@ -35,47 +37,47 @@ class Times:
     def mean_us(self) -> float | None:
         return self.total_us / self.samples if self.samples else None
 
-    def and_(self, other: Times) -> Times:
+    def __add__(self, other: Times) -> Times:
         return Times(self.samples + other.samples, self.total_us + other.total_us)
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One kind of launch, and how often and how long it was made."""
+    """One kind of launch: how often it was made, and how long it took."""
 
     launch: DescribedLaunch
     count: int
     in_graph: int = 0
-    """How many of ``count`` were recorded into a CUDA graph; how often that was replayed is not known."""
+    """How many of ``count`` were recorded into a CUDA graph; its replays are not counted."""
     failed: int = 0
     error: str = ""
     """The first error of a launch that failed."""
     busy: Times = Times()
-    """On the GPU, where the GPU had work when the launch was made: the kernel alone."""
+    """On a GPU that had work when the launch was made: the kernel alone."""
     idle: Times = Times()
-    """On the GPU, where it had none: with the time that the launch took to get there, so at most this."""
+    """On an idle GPU: includes the way of the launch to the GPU, so the kernel takes at most this."""
     host: Times = Times()
     """Of the call of `ct.launch`, without the first, which compiles."""
     data: Mapping[str, str] = field(default_factory=dict)
     """Array → file with its elements, beside the record."""
     others: int = 0
-    """Further launches of this kernel, of more kinds than are described."""
+    """Launches of further kinds of this kernel, which are not described."""
     estimated: int = 0
-    """How many of ``count`` nobody looked at: they are of this kernel, and shared out among its kinds (`counting`)."""
+    """How many of ``count`` were not looked at: launches of this kernel, assigned to its kinds (`counting`)."""
 
     @property
     def gpu(self) -> Times:
-        """The samples that the mean is of."""
+        """The samples for the mean."""
         return self.busy if self.busy.samples >= ENOUGH or not self.idle.samples else self.idle
 
     @property
     def at_most(self) -> bool:
-        """Whether the mean holds more than the kernel."""
+        """Whether the mean includes more than the kernel."""
         return self.gpu is not self.busy
 
     @property
     def launched(self) -> int:
-        """Launches that the GPU did in this process's own calls."""
+        """Launches that ran on the GPU directly, without a graph."""
         return self.count - self.in_graph - self.failed
 
     @property
@@ -84,9 +86,12 @@ class Recorded:
         return None if mean is None else mean * self.launched
 
 
+ADDED_UP = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
+
+
 @dataclass(frozen=True)
 class ProcessRecord:
-    """What one process launched."""
+    """The launches of one process."""
 
     pid: int
     program: tuple[str, ...]
@@ -96,61 +101,45 @@ class ProcessRecord:
     seconds: float
     """Wall time from the first import of cuda.tile."""
     finished: bool
-    """Whether the process came to its end; a part of one that crashed holds what was known until then."""
+    """Whether the process ended regularly; the part of a crashed one has the launches until then."""
     launches: tuple[Recorded, ...]
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A record: the launches of all processes, those that took longest first."""
+    """A record: the launches of all processes, the longest total time first."""
 
     version: int
     parts: tuple[ProcessRecord, ...]
 
     def launches(self) -> tuple[Recorded, ...]:
-        """Equal launches of several processes together."""
-        found: dict[str, Recorded] = {}
-        for part in self.parts:
-            for one in part.launches:
-                key = _kind(one.launch)
-                found[key] = together(found[key], one) if key in found else one
-        return tuple(sorted(found.values(), key=_longest_first))
+        """With equal launches of several processes added up."""
+        kinds: dict[str, Recorded] = {}
+        for recorded in (recorded for part in self.parts for recorded in part.launches):
+            key = _kind(recorded.launch)
+            kinds[key] = together(kinds[key], recorded) if key in kinds else recorded
+        return tuple(sorted(kinds.values(), key=lambda one: (-(one.total_us or 0.0), -one.count)))
 
     def folders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(part.folder for part in self.parts))
 
 
 def _kind(launch: DescribedLaunch) -> str:
-    """What launches of one kind have in common in every process: their arrays lie elsewhere, but as aligned."""
+    """Equal for launches of one kind in every process: the addresses of their arrays count modulo 16."""
 
-    def aligned(value: Any) -> Any:
+    def aligned(value: Json, name: str = "") -> Json:
         if isinstance(value, list):
-            return [aligned(one) for one in value]
-        if not isinstance(value, dict):
-            return value
-        return {name: one % 16 if name == "address_offset" else aligned(one) for name, one in value.items()}
+            return [aligned(item) for item in value]
+        if isinstance(value, dict):
+            return {name: aligned(item, name) for name, item in value.items()}
+        return value % 16 if name == "address_offset" and isinstance(value, int) else value
 
     return json.dumps(aligned(launch.to_json()), sort_keys=True)
 
 
 def together(one: Recorded, other: Recorded) -> Recorded:
-    return replace(
-        one,
-        count=one.count + other.count,
-        in_graph=one.in_graph + other.in_graph,
-        failed=one.failed + other.failed,
-        error=one.error or other.error,
-        busy=one.busy.and_(other.busy),
-        idle=one.idle.and_(other.idle),
-        host=one.host.and_(other.host),
-        data={**other.data, **one.data},
-        others=one.others + other.others,
-        estimated=one.estimated + other.estimated,
-    )
-
-
-def _longest_first(one: Recorded) -> tuple[float, int]:
-    return (-(one.total_us or 0.0), -one.count)
+    sums = {name: getattr(one, name) + getattr(other, name) for name in ADDED_UP}
+    return replace(one, error=one.error or other.error, data={**other.data, **one.data}, **sums)
 
 
 # Files ------------------------------------------------------------------------------------------------
@@ -167,12 +156,12 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def remove_parts(path: Path) -> None:
-    """With what a process that was killed had half written."""
+    """Also those that a killed process wrote only half."""
     for file in path.parent.glob(f"{escape(path.name)}.*.part*"):
         file.unlink(missing_ok=True)
 
 
-def write(path: Path, value: Any) -> None:
+def write(path: Path, value: ProcessRecord | Capture) -> None:
     """As JSON, all or nothing."""
     beside = path.with_name(f"{path.name}.writing.{os.getpid()}")
     beside.write_text(json.dumps(codec.to_json(value), allow_nan=False), encoding="utf-8")
@@ -180,8 +169,8 @@ def write(path: Path, value: Any) -> None:
 
 
 def merged(path: Path) -> Capture:
-    """Makes the record at ``path`` of the parts beside it, which are removed. It takes the place of an earlier one
-    with its data, but one without launches does not."""
+    """Merges the parts beside ``path`` into the record there, and removes them. It replaces an earlier record and its
+    data, but not if it has no launches."""
     capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)
@@ -192,19 +181,18 @@ def merged(path: Path) -> Capture:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a record may be at ``path``; an empty file is as good as none."""
+    """Whether there is a record at ``path``; an empty file does not count."""
     return path.is_file() and path.stat().st_size > 0
 
 
 def read(path: Path) -> Capture:
-    """The record at ``path``; raises RequestError where there is none, or where it is something else."""
+    """The record at ``path``. Raises RequestError if there is none, or if the file is not a record."""
     if not path.is_file():
         raise RequestError(f"no record {path}; make one: tilewright capture --out {path} -- python program.py")
-    capture: Capture = _read(path, Capture)
-    return capture
+    return _read(path, Capture)
 
 
-def _read(path: Path, kind: type[Any]) -> Any:
+def _read(path: Path, kind: type[Kind]) -> Kind:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if kind is Capture and isinstance(data, dict) and data.get("version") != VERSION:
@@ -217,14 +205,14 @@ def _read(path: Path, kind: type[Any]) -> Any:
 
 
 def chosen(capture: Capture, number: int) -> Recorded:
-    """The launch of a row of the table, counted from 1."""
-    launches: Sequence[Recorded] = capture.launches()
+    """The launch with a number of the table, from 1."""
+    launches = capture.launches()
     if not 1 <= number <= len(launches):
         raise RequestError(f"no launch {number}; the record has 1 to {len(launches)}")
     return launches[number - 1]
 
 
 def programs(parts: Iterable[ProcessRecord]) -> str:
-    """Each program once, in words, without the workers that `multiprocessing` started for it."""
+    """Each command line once, without the workers that `multiprocessing` started."""
     every = list(dict.fromkeys(" ".join(part.program) for part in parts))
     return ", ".join([one for one in every if " -c from multiprocessing." not in one] or every)

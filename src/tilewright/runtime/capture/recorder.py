@@ -1,7 +1,7 @@
-"""Records the launches of one process: of which kinds they are, how often they come, how long they take.
+"""Records the launches of one process: their kinds, how often they are made, how long they take.
 
-`launch_hook` brings here only the launches that are to be looked at (`counting` says which), and those that fail.
-Whatever goes wrong in here, the launch is made as if nobody looked.
+`launch_hook` calls this only for launches that are looked at (`counting` decides which), and for those that fail. After
+any error in here the launch is made as usual.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any
+from typing import TypeAlias
 
 from tilewright.errors import in_one_line
+from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture.counting import EXACT, Cell, LaunchCounter
 from tilewright.runtime.capture.data import Data
@@ -26,40 +27,42 @@ from tilewright.runtime.capture.record import ProcessRecord
 from tilewright.runtime.capture.timing import next_sample
 
 KINDS = 256
-"""Kinds of launch of one kernel that are described; further ones are counted with the last of them."""
+"""Kinds of launch of one kernel that are described; launches of further kinds are counted with the last of them."""
 OBJECTS = 8
-"""RecordedKernel objects of one function and its hints that are known themselves. A program that makes one for each
+"""RecordedKernel objects of one function and its hints that are remembered. A program that makes one for each
 launch (`replace_hints` on the hot path) would otherwise fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
-"""That the end of a program waits for a GPU with work to do; one that hangs must not keep it."""
+"""How long the end of a program waits for the GPU, which may hang."""
 
-Seen = tuple[LaunchKind, Cell, int]
-"""What a launch that was looked at is, where it counts, and for how many launches it stands."""
+Seen: TypeAlias = tuple[LaunchKind, Cell, int]
+"""The kind of a launch that was looked at, where it counts, and how many launches it represents."""
+Grid: TypeAlias = Sequence[int]
+Args: TypeAlias = Sequence[CallValue]
 
 
 class Recorder:
-    """Counts the launches of one process, on their way to ``original``. ``launch`` is the stand-in."""
+    """Counts the launches of one process, and passes them on to ``original``. ``launch`` is the launch hook."""
 
     def __init__(
         self,
-        original: Callable[..., Any],
+        original: Callable[..., None],
         path: Path,
         data_bytes: int = 0,
         *,
         exact: int = EXACT,
         random: Random | None = None,
     ) -> None:
-        """exact: launches of each kernel that are all looked at. random: draws which are later."""
+        """exact: how many first launches of each kernel are all looked at. random: draws the later ones."""
         self.original, self.path = original, path
         self._exact, self._random = exact, random or Random()
         self._data_bytes = data_bytes
         self._name_process()
         self._lock, self._writing = threading.RLock(), threading.RLock()
         self._kernels: dict[tuple[int, str], RecordedKernel] = {}
-        self._objects: dict[Any, RecordedKernel] = {}
-        self._skips: dict[Any, Iterable[None]] = {}
+        self._objects: dict[KernelObject, RecordedKernel] = {}
+        self._skips: dict[KernelObject, Iterable[None]] = {}
         """Of the same kernel objects: `LaunchCounter.skip`."""
-        self._in_graph: Callable[[], bool] = _never
+        self._in_graph: Callable[[], bool] = lambda: False
         """Whether launches go into a CUDA graph now."""
         self._warned = self._finished = False
         self.begun = threading.Event()
@@ -70,20 +73,19 @@ class Recorder:
 
     # A launch
 
-    def _look(self, stream: Any, grid: Any, kernel: Any, args: Any, more: Mapping[str, Any]) -> Any:
+    def _look(self, stream: Stream, grid: Grid, kernel: KernelObject, args: Args, more: Mapping[str, bool]) -> None:
         seen = self._come(kernel, grid, args)
         number = 0 if seen is None else self._to_time(seen)
         try:
             if seen is None or not number:
                 return self.original(stream, grid, kernel, args, **more)
-            call = lambda: self.original(stream, grid, kernel, args, **more)  # noqa: E731
-            return seen[0].sampled.call(call, stream, number)
+            return seen[0].sampled.call(lambda: self.original(stream, grid, kernel, args, **more), stream, number)
         except BaseException as error:
             self._failed(error, kernel, grid, args, seen)
             raise
 
-    def _come(self, kernel: Any, grid: Any, args: Any) -> Seen | None:
-        """Counts a launch and looks at it, if that is its turn; None too where it cannot be described."""
+    def _come(self, kernel: KernelObject, grid: Grid, args: Args) -> Seen | None:
+        """Counts a launch, and looks at it if it is to be looked at. Otherwise None, as for one that has no description."""
         try:
             with self._lock:
                 known = self._known(kernel)
@@ -106,7 +108,7 @@ class Recorder:
             return None
 
     def _to_time(self, seen: Seen) -> int:
-        """The number of a launch among those of its kind that were looked at, if it is to be timed, else 0."""
+        """The number of a launch among those of its kind that were looked at, if it is to be timed; else 0."""
         kind, cell, _ = seen
         number = kind.own.seen
         if cell is not kind.own or number < kind.next:
@@ -114,8 +116,10 @@ class Recorder:
         kind.next = next_sample(number)
         return number
 
-    def _failed(self, error: BaseException, kernel: Any, grid: Any, args: Any, seen: Seen | None = None) -> None:
-        """A launch that failed stands for itself alone, and its kind is always found."""
+    def _failed(
+        self, error: BaseException, kernel: KernelObject, grid: Grid, args: Args, seen: Seen | None = None
+    ) -> None:
+        """A launch that failed represents only itself, and is always looked at."""
         try:
             with self._lock:
                 if seen is None:
@@ -129,8 +133,8 @@ class Recorder:
         except Exception as problem:
             self._say_once(f"a launch that failed is not recorded: {in_one_line(problem)}")
 
-    def _kind(self, known: RecordedKernel, kernel: Any, grid: Any, args: Any) -> tuple[LaunchKind, Cell]:
-        """The kind of a launch, described now if need be, and where it counts."""
+    def _kind(self, known: RecordedKernel, kernel: KernelObject, grid: Grid, args: Args) -> tuple[LaunchKind, Cell]:
+        """The kind of a launch, described now if it is new, and where it counts."""
         key = key_of(grid, args, known.constants)
         kind = known.kinds.get(key)
         if kind is None:
@@ -139,7 +143,7 @@ class Recorder:
             kind = known.kinds[key] = self._new(kernel, grid, args)
         return kind, kind.in_graph if self._in_graph() else kind.own
 
-    def _new(self, kernel: Any, grid: Any, args: Any) -> LaunchKind:
+    def _new(self, kernel: KernelObject, grid: Grid, args: Args) -> LaunchKind:
         torch = sys.modules.get("torch")
         if not self._gpu and torch is not None and torch.cuda.is_initialized():
             self._gpu = str(torch.cuda.get_device_name())
@@ -147,7 +151,7 @@ class Recorder:
         launch = described(kernel, grid, args)
         return LaunchKind(launch, {} if self._in_graph() else self._data.kept(launch, args))
 
-    def _known(self, kernel: Any) -> RecordedKernel:
+    def _known(self, kernel: KernelObject) -> RecordedKernel:
         """The function and hints of a kernel object."""
         known = self._objects.get(kernel)
         if known is not None:
@@ -157,7 +161,7 @@ class Recorder:
         name = (id(kernel._pyfunc), repr(kernel._compiler_options))
         known = self._kernels.get(name)
         if known is None:
-            constants = tuple(one.constant for one in parameter_annotations(kernel))
+            constants = tuple(annotation.constant for annotation in parameter_annotations(kernel))
             known = self._kernels[name] = RecordedKernel(kernel._pyfunc, constants, self._counter())
         if len(known.objects) < OBJECTS:
             known.objects.append(kernel)
@@ -170,7 +174,7 @@ class Recorder:
     # What was recorded
 
     def recorded(self, finished: bool = False) -> ProcessRecord:
-        """``finished``: waits a little for samples that the GPU has not done. No launch waits for this."""
+        """``finished``: waits a little for samples that the GPU has not passed yet. No launch waits for this."""
         kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES
@@ -182,10 +186,10 @@ class Recorder:
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:
-        """Into this process's part; what cannot be written is said once, and the program goes on."""
+        """Writes this process's part. If that fails, one line says so, and the program goes on."""
         try:
             with self._writing:
-                if self._finished:  # a thread that waited here while the last word was written
+                if self._finished:  # a thread that waited here while the last part was written
                     return
                 self._finished = finished
                 if finished or any(known.kinds for known in list(self._kernels.values())):
@@ -195,7 +199,7 @@ class Recorder:
             self._say_once(f"cannot write {self.path}: {in_one_line(error)}")
 
     def forget(self) -> None:
-        """In a forked process: what the other process launched, and the locks that its threads held."""
+        """In a forked process: forgets the parent's launches, and the locks that its threads held."""
         self._lock, self._writing = threading.RLock(), threading.RLock()
         self._finished, self.begun = False, threading.Event()
         self._name_process()
@@ -206,7 +210,7 @@ class Recorder:
         self._started = perf_counter()
 
     def _name_process(self) -> None:
-        """For the names of files: the operating system gives a process id again, in a container soon."""
+        """For the names of files. The operating system reuses process ids, in a container soon."""
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._data = Data(self.path, self._data_bytes, self._name)
 
@@ -214,7 +218,3 @@ class Recorder:
         if not self._warned:
             self._warned = True
             print(f"tilewright: {text}", file=sys.stderr, flush=True)
-
-
-def _never() -> bool:
-    return False

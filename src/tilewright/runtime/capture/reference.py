@@ -1,10 +1,10 @@
-"""What a captured kernel computes: the reference of a task whose kernel nobody wrote a reference for.
+"""The reference of a task that was generated from a recorded launch: the captured kernel itself.
 
-The kernel is loaded as it stands in its own file, never from a version that is being tried, and refused if
-its source is not what was captured. Without a GPU its Tile IR is interpreted. ``reference`` does so with every
-floating-point number in float64 (`tileir.precision`): the kernel without its rounding. ``trusted`` is the kernel as it
-is, on the GPU where the inputs lie there. So "correct" means: as the captured kernel computes, within twice its own
-error. Whether that is right nobody knows here.
+The kernel is loaded as it is in its own file, never from a version that is being tried, and refused if its source has
+changed since it was captured. ``reference`` interprets its Tile IR with every floating-point number in float64
+(`tileir.analysis.precision`): the kernel without its rounding. ``trusted`` is the kernel as it is: on the GPU if the
+inputs are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
+Whether the captured kernel is right is not known.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from tilewright.errors import TaskError
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed, Value
-from tilewright.runtime.capture.data import elements, numpy_dtype
+from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
+from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
+from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
 from tilewright.space import knobs
 from tilewright.task.task import Launch, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
@@ -36,19 +38,21 @@ from tilewright.tileir.run.memory import Memory
 ARCH = "sm_90"
 """The front end needs one; what the kernel computes does not depend on it."""
 GPU_FLOP_FROM = 4e9
-"""Work beyond which, where there is a GPU, the reference is the captured kernel on it: the interpreter would take
-a minute. Twice what `verify` lets one reference cost where it can cut it into slices."""
+"""Work beyond which the reference is the captured kernel on the GPU, if there is one: the interpreter would take a
+minute. Twice what `verify` allows for one reference that it can cut into slices."""
+Array = TypeVar("Array")
+Outputs: TypeAlias = Array | tuple[Array, ...]
+"""The output of a task, or all of several."""
 
 
 @dataclass
 class Captured:
     """One kernel as it was captured.
 
-    module: as it was named when the kernel was launched; of a part of a package it is imported. file: where the kernel
-    stands; of a module of its own, or of a program, only what the kernel needs is loaded. qualname: of the kernel.
-    source: `key.source_of` the kernel.
-    tensors: as the task declares them. launch: as the task's, with the kernel as its first argument.
-    shipped: the configuration that was captured. flops: as the task's.
+    module: its name when the kernel was launched; a module of a package is imported. file: with the kernel; of a single
+    module, or of a program, only what the kernel needs is loaded. qualname: of the kernel. source: `key.source_of` the
+    kernel. tensors: as the task declares them. launch: that of the task, with the kernel as its first argument.
+    shipped: the configuration that was captured. flops: that of the task.
     """
 
     module: str
@@ -62,9 +66,8 @@ class Captured:
     _read: dict[tuple[bytes, str | None], TileModule] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def kernel(self) -> Any:
-        """The untouched kernel. Raises TaskError where its source is not what was captured."""
-        from tilewright.runtime.capture.rebuilding import untouched_kernel
+    def kernel(self) -> KernelObject:
+        """The kernel in its own file. Raises TaskError if its source has changed."""
         from tilewright.runtime.key import source_of
 
         kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
@@ -75,19 +78,19 @@ class Captured:
             )
         return kernel
 
-    def reference(self, **given: Any) -> Any:
-        """The outputs in float64; in float32 where the inputs are. Where there is a GPU and the work is large: those
-        of the kernel as it is, on it."""
+    def reference(self, **given: Any) -> Outputs[Elements]:
+        """The outputs in float64; in float32 if the inputs are. With a GPU and much work: the outputs of the kernel as it
+        is, on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         if call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM and (device := _gpu()):
             tensors = {name: _tensor(array, self.tensors[name].dtype, device) for name, array in inputs.items()}
-            return _as_given([one.double().cpu().numpy() for one in self._on_gpu(dims, tensors)])
+            return _as_given([output.double().cpu().numpy() for output in self._on_gpu(dims, tensors)])
         element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"
         return _as_given(self._interpreted(dims, inputs, element))
 
-    def trusted(self, **given: Any) -> Any:
-        """The outputs of the kernel as it is: on the GPU where the inputs lie there, else interpreted."""
+    def trusted(self, **given: Any) -> Outputs[LiveArray]:
+        """The outputs of the kernel as it is: on the GPU if the inputs are there, else interpreted."""
         tensors = {name: given[name] for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
@@ -103,17 +106,17 @@ class Captured:
         return [name for name, one in self.tensors.items() if isinstance(one, kind)]
 
     def _before(self, name: str) -> str | None:
-        """The input that a tensor holds the values of before the launch: itself, or what it updates."""
+        """The input whose values a tensor has before the launch: itself, or the one that it updates."""
         one = self.tensors[name]
         return one.updates if isinstance(one, Output) else name
 
-    def _launched(self, dims: Dims, tensors: Mapping[str, Any]) -> Launch:
+    def _launched(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Launch:
         offered = {**dims, **tensors, "kernel": self.kernel, "config": Configuration.of(self.shipped)}
         launch: Launch = call_by_name(self.launch, offered, "launch of the captured kernel")
         return launch
 
-    def _interpreted(self, dims: Dims, inputs: Mapping[str, Any], element: str | None) -> list[Any]:
-        """The outputs, by the Tile IR of the kernel; with ``element``, every floating-point number is one."""
+    def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
+        """The outputs, from the Tile IR of the kernel; with ``element``, all floating-point numbers have that type."""
         arrays = {name: _specification(name, one, dims) for name, one in self.tensors.items()}
         launch = self._launched(dims, arrays)
         module = self._module(launch, element)
@@ -139,12 +142,12 @@ class Captured:
             self._read[key] = module if element is None else in_precision(module, element)
         return self._read[key]
 
-    def _on_gpu(self, dims: Dims, tensors: Mapping[str, Any]) -> list[Any]:
+    def _on_gpu(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> list[LiveArray]:
         import cuda.tile as ct
         import torch
 
         device = next(iter(tensors.values())).device
-        outputs = {}
+        outputs: dict[str, LiveArray] = {}
         for name in self._names(Output):
             one, before = _specification(name, self.tensors[name], dims), self._before(name)
             new = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
@@ -155,13 +158,12 @@ class Captured:
         return list(outputs.values())
 
     @cached_property
-    def _hinted(self) -> Any:
+    def _hinted(self) -> KernelObject:
         return self.kernel.replace_hints(**{name: self.shipped[name] for name in knobs.HINTS if name in self.shipped})
 
 
-def viewed(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """The same memory as an array of this shape and these strides (in elements), for a captured launch whose
-    arrays were not row-major: of a tensor of torch, or of an `ArraySpec`."""
+def viewed(tensor: ArraySpec | LiveArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> ArraySpec | LiveArray:
+    """The same memory with this shape and these strides (in elements): for captured arrays that were not row-major."""
     if isinstance(tensor, ArraySpec):
         return replace(tensor, shape=shape, strides_=strides)
     return tensor.as_strided(shape, strides)
@@ -171,19 +173,14 @@ def _specification(name: str, one: Tensor | Output, dims: Dims) -> ArraySpec:
     return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in one.shape), one.dtype)
 
 
-def _held_as(dtype: str, element: str | None) -> Any:
+def _held_as(dtype: str, element: str | None) -> np.dtype[np.generic]:
     if element is None or dtype.startswith(WHOLE):
         return numpy_dtype(dtype)
     return np.dtype(np.float32 if element == "f32" else np.float64)
 
 
-def _tensor(array: Any, dtype: str, device: str) -> Any:
-    """A torch tensor of ``dtype``, by its bytes: NumPy and torch do not know each other's small floats."""
-    import torch
-
-    own = np.ascontiguousarray(np.asarray(array).astype(numpy_dtype(dtype)))
-    raw = torch.from_numpy(own.reshape(-1).view(np.uint8).copy())
-    return raw.view(getattr(torch, dtype)).reshape(own.shape).to(device)
+def _tensor(array: Elements, dtype: str, device: str) -> LiveArray:
+    return torch_tensor(array.astype(numpy_dtype(dtype)), dtype, device)
 
 
 def _gpu() -> str | None:
@@ -192,5 +189,5 @@ def _gpu() -> str | None:
     return "cuda" if torch is not None and torch.cuda.is_available() else None
 
 
-def _as_given(outputs: list[Any]) -> Any:
+def _as_given(outputs: list[Array]) -> Outputs[Array]:
     return tuple(outputs) if len(outputs) > 1 else outputs[0]

@@ -1,8 +1,8 @@
-"""How long launches take on the GPU, by few samples and without waiting for it.
+"""How long launches take on the GPU, from few samples and without waiting for it.
 
-Two events go round a launch now and then: the first launches of a kind, then ever fewer (about eight times
-the logarithm of the count). They are read when they have passed, at a later sample or at the end. An event
-that the GPU reaches at once, before the launch is even made, starts a time that holds the launch too: such
+A launch is timed by two events around it: the first launches of a kind, then fewer and fewer (about eight times the
+logarithm of the count). The events are read after the GPU has passed them, at a later sample or at the end. If the GPU
+is idle, it passes the first event before the launch is made, and the time includes the launch on the host. Such
 samples are kept apart.
 """
 
@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from threading import RLock
 from time import perf_counter, sleep
-from typing import Any
+from typing import Protocol, TypeVar
 
+from tilewright.runtime.arrays import Stream
 from tilewright.runtime.capture.record import Times
 
 FIRST = 4
-"""So many launches of a kind are all timed."""
+"""The first launches of a kind, which are all timed."""
 SHARE = 8
-"""After n launches the next that is timed is n/SHARE further on: at most so much of the work is disturbed."""
+"""After launch n, launch n + n/SHARE is timed: at most one launch in SHARE is disturbed."""
 WAITING = 16
-"""So many pairs of events of a kind may wait to be read; further launches are not timed meanwhile."""
+"""Pairs of events of a kind that may wait to be read. Until one is read, no more launches are timed."""
 
 
 def next_sample(number: int) -> int:
@@ -32,19 +33,28 @@ def next_sample(number: int) -> int:
 
 
 NOTHING = Times()
+Result = TypeVar("Result")
+
+
+class _Event(Protocol):
+    """A ``torch.cuda.Event``."""
+
+    def record(self, stream: Stream) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end: _Event) -> float: ...
 
 
 @dataclass(eq=False)
 class _Events:
-    """Two events round one launch on ``stream``."""
+    """Two events around one launch on ``stream``."""
 
-    start: Any
-    end: Any
-    stream: Any
+    start: _Event
+    end: _Event
+    stream: Stream
     first: bool
     """Whether the launch is the first of its kind."""
     busy: bool = False
-    """Whether the GPU had not come to ``start`` when the launch was made."""
+    """Whether the GPU had not yet passed ``start`` when the launch was made."""
 
 
 @dataclass
@@ -54,32 +64,32 @@ class Sampled:
     busy: Times = NOTHING
     host: Times = NOTHING
     first: Times = NOTHING
-    """Of the first launch on an idle GPU, which may wait half a second there while it is compiled."""
+    """Of the first launch on an idle GPU, which may wait there for half a second while it is compiled."""
     later: Times = NOTHING
     """Of the others on an idle GPU."""
     waiting: list[_Events] = field(default_factory=list)
-    lock: Any = field(default_factory=RLock)
-    """Taken again where a signal comes whose handler in the program launches, too."""
+    lock: AbstractContextManager[bool] = field(default_factory=RLock)
+    """Reentrant, because a signal handler of the program may launch too."""
 
     @property
     def idle(self) -> Times:
         return self.later if self.later.samples else self.first
 
-    def call(self, launch: Callable[[], Any], stream: Any, number: int) -> Any:
-        """Makes the launch between two events, if there are any to be had."""
+    def call(self, launch: Callable[[], Result], stream: Stream, number: int) -> Result:
+        """Makes the launch, between two events if possible."""
         events = self._started(stream, number == 1)
         started = perf_counter()
         result = launch()
         took = (perf_counter() - started) * 1e6
         if number > 1:
             with self.lock:
-                self.host = self.host.and_(Times(1, took))
+                self.host = self.host + Times(1, took)
         if events is not None:
             self._ended(events)
         return result
 
     def read_all(self, until: float) -> None:
-        """Takes in the samples; those that the GPU has not done are waited for until then (`perf_counter`)."""
+        """Reads all samples. Waits for the GPU until then (`perf_counter`)."""
         with self.lock:
             self._read()
             while self.waiting and perf_counter() < until:
@@ -87,24 +97,24 @@ class Sampled:
                 self._read()
 
     def _read(self) -> None:
-        """Takes in the samples that the GPU has done."""
+        """Reads the samples that the GPU has passed."""
         try:
             done = [one for one in self.waiting if one.end.query()]
             self.waiting = [one for one in self.waiting if one not in done]
             times = [(one, Times(1, one.start.elapsed_time(one.end) * 1e3)) for one in done]
-        except Exception:  # an error of the GPU is the program's, and told by its own calls
+        except Exception:  # the program's own calls report an error of the GPU
             self.waiting.clear()
             return
         for one, time in times:
             if one.busy:
-                self.busy = self.busy.and_(time)
+                self.busy = self.busy + time
             elif one.first:
                 self.first = time
             else:
-                self.later = self.later.and_(time)
+                self.later = self.later + time
 
-    def _started(self, stream: Any, first: bool) -> _Events | None:
-        """Two events for ``stream``, the first on its way; None where they cannot be had."""
+    def _started(self, stream: Stream, first: bool) -> _Events | None:
+        """Two events for ``stream``, the first one recorded; None if that is not possible."""
         try:
             events = self._events(stream, first)
             if events is not None:
@@ -120,8 +130,8 @@ class Sampled:
             with self.lock:
                 self.waiting.append(events)
 
-    def _events(self, stream: Any, first: bool) -> _Events | None:
-        """None without a GPU, and where many wait."""
+    def _events(self, stream: Stream, first: bool) -> _Events | None:
+        """None without a GPU, and if many wait."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return None
