@@ -118,7 +118,7 @@ class _Installed:
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """In a thread, and not at SIGTERM: Python handles a signal only when the main thread is back from C, so a program
+        """In a thread, and not at SIGTERM: Python handles a signal only when the main thread is back from C. A program
         that waits there, say for a GPU that hangs, would not end."""
         stop, begun = self.stop, self.recorder.begun
 

@@ -91,9 +91,9 @@ def _module(one: DescribedLaunch) -> ModuleType:
             if not path.is_file():
                 raise RequestError(f"cannot import {one.module}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
-    if module is not None and file is not None and Path(file).resolve() == path:
-        if _attribute(module, one.qualname) is not None:
-            return module
+    is_loaded = module is not None and file is not None and Path(file).resolve() == path
+    if module is not None and is_loaded and _attribute(module, one.qualname) is not None:
+        return module
     if not path.is_file():
         raise RequestError(f"the kernel's file is gone: {one.file}")
     return loaded_part(path, one.qualname, PROGRAM) if one.module == PROGRAM else editable(path)

@@ -85,7 +85,7 @@ class Recorder:
             raise
 
     def _come(self, kernel: KernelObject, grid: Grid, args: Args) -> Seen | None:
-        """Counts a launch, and looks at it if it is to be looked at. Otherwise None, as for one that has no description."""
+        """Counts a launch, and looks at it if it is its turn. None if not, and if it cannot be described."""
         try:
             with self._lock:
                 known = self._known(kernel)

@@ -79,8 +79,8 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """The outputs in float64; in float32 if the inputs are. With a GPU and much work: the outputs of the kernel as it
-        is, on the GPU."""
+        """The outputs in float64; in float32 if the inputs are. With a GPU and much work: those of the kernel as it is,
+        on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         if call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM and (device := _gpu()):
