@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
 
 from tilewright.tileir.analysis.accesses import type_text
-from tilewright.tileir.read.tree import Assumption, Constant, Global, KernelEntry, Op, Region
+from tilewright.tileir.read.tree import Assumption, Attribute, Constant, Global, KernelEntry, Op, Region
 
 SHOWN = 4
 """Values of a constant that are written out."""
@@ -40,11 +39,11 @@ def details(op: Op) -> str:
 DEFAULTS = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero")
 
 
-def _is_default(value: Any) -> bool:
+def _is_default(value: Attribute) -> bool:
     return value in DEFAULTS if isinstance(value, str) else value is None or value is False or value in ((), {})
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Attribute) -> str:
     if isinstance(value, Constant):
         head = ",".join(map(str, value.values[:SHOWN]))
         if len(value.values) <= SHOWN:

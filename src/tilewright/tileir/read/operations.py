@@ -11,7 +11,17 @@ from tilewright.tileir.read import literals
 from tilewright.tileir.read.places import Places
 from tilewright.tileir.read.scanner import Scanner
 from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Item, items
-from tilewright.tileir.read.tree import Hints, Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
+from tilewright.tileir.read.tree import (
+    Attribute,
+    Hints,
+    Op,
+    PointerType,
+    Region,
+    TensorViewType,
+    TileType,
+    TokenType,
+    Type,
+)
 from tilewright.tileir.read.type_reader import read_type
 
 Value: TypeAlias = tuple[str, Type]
@@ -234,7 +244,7 @@ def _hints(scanner: Scanner) -> Hints:
     return literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
 
 
-_ATTRIBUTES: Mapping[str, Callable[[Scanner], Any]] = {
+_ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
     "inbounds": _inbounds,
     "optimization_hints": _hints,
     "permutation": lambda scanner: scanner.several("[]", scanner.integer),

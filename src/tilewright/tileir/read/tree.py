@@ -143,6 +143,7 @@ class Assumption:
     high: int | None = None
 
 
+Attribute: TypeAlias = "str | int | float | Constant | Assumption | tuple[Attribute, ...] | Hints | None"
 Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
 """Architecture (or ``default``) → compiler hint → value."""
 

@@ -7,7 +7,6 @@ Bounds and differences are those of signed integers; addresses are compared as t
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from tilewright.tileir.watch.findings import ASSUMPTION, MISALIGNED
 
 
 @implements_in_context("assume")
-def assume(context: Context, op: Op, value: Any) -> Any:
+def assume(context: Context, op: Op, value: Array | TensorView | Unknown) -> Array | TensorView | Unknown:
     """Reports the first element of each lane for which the predicate does not hold; returns ``value``.
 
     ``div_by`` of a pointer or a tensor view concerns the byte address and is reported as misaligned. Raises

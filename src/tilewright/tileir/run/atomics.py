@@ -7,15 +7,13 @@ few elements, as in a histogram, by running totals instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.tileir.run.registry import Array, Unsupported
-
-Indices: TypeAlias = "npt.NDArray[np.int64]"
+from tilewright.tileir.run.registry import Unsupported
+from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
 
 _INTEGER: dict[str, np.ufunc] = {
     "and": np.bitwise_and,
@@ -39,7 +37,7 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
 _UNSIGNED = ("umax", "umin")
 
 
-def check(operation: str, mode: str, dtype: np.dtype[Any]) -> None:
+def check(operation: str, mode: str, dtype: DType) -> None:
     """Raises Unsupported where Tile IR has no such update."""
     if dtype.name not in SUPPORTED.get(mode, ()):
         raise Unsupported(f"{operation}: {mode} on elements of type {dtype.name}")
@@ -47,7 +45,7 @@ def check(operation: str, mode: str, dtype: np.dtype[Any]) -> None:
 
 def update(
     elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
-) -> tuple[Array, npt.NDArray[np.bool_]]:
+) -> tuple[Array, Mask]:
     """Updates ``elements[at]`` in the order of ``at``. Returns what each update found, and whether it wrote
     (a compare-and-swap may not). ``elements`` are of the type of ``values``. Where what was found is not
     ``wanted``, it may be anything."""
@@ -68,15 +66,15 @@ def update(
     return found.view(dtype), wrote
 
 
-Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, npt.NDArray[np.bool_] | None]]"
+Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
 
 
-def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, npt.NDArray[np.bool_] | None]:
+def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:
     equal = old == compare
     return np.where(equal, new, old), equal
 
 
-def _exchanged(old: Array, new: Array, compare: Array | None) -> tuple[Array, npt.NDArray[np.bool_] | None]:
+def _exchanged(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:
     return new, None
 
 
@@ -103,9 +101,7 @@ def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wa
     return found
 
 
-def _in_rounds(
-    elements: Array, at: Indices, values: Array, compare: Array | None, step: Step
-) -> tuple[Array, npt.NDArray[np.bool_]]:
+def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | None, step: Step) -> tuple[Array, Mask]:
     """``step`` for the first update of every element, then for the second, …"""
     found = np.empty_like(values)
     wrote = np.ones(len(at), np.bool_)
@@ -119,7 +115,7 @@ def _in_rounds(
     return found, wrote
 
 
-def _rounds(size: int, at: Indices) -> list[Any]:
+def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
     """Places in ``at``, so that no two of a round are equal and equal ones keep their order."""
     if not _repeats(size, at):
         return [slice(None)]

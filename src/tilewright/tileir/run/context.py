@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from tilewright.tileir.run.memory import Access, Memory
 from tilewright.tileir.run.registry import Array
 from tilewright.tileir.watch.findings import Finding, Findings, block_of
 
-Grid = tuple[int, int, int]
+Grid: TypeAlias = tuple[int, int, int]
+Element: TypeAlias = tuple[str, tuple[int, ...]]
+"""A tensor's name and an index."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,7 @@ class Context:
         """``value`` with one entry for each lane."""
         return np.broadcast_to(value, (self.lanes, *value.shape[1:]))
 
-    def finding(
-        self,
-        op: Op,
-        kind: str,
-        message: str,
-        lane: int | None = None,
-        element: tuple[str, tuple[int, ...]] | None = None,
-    ) -> None:
+    def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Element | None = None) -> None:
         """Reports a finding. ``lane``: which of the active lanes; ``element``: a tensor's name and the index."""
         block = self.world.place(int(self.blocks[lane])) if lane is not None and lane < self.lanes else None
         tensor, index = element if element else (None, None)

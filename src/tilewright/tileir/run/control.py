@@ -6,16 +6,16 @@ inside a loop needs no case of its own: it leaves the ``if`` with its lanes and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType, Region, TileType
-from tilewright.tileir.run.context import Context, World
+from tilewright.tileir.run.context import Context, Element, World
 from tilewright.tileir.run.frames import Exit, Frame, Value, known, merged, taken
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unknown, Unsupported
+from tilewright.tileir.watch.arrays import DType
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18
@@ -72,7 +72,7 @@ class Executor:
         for name, value in zip(op.results, results, strict=True):
             frame[name] = value
 
-    def _evaluated(self, op: Op, frame: Any, context: Any) -> tuple[Value, ...]:
+    def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         values = {
             name: tuple(frame[one] for one in names)
             if name in VARIADIC or name in OPTIONAL or len(names) != 1
@@ -93,7 +93,7 @@ class Executor:
             return result
         return () if not op.results else (result,)
 
-    def _unknown(self, op: Op, values: dict[str, Any]) -> tuple[Value, ...] | None:
+    def _unknown(self, op: Op, values: dict[str, Value]) -> tuple[Value, ...] | None:
         """In a dry run: what no address and no branch needs, or has an unknown operand, is unknown."""
         flat = [one for value in values.values() for one in (value if isinstance(value, tuple) else (value,))]
         if not any(isinstance(one, Unknown) for one in flat) and (
@@ -141,6 +141,7 @@ class Executor:
     def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
         region = op.regions[0]
         name, kind = region.arguments[0]
+        assert isinstance(kind, TileType)
         bounds = [known(frame[op.operands[what][0]], "for") for what in ("lowerBound", "upperBound", "step")]
         if op.attributes.get("unsignedCmp"):
             bounds = [bound.view(f"u{bound.dtype.itemsize}") for bound in bounds]
@@ -229,7 +230,7 @@ class _FrameContext(Context):
 class _Anywhere(_FrameContext):
     """Inside a region: the leading axis is no longer the lanes, so a finding names no block."""
 
-    def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Any = None) -> None:
+    def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Element | None = None) -> None:
         super().finding(op, kind, message, None, element)
 
 
@@ -257,10 +258,10 @@ def _some(values: Sequence[Value], chosen: Array, frame: Frame) -> tuple[Value, 
     return tuple(taken(value, index) for value in values)
 
 
-def _stored(at: Array, storage: np.dtype[Any]) -> Array:
+def _stored(at: Array, storage: DType) -> Array:
     """A loop's counter (int64, or Python's integers where it has 64 bits) in the storage of its type."""
     return at.astype(storage) if at.dtype != object else (at & (2**64 - 1)).astype(np.uint64).view(storage)
 
 
-def _storage(kind: Any) -> np.dtype[Any]:
+def _storage(kind: TileType) -> DType:
     return np.dtype(np.int64) if isinstance(kind.element, PointerType) else np.dtype(dtype_of(kind.element))

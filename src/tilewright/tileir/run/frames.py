@@ -105,7 +105,7 @@ def _side_by_side(values: Sequence[Value], counts: Sequence[int], order: Array) 
     raise TypeError(f"cannot merge values of type {type(first).__name__}")
 
 
-def _has_lanes(value: Any) -> bool:
+def _has_lanes(value: Value) -> bool:
     if isinstance(value, tuple):
         return any(_has_lanes(item) for item in value)
     return isinstance(value, np.ndarray) or (is_dataclass(value) and hasattr(value, "take"))

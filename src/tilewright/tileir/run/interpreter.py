@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from tilewright.tileir.run.control import Endless, Executor
 from tilewright.tileir.run.counting import Counter, Counts
 from tilewright.tileir.run.frames import Frame
 from tilewright.tileir.run.implemented import IMPLEMENTED
-from tilewright.tileir.run.memory import Memory
-from tilewright.tileir.run.numbers import dtype_of, width_of
+from tilewright.tileir.run.memory import Allocation, Memory
+from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
 from tilewright.tileir.run.registry import Array, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.tileir.run.waiting import AT_MOST, Deadlock, Turns, may_wait
 from tilewright.tileir.watch import findings as kinds
 from tilewright.tileir.watch.findings import Finding
+
+Number: TypeAlias = "int | float | np.generic"
 
 BATCH_ELEMENTS = 1 << 21
 """Elements of the kernel's largest tile over all lanes of a batch: bounds the memory of one run."""
@@ -52,7 +54,7 @@ class Executed:
 
 def run(
     module: TileModule,
-    arguments: Sequence[Any],
+    arguments: Sequence[Number],
     grid: tuple[int, ...],
     memory: Memory,
     *,
@@ -99,7 +101,7 @@ def run(
     )
 
 
-def bind(kernel: KernelEntry, arguments: Sequence[Any]) -> dict[str, Array]:
+def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
     """The entry's parameters as values that all blocks share. Raises TypeError where they do not fit."""
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
@@ -116,7 +118,7 @@ def refuse_unknown(kernel: KernelEntry) -> None:
             raise Unsupported(f"operation '{op.name}' is not implemented{place}")
 
 
-def _argument(value: Any, kind: Type, name: str) -> Array:
+def _argument(value: Number, kind: Type, name: str) -> Array:
     if not isinstance(kind, TileType) or kind.shape:
         raise Unsupported(f"parameter {name} of type {kind}")
     if isinstance(kind.element, PointerType):
@@ -129,9 +131,10 @@ def _argument(value: Any, kind: Type, name: str) -> Array:
     return np.asarray([value]).astype(dtype)
 
 
-def _integer(value: Any, bits: int, name: str) -> int:
-    """``value`` as a signed number. Unsigned ones arrive above the signed range."""
-    number = operator.index(value)
+def _integer(value: Number, bits: int, name: str) -> int:
+    """``value`` as a signed number. Unsigned ones arrive above the signed range. Raises TypeError for what is no
+    whole number, or too large."""
+    number = operator.index(value)  # type: ignore[arg-type]
     if not -(1 << (bits - 1)) <= number < 1 << bits:
         raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
     return number - (1 << bits) if number >= 1 << (bits - 1) else number
@@ -182,8 +185,6 @@ def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> in
     )
 
 
-def _placed(memory: Memory, one: Global) -> Any:
-    from tilewright.tileir.run.numbers import constant_values
-
+def _placed(memory: Memory, one: Global) -> Allocation:
     values = np.broadcast_to(constant_values(one.value), one.type.shape)
     return memory.allocate(one.name, np.ascontiguousarray(values), written=True)

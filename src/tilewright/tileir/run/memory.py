@@ -11,24 +11,16 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.tileir.read.tree import Op, TileType
 from tilewright.tileir.run import atomics
-from tilewright.tileir.run.registry import Array, Unsupported
-from tilewright.tileir.watch.allocations import (
-    WORDS,
-    Allocation,
-    Indices,
-    Words,
-    bytes_of,
-    extent_of,
-    granules_of,
-    place_in,
-)
+from tilewright.tileir.run.registry import Unsupported
+from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of, place_in
+from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
 from tilewright.tileir.watch.clocks import Blocks
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
 from tilewright.tileir.watch.shadow import Shadow
@@ -68,9 +60,9 @@ class _Part(NamedTuple):
     of: Indices | None
     aligned: bool
 
-    def of_these(self, values: Any) -> Any:
+    def of_these(self, values: Array) -> Array:
         """What belongs to this part of values for all picked elements."""
-        return values[self.of] if self.of is not None and isinstance(values, np.ndarray) else values
+        return values if self.of is None else values[self.of]
 
 
 class Memory:
@@ -94,10 +86,10 @@ class Memory:
     def allocate(
         self,
         name: str,
-        array: npt.NDArray[Any],
+        array: Array,
         *,
-        written: bool | npt.NDArray[np.bool_] = True,
-        within: npt.NDArray[Any] | None = None,
+        written: bool | Mask = True,
+        within: Array | None = None,
         same_memory_as: Allocation | None = None,
         may_alias: bool = False,
     ) -> Allocation:
@@ -192,7 +184,7 @@ class Memory:
         self.allocations.append(new)
         self._starts.append(new.start)
 
-    def _gaps(self, allocation: Allocation) -> npt.NDArray[np.bool_] | None:
+    def _gaps(self, allocation: Allocation) -> Mask | None:
         if allocation.high - allocation.low == allocation.nbytes:
             return None
         gaps = np.ones(allocation.shadow.size, np.bool_)
@@ -202,7 +194,7 @@ class Memory:
     # Access -------------------------------------------------------------------------------------------
 
     def load(
-        self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Any = None
+        self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
         """The elements at ``addresses`` (rows, *tile), one row where all lanes read the same. Where ``mask`` is
         False, ``fill``; poison where that is None, as where nothing is."""
@@ -221,7 +213,7 @@ class Memory:
         result[picked.where] = bits.view(dtype)
         return result.reshape(shape)
 
-    def _read(self, access: Access, picked: _Picked, width: int) -> Words:
+    def _read(self, access: Access, picked: _Picked, width: int) -> Array:
         found = None
         for part in self._parts(access, picked, width, READ):
             if self.watch:
@@ -273,7 +265,9 @@ class Memory:
         found = self._poisoned(len(picked.addresses), dtype)
         operand, expected = picked.of(values), None if compare is None else picked.of(compare)
         for part in self._parts(access, picked, dtype.itemsize, UPDATE):
-            old, wrote = self._update(access, part, part.of_these(operand), mode, part.of_these(expected))
+            old, wrote = self._update(
+                access, part, part.of_these(operand), mode, None if expected is None else part.of_these(expected)
+            )
             found[slice(None) if part.of is None else part.of] = old
             if self.watch:
                 self._watch.show(_touched(access, picked, part, dtype.itemsize, UPDATE, wrote))
@@ -306,7 +300,7 @@ class Memory:
         self.version += before.tobytes() != after.tobytes()
         return old, wrote
 
-    def _poisoned(self, count: int, dtype: np.dtype[Any]) -> Array:
+    def _poisoned(self, count: int, dtype: DType) -> Array:
         return np.full(count * dtype.itemsize, self.poison, np.uint8).view(dtype)
 
     # Where addresses lead -----------------------------------------------------------------------------
@@ -359,7 +353,7 @@ class Memory:
         return self.allocations[place] if place >= 0 else None
 
 
-def _outside(touched: Touched) -> npt.NDArray[np.bool_]:
+def _outside(touched: Touched) -> Mask:
     """Which elements are not wholly the tensor's, or are another block's."""
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
@@ -370,7 +364,7 @@ def _outside(touched: Touched) -> npt.NDArray[np.bool_]:
     return np.asarray(outside)
 
 
-def _strange(touched: Touched) -> npt.NDArray[np.bool_] | None:
+def _strange(touched: Touched) -> Mask | None:
     """Which elements, all between the tensor's first and last byte, are not the tensor's or are another block's;
     None where there are none such."""
     allocation = touched.allocation
@@ -390,7 +384,8 @@ def _shape(values: Array | None) -> tuple[int, ...]:
 
 
 def _touched(access: Access, picked: _Picked, part: _Part, width: int, how: str, wrote: Array | None = None) -> Touched:
-    return Touched(access, part.allocation, part.offsets, width, how, part.of_these(picked.blocks), wrote)
+    blocks = part.of_these(picked.blocks) if isinstance(picked.blocks, np.ndarray) else picked.blocks
+    return Touched(access, part.allocation, part.offsets, width, how, blocks, wrote)
 
 
 def _picked(access: Access, shape: tuple[int, ...], addresses: Array, mask: Array | None) -> _Picked:
@@ -412,7 +407,7 @@ def _picked(access: Access, shape: tuple[int, ...], addresses: Array, mask: Arra
     return _Picked(shape, flat if where is None else flat[where], where, blocks)
 
 
-def _storable(op: Op, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _storable(op: Op, dtype: DType) -> DType:
     if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
         raise Unsupported(f"{op.name}: elements of type {dtype.name} in memory")
     return dtype

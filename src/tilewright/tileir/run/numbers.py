@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.tileir.read.tree import Constant, Element, PointerType
 from tilewright.tileir.run.registry import Array, Unsupported
+from tilewright.tileir.watch.arrays import DType
 
-STORAGE: Mapping[str, np.dtype[Any]] = {
+STORAGE: Mapping[str, DType] = {
     "i1": np.dtype(np.bool_),
     "i4": np.dtype(np.int8),
     "i8": np.dtype(np.int8),
@@ -81,7 +81,7 @@ conversions to them that the hardware has do (PTX ``cvt…satfinite``), infiniti
 SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
-def dtype_of(element: Element) -> np.dtype[Any]:
+def dtype_of(element: Element) -> DType:
     """The NumPy type that stores elements; a pointer is an int64. Raises `Unsupported` for those without one."""
     if isinstance(element, PointerType):
         return np.dtype(np.int64)
@@ -267,11 +267,11 @@ def wrapped(values: Array, element: Element) -> Array:
     """Integers of any NumPy type modulo 2**bits, in the storage of ``element``."""
     if element == "i1":
         return (values & values.dtype.type(1)).astype(np.bool_) if values.dtype != np.bool_ else values
-    narrow = values.astype(dtype_of(element), copy=False)
+    narrow: Array = values.astype(dtype_of(element), copy=False)
     return (narrow << np.int8(4)) >> np.int8(4) if element == "i4" else narrow
 
 
-def poisoned(dtype: np.dtype[Any], byte: int) -> Array:
+def poisoned(dtype: DType, byte: int) -> Array:
     """A value that is not defined, made of ``byte``; shape ()."""
     if dtype == np.bool_:
         return np.array(byte != 0)
@@ -286,7 +286,7 @@ def constant_values(constant: Constant) -> Array:
     return numbers_as(constant.values, constant.element, constant.is_bits)
 
 
-def numbers_as(values: Sequence[Any], element: Element, is_bits: bool = False) -> Array:
+def numbers_as(values: Sequence[int | float], element: Element, is_bits: bool = False) -> Array:
     """Python numbers as an array of ``element``: floats are rounded to nearest even, integers wrap
     around. ``is_bits``: integers that hold the bits of floating-point numbers."""
     if is_bits and is_float(element):

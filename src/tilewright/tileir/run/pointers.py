@@ -9,7 +9,6 @@ which Tile IR does not say how it lies in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from tilewright.tileir.read.tree import Op, PointerType
 from tilewright.tileir.run.context import Context, access_of
 from tilewright.tileir.run.numbers import WITHOUT_ADDRESS, dtype_of
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
+from tilewright.tileir.watch.arrays import DType
 
 WORTH_SORTING = 4
 """Addresses whose runs are shorter than this on average are sorted, which makes fewer of them."""
@@ -24,7 +24,7 @@ LENGTHS = 8
 """Contiguous runs of more different lengths than this are reported element by element."""
 
 
-def pointee_of(op: Op, operand: str | None = None) -> np.dtype[Any]:
+def pointee_of(op: Op, operand: str | None = None) -> DType:
     """The storage type of what a tile of pointers (the result, or an operand) points to. Raises Unsupported for what
     has no address."""
     pointer = op.tile(operand).element
@@ -76,6 +76,7 @@ def load_ptr_tko(
     if context.dry:
         return Unknown((1, *source.shape[1:]), dtype), None
     fill = paddingValue[0] if paddingValue else None
+    assert not isinstance(fill, Unknown)
     return context.memory.load(access_of(context, op), source, chosen, dtype, fill), None
 
 

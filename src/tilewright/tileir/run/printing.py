@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from tilewright.tileir.run.registry import Array, Unsupported
 
 EXPRESSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL)
 INTEGERS, UNSIGNED, FLOATS = "diuoxX", "uoxX", "eEfFgGaA"
+
+
+Nested: TypeAlias = "int | float | list[Nested]"
 
 
 def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) -> str:
@@ -51,7 +54,7 @@ def _printed(found: re.Match[str], given: Iterator[tuple[Array, Element]]) -> st
     return _nested(tile.tolist(), found["flags"], found["size"], kind)
 
 
-def _nested(value: Any, flags: str, size: str, kind: str) -> str:
+def _nested(value: Nested, flags: str, size: str, kind: str) -> str:
     if isinstance(value, list):
         return f"[{', '.join(_nested(one, flags, size, kind) for one in value)}]"
     return _number(value, flags, size, kind)

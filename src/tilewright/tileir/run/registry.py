@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from tilewright.tileir.watch.arrays import Array as Array
+
 Handler = Callable[..., Any]
 
 _PURE: dict[str, Handler] = {}
@@ -59,5 +60,5 @@ class NeedsData(Exception):
 class Unknown:
     """A tile whose elements a dry run does not compute. ``shape`` has the leading axis, of length 1."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)

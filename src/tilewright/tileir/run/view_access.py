@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -189,7 +188,7 @@ def _one(values: Array, alike: Array) -> int:
     return int(values[0] if len(values) == 1 else values[alike[0]])
 
 
-def _groups(first: Array, numbers: Sequence[Array], inside: Any) -> Iterator[Array]:
+def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Iterator[Array]:
     """The parts that are inside and agree in all ``numbers``, as arrays of their places in ``first``."""
     code = np.zeros(len(first), np.int64)
     for values in numbers:

@@ -16,16 +16,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.tileir.read.tree import GatherScatterViewType, Op, StridedViewType, TensorViewType, TileType, ViewType
 from tilewright.tileir.run.context import Context, access_of
-from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, poisoned
+from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, dtype_of, poisoned, width_of
 from tilewright.tileir.run.registry import Array, NeedsData, Unknown, Unsupported, implements, implements_in_context
 from tilewright.tileir.run.view_access import TileAxis, Tiles, tiles_at
+from tilewright.tileir.watch.arrays import DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
 
 
@@ -44,7 +44,7 @@ class TensorView:
     strides: tuple[Array, ...]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """Of its elements."""
         return np.dtype(STORAGE[self.type.element])
 
@@ -140,11 +140,10 @@ def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
 def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
     results = []
     for number, type_ in zip(numbers, op.result_types, strict=True):
-        assert isinstance(type_, TileType) and isinstance(type_.element, str)
-        dtype = np.dtype(STORAGE[type_.element])
-        if number.max(initial=0) > np.iinfo(dtype).max:
+        assert isinstance(type_, TileType)
+        if number.max(initial=0) >= 1 << (width_of(type_.element) - 1):
             raise Unsupported(f"{op.name}: {number.max()} does not fit into {type_.element}")
-        results.append(number.astype(dtype))
+        results.append(number.astype(dtype_of(type_.element)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -214,7 +213,7 @@ def _report_traffic(context: Context, op: Op, tiles: Tiles, direction: str) -> N
         context.traffic(op, direction, repeat * total, starts, run)
 
 
-def padding(kind: str | None, element: str, poison: int) -> npt.NDArray[Any]:
+def padding(kind: str | None, element: str, poison: int) -> Array:
     """What a load gives outside the view, as an array of shape (): ``kind`` in the element's type, or bytes
     ``poison`` where the view leaves it undefined. Raises Unsupported where the type has no such value."""
     dtype = np.dtype(STORAGE[element])

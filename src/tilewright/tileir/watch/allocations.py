@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.tileir.watch.arrays import Array, Bytes, DType, Indices, Int32s, Mask
 from tilewright.tileir.watch.shadow import Shadow
 
-Bytes: TypeAlias = "npt.NDArray[np.uint8]"
-Words: TypeAlias = "npt.NDArray[Any]"
-Indices: TypeAlias = "npt.NDArray[np.int64]"
-
-WORDS: dict[int, np.dtype[Any]] = {
+WORDS: dict[int, DType] = {
     1: np.dtype(np.uint8),
     2: np.dtype(np.uint16),
     4: np.dtype(np.uint32),
@@ -40,13 +35,13 @@ class Allocation:
     strides: tuple[int, ...]
     element_bytes: int
     shadow: Shadow
-    gaps: npt.NDArray[np.bool_] | None = None
+    gaps: Mask | None = None
     """By granule of the shadow: which are no element's. None where the elements fill ``low`` to ``high``."""
-    owners: npt.NDArray[np.int32] | None = None
+    owners: Int32s | None = None
     """By granule: the only block, plus one, that may touch it. None where all may."""
     bit: int = 1
     """What stands for this tensor in the shadow that it shares with others over the same memory."""
-    _words: dict[int, Words] = field(default_factory=dict)
+    _words: dict[int, Array] = field(default_factory=dict)
 
     @property
     def address(self) -> int:
@@ -57,7 +52,7 @@ class Allocation:
         """Bytes of the tensor's elements."""
         return math.prod(self.shape) * self.element_bytes
 
-    def words(self, width: int) -> Words:
+    def words(self, width: int) -> Array:
         """The memory as integers of ``width`` bytes; bytes that fill no integer are left off."""
         if width not in self._words:
             whole = len(self.raw) // width * width
@@ -79,14 +74,14 @@ class Allocation:
                 rest -= index[axis] * stride
         return tuple(index)
 
-    def gather(self, offsets: Indices, width: int, aligned: bool) -> Words:
+    def gather(self, offsets: Indices, width: int, aligned: bool) -> Array:
         """The bits of the elements that begin at ``offsets``."""
         if aligned:
             return np.asarray(np.take(self.words(width), offsets >> (width.bit_length() - 1)))
         found = self.raw[offsets[:, None] + np.arange(width)]
         return np.asarray(found.reshape(-1).view(WORDS[width]))
 
-    def scatter(self, offsets: Indices, values: Words, aligned: bool) -> None:
+    def scatter(self, offsets: Indices, values: Array, aligned: bool) -> None:
         """Writes the bits ``values``; of several for one element the last stays."""
         width = values.itemsize
         if aligned:
@@ -103,13 +98,13 @@ def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + itemsize
 
 
-def bytes_of(array: npt.NDArray[Any]) -> Bytes:
+def bytes_of(array: Array) -> Bytes:
     """The memory of a contiguous array."""
     assert array.flags.c_contiguous, "a strided tensor needs the array that it is a view of (`within`)"
     return array.reshape(-1).view(np.uint8)
 
 
-def place_in(raw: Bytes, array: npt.NDArray[Any]) -> int:
+def place_in(raw: Bytes, array: Array) -> int:
     """At which byte of ``raw`` the first element of ``array``, a view of it, lies."""
     offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
     low, high = extent_of(array.shape, array.strides, array.itemsize)

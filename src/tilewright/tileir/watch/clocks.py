@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Int32s: TypeAlias = "npt.NDArray[np.int32]"
+from tilewright.tileir.watch.arrays import Int32s, Mask
+
 Blocks: TypeAlias = "int | Int32s"
 """One block, or the block of each element."""
 
@@ -38,7 +38,7 @@ class Clocks:
         self._own = _longer(self._own, int(block.max()) + 1)
         return self._own[block]
 
-    def before(self, block: int, others: Int32s, epochs: Int32s) -> npt.NDArray[np.bool_]:
+    def before(self, block: int, others: Int32s, epochs: Int32s) -> Mask:
         """Whether accesses of ``others`` at ``epochs`` are ordered before what ``block`` does now."""
         known = _longer(self._known.get(block, self._own[:0]), int(others.max(initial=0)) + 1)
         return np.asarray(known[others] > epochs)

@@ -9,15 +9,10 @@ and one of them is weak.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
-from tilewright.tileir.watch.clocks import Blocks, Clocks, Int32s
-
-Indices: TypeAlias = "npt.NDArray[np.int64]"
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
+from tilewright.tileir.watch.arrays import Bytes, Indices, Int32s, Mask
+from tilewright.tileir.watch.clocks import Blocks, Clocks
 
 MANY = -1
 """Several blocks, of whom none is known: they came before the kernel synchronised."""
@@ -159,7 +154,7 @@ class Shadow:
         self.names: list[str] = []
         """Of the tensors; the place of one is the place of its bit."""
         self._apart = [0] * TENSORS
-        self._through: tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]] | None = None
+        self._through: tuple[Bytes, Bytes] | None = None
         self._set_grain(grain, offset)
 
     def _set_grain(self, grain: int, offset: int) -> None:
@@ -259,7 +254,7 @@ class Shadow:
             if trace:
                 trace.early.update(blocks)
 
-    def other_tensors(self, bit: int, writes: bool, granules: Indices) -> npt.NDArray[np.uint8] | None:
+    def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
         """Enters through which tensor an access goes. Returns for each element the bits of the tensors through
         which the kernel touched it although they are apart, one of both writing; None for none."""
         apart = self._apart[bit.bit_length() - 1]

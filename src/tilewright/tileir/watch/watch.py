@@ -9,35 +9,38 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tilewright.tileir.read.tree import Op
 from tilewright.tileir.watch.allocations import Allocation
+from tilewright.tileir.watch.arrays import Array, Indices, Int32s, Mask
 from tilewright.tileir.watch.clocks import Blocks, Clocks
 from tilewright.tileir.watch.findings import ALIAS, RACE, UNINITIALISED, Finding, Findings, block_of
 from tilewright.tileir.watch.shadow import STRONG_READ, STRONG_WRITE, WEAK_READ, WEAK_WRITE
-
-Array: TypeAlias = "npt.NDArray[Any]"
-Indices: TypeAlias = "npt.NDArray[np.int64]"
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
 
 READ, WRITE, UPDATE = "reads", "writes", "updates"
 _WORDS = {WEAK_READ: "reads", WEAK_WRITE: "writes", STRONG_READ: "reads atomically", STRONG_WRITE: "writes atomically"}
 
 
+class HasGrid(Protocol):
+    """What names the blocks in findings."""
+
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class Access:
     """Who touches memory, and how: ``blocks`` are the linear numbers of all lanes, also of an access that
-    they share. ``context`` is asked for its ``grid`` only, to name the blocks in findings."""
+    they share."""
 
     op: Op
     blocks: Array
     order: str = "weak"
     scope: str | None = None
-    context: Any = None
+    context: HasGrid | None = None
 
     @property
     def strong(self) -> bool:
@@ -72,7 +75,7 @@ class Touched:
             return int(self.access.blocks[0]) + 1
         return self.blocks if isinstance(self.blocks, int) else int(self.blocks[element])
 
-    def blocks_of_all(self) -> npt.NDArray[np.int32]:
+    def blocks_of_all(self) -> Int32s:
         """The (first) block that touches each element."""
         first = self.access.blocks[0] + 1 if self.blocks is None else self.blocks
         return np.broadcast_to(np.asarray(first, np.int32), self.offsets.shape)
