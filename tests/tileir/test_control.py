@@ -14,8 +14,7 @@ import pytest
 from tilewright.tileir.read.reader import read
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run import control, interpreter, waiting
-from tilewright.tileir.run.implemented import IMPLEMENTED
-from tilewright.tileir.run.interpreter import Executed, run
+from tilewright.tileir.run.interpreter import IMPLEMENTED, Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
 from tilewright.tileir.run.slicing import needed

@@ -21,8 +21,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.run.counting import PER_ELEMENT, Counts, intersection
-from tilewright.tileir.run.implemented import IMPLEMENTED
-from tilewright.tileir.run.interpreter import Executed, run
+from tilewright.tileir.run.interpreter import IMPLEMENTED, Executed, run
 from tilewright.tileir.run.launching import Launcher, Runnable
 from tilewright.tileir.run.memory import Memory
 from tilewright.verify.images import storage

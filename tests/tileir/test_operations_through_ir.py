@@ -24,8 +24,7 @@ from tileir.cases import ARITHMETIC, CASES, ELSEWHERE, MEMORY, REFUSED, SHAPES, 
 
 from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.tree import PointerType, TileType
-from tilewright.tileir.run.implemented import IMPLEMENTED
-from tilewright.tileir.run.interpreter import run
+from tilewright.tileir.run.interpreter import IMPLEMENTED, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import STORAGE
 

@@ -55,8 +55,7 @@ class Definitions:
 
     def tensor(self, op: Op) -> str | None:
         """The array that ``op`` accesses; None where that is not one parameter."""
-        places = _place(op)
-        name = places[0] if places else ""
+        name = op.address or ""
         for _ in range(len(self._ops)):
             if name in self._parameters:
                 return self._tensors.get(name, name)
@@ -97,7 +96,7 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
         found["tile"] = type_text(moved)
     if isinstance(view, ViewType):
         found |= {"through": WAYS[type(view)], "padding": view.padding} | _of_view(view)
-    elif _place(op):
+    elif op.address:
         padding = op.operands.get("paddingValue", ())
         found |= {"through": "pointers", "mask": bool(op.operands.get("mask"))}
         found["padding"] = definitions.constant(padding[0]) if padding else None
@@ -146,11 +145,3 @@ def type_text(type_: Type) -> str:
 
 def _size(number: int | None) -> str:
     return "?" if number is None else str(number)
-
-
-def _place(op: Op) -> tuple[str, ...]:
-    if op.name.endswith("_tko"):
-        for operand in ("view", "source", "destination", "pointers"):
-            if op.operands.get(operand):
-                return op.operands[operand]
-    return ()

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from tilewright.languages.base import Argument, ListArgument
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.accesses import direction
-from tilewright.tileir.read.tree import KernelEntry, Op
+from tilewright.tileir.read.tree import KernelEntry
 from tilewright.tileir.run.slicing import flows
 
-PLACES = ("view", "source", "destination", "pointers")
-"""Operands that say where an access goes."""
 ORIGIN = {"make_tensor_view": "base", "offset": "ptr", "extract": "source"}
 """Of an operation that makes an address of another one, the operand that is it; the others only count or index."""
 LIST, ARRAY = 0, 1
@@ -40,7 +38,7 @@ def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
     read: set[str] = set()
     written: set[str] = set()
     for op in entry.walk():
-        place = _place(op)
+        place = op.address
         if place is None:
             continue
         names = origins.arrays(place)
@@ -90,7 +88,7 @@ class _Origins:
         made = self._made.get(value)
         if made is None:
             return
-        place = _place(made)
+        place = made.address
         if place is not None:
             yield place, 1
         elif made.name in ORIGIN:
@@ -99,12 +97,6 @@ class _Origins:
             for names in made.operands.values():
                 for name in names:
                     yield name, 0
-
-
-def _place(op: Op) -> str | None:
-    if not op.name.endswith("_tko"):
-        return None
-    return next((op.operands[name][0] for name in PLACES if op.operands.get(name)), None)
 
 
 def _names(argument: Argument) -> Iterator[str]:

@@ -171,6 +171,14 @@ class Op:
     text_line: int = 0
     """Line of the disassembly, from 1."""
 
+    @property
+    def address(self) -> str | None:
+        """The value that says where a memory operation goes, a view or pointers; None for other operations."""
+        if not self.name.endswith("_tko"):
+            return None
+        places = (self.operands.get(name, ()) for name in ("view", "source", "destination", "pointers"))
+        return next((place[0] for place in places if place), None)
+
     def tile(self, operand: str | None = None) -> TileType:
         """The type of the first result, or of an operand, where it is a tile."""
         type_ = self.operand_types[operand][0] if operand else self.result_types[0]

@@ -84,7 +84,7 @@ class Executor:
                 return unknown
             result = pure(op, **values)
         elif (handler := IN_CONTEXT.get(op.name)) is not None:
-            if self.world.dry and op.name not in HANDLE_UNKNOWN and (unknown := self._unknown(op, values)):
+            if self.world.dry and op.address is None and (unknown := self._unknown(op, values)):
                 return unknown
             result = handler(context(), op, **values)
         else:
@@ -207,14 +207,6 @@ class Executor:
 
 
 CONTROL = {"if": Executor._if, "for": Executor._for, "loop": Executor._loop}
-
-HANDLE_UNKNOWN = frozenset(
-    {
-        "load_view_tko", "store_view_tko", "atomic_red_view_tko", "load_ptr_tko", "store_ptr_tko",
-        "atomic_rmw_tko", "atomic_cas_tko",
-    }
-)  # fmt: skip
-"""Operations that count their traffic in a dry run although a value is unknown."""
 
 
 class _FrameContext(Context):

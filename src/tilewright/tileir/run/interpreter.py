@@ -19,21 +19,26 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.tileir.read.tree import Global, KernelEntry, Location, PointerType, TileModule, TileType, Type
+from tilewright.tileir.run import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
 from tilewright.tileir.run.assumptions import irrelevant
 from tilewright.tileir.run.context import Printed, World
-from tilewright.tileir.run.control import Endless, Executor
+from tilewright.tileir.run.control import CONTROL, TERMINATORS, Endless, Executor
 from tilewright.tileir.run.counting import Counter, Counts
 from tilewright.tileir.run.frames import Frame
-from tilewright.tileir.run.implemented import IMPLEMENTED
 from tilewright.tileir.run.memory import Allocation, Memory
 from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
-from tilewright.tileir.run.registry import Array, Unsupported
+from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unsupported
 from tilewright.tileir.run.slicing import needed
 from tilewright.tileir.run.waiting import AT_MOST, Deadlock, Turns, may_wait
 from tilewright.tileir.watch import findings as kinds
 from tilewright.tileir.watch.findings import Finding
 
 Number: TypeAlias = "int | float | np.generic"
+
+HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, tiles, views)
+"""The modules that register handlers when they are imported, beside `assumptions`."""
+IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
+"""Names of the operations that run; any other is refused before a block starts."""
 
 BATCH_ELEMENTS = 1 << 21
 """Elements of the kernel's largest tile over all lanes of a batch: bounds the memory of one run."""

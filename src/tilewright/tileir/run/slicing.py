@@ -10,18 +10,9 @@ from collections.abc import Iterator
 
 from tilewright.tileir.read.tree import KernelEntry, Op
 
-DECIDING = {
-    "if": ("condition",),
-    "for": ("lowerBound", "upperBound", "step"),
-    "load_view_tko": ("view", "index"),
-    "store_view_tko": ("view", "index"),
-    "atomic_red_view_tko": ("view", "index"),
-    "load_ptr_tko": ("source", "mask"),
-    "store_ptr_tko": ("destination", "mask"),
-    "atomic_rmw_tko": ("pointers", "mask"),
-    "atomic_cas_tko": ("pointers", "mask"),
-}
-"""Operands that are needed whatever becomes of the results."""
+DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
+ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
+"""Operands of memory operations that are needed whatever becomes of the results."""
 
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 LEAVES = ("continue", "break", "yield")
@@ -31,7 +22,8 @@ def needed(entry: KernelEntry) -> frozenset[str]:
     """Names of the values that addresses and control flow are made of."""
     ops = list(entry.walk())
     carried = [flow for op in ops for flow in flows(op)]
-    found = {name for op in ops for what in DECIDING.get(op.name, ()) for name in op.operands.get(what, ())}
+    deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
+    found = {name for op, operands in deciding for operand in operands for name in op.operands.get(operand, ())}
     size = -1
     while size != len(found):
         size = len(found)

@@ -11,19 +11,18 @@ import threading
 from collections.abc import Callable, Sequence
 
 from tilewright.tileir.read.tree import KernelEntry, Op
+from tilewright.tileir.run.slicing import LOADS
 
 TURNS = 4
 """Rounds without a change in memory after which nobody will make one."""
 AT_MOST = 4096
 """Blocks that may wait for one another in one run."""
 
-READING = frozenset({"load_ptr_tko", "load_view_tko", "atomic_rmw_tko", "atomic_cas_tko"})
-
 
 def may_wait(entry: KernelEntry) -> bool:
     """Whether a block may spin until another has written."""
     return any(
-        inner.name in READING and inner.attributes.get("memory_ordering_semantics") != "weak"
+        inner.name in LOADS and inner.attributes.get("memory_ordering_semantics") != "weak"
         for op in entry.walk()
         if op.name == "loop"
         for inner in op.walk()
