@@ -65,7 +65,8 @@ class TokenChains:
     def _collect(self, body: Sequence[Op], loop: Op | None) -> None:
         for op in body:
             if op.name == "join_tokens":
-                self._link(op.results, [op.operands["tokens"]] * len(op.results), whole=True)
+                for token in op.operands["tokens"]:
+                    self._link(op.results, [token] * len(op.results))
             elif is_ordered(op):
                 self._makers |= {
                     name: op
@@ -90,17 +91,9 @@ class TokenChains:
                 if op.name == "break" or loop.name == "for":
                     self._link(loop.results, last)
 
-    def _link(
-        self,
-        targets: Sequence[str],
-        sources: Sequence[str] | Sequence[Sequence[str]],
-        *,
-        earlier: bool = False,
-        whole: bool = False,
-    ) -> None:
+    def _link(self, targets: Sequence[str], sources: Sequence[str], earlier: bool = False) -> None:
         for target, source in zip(targets, sources, strict=False):
-            for one in source if whole else (source,):
-                self._sources[target].append((str(one), earlier))
+            self._sources[target].append((source, earlier))
 
     def _found(self, op: Op) -> tuple[Wait, ...]:
         found: dict[Op, bool] = {}

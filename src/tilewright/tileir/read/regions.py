@@ -14,7 +14,7 @@ from tilewright.tileir.read.operations import Draft, Reading, Value, read_plain
 from tilewright.tileir.read.tree import Op, Region, Type
 from tilewright.tileir.read.type_reader import read_type
 
-TERMINATORS = frozenset(("break", "continue", "return", "yield"))
+TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.tileir.read.scanner import Scanner
 from tilewright.tileir.read.tree import (
@@ -17,16 +17,10 @@ from tilewright.tileir.read.tree import (
     Type,
 )
 
-ELEMENTS = frozenset(
-    (
-        "i1", "i4", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "tf32", "f64", "f8E4M3FN", "f8E5M2",
-        "f8E8M0FNU", "f4E2M1FN", "fnv8E5M3FNU",
-    )
-)  # fmt: skip
 PADDINGS = frozenset(("zero", "neg_zero", "nan", "pos_inf", "neg_inf"))
 
 _EXTENT = re.compile(r"(\d{1,19}|\?)x")
-_ELEMENT = re.compile(f"(?:{'|'.join(ELEMENTS)})(?!\\w)")
+_ELEMENT = re.compile(r"(?:i(?:1|4|8|16|32|64)|b?f16|t?f32|f64|f8E4M3FN|f8E5M2|f8E8M0FNU|f4E2M1FN|fnv8E5M3FNU)(?!\w)")
 _TILE_SHAPE = re.compile(r"\(((?:\d{1,19}(?:x\d{1,19})*)?)\)")
 _NUMBER = re.compile(r"\d{1,19}|\?")
 
@@ -38,19 +32,12 @@ def read_type(scanner: Scanner) -> Type:
     kind = scanner.word()
     if kind == "token":
         return TokenType()
-    readings: dict[str, Callable[[Scanner], Type]] = {
-        "tile": _tile,
-        "tensor_view": _tensor_view,
-        "partition_view": _partition_view,
-        "strided_view": _strided_view,
-        "gather_scatter_view": _gather_scatter_view,
-    }
-    if kind not in readings:
+    if kind not in _READINGS:
         raise scanner.error(f"unknown type '{kind}'", start)
     scanner.expect("<")
-    found = readings[kind](scanner)
+    type_ = _READINGS[kind](scanner)
     scanner.expect(">")
-    return found
+    return type_
 
 
 def read_element(scanner: Scanner) -> str:
@@ -59,10 +46,7 @@ def read_element(scanner: Scanner) -> str:
 
 def _tile(scanner: Scanner) -> TileType:
     start = scanner.at
-    shape = _shape(scanner)
-    if None in shape:
-        raise scanner.error("the extents of a tile are known numbers", start)
-    extents = tuple(extent for extent in shape if extent is not None)
+    extents = _known(scanner, start, _shape(scanner), "the extents of a tile are known numbers")
     scanner.accept("!cuda_tile.")
     if not scanner.accept("ptr"):
         return TileType(extents, read_element(scanner))
@@ -93,7 +77,7 @@ def _partition_view(scanner: Scanner) -> PartitionViewType:
 def _strided_view(scanner: Scanner) -> StridedViewType:
     tile = _tile_shape(scanner)
     scanner.expect("traversal_strides", "=")
-    steps = _known(scanner)
+    steps = _list(scanner)
     scanner.expect(",")
     padding, tensor = _padding(scanner), _viewed(scanner)
     return StridedViewType(tile, steps, _dim_map(scanner, tile), padding, tensor)
@@ -142,16 +126,29 @@ def _dim_map(scanner: Scanner, tile: tuple[int, ...]) -> tuple[int, ...]:
     if not scanner.accept(","):
         return tuple(range(len(tile)))
     scanner.expect("dim_map", "=")
-    return _known(scanner)
+    return _list(scanner)
 
 
-def _known(scanner: Scanner) -> tuple[int, ...]:
-    start, numbers = scanner.at, _numbers(scanner)
-    if None in numbers:
-        raise scanner.error("numbers that are known", start)
-    return tuple(number for number in numbers if number is not None)
+def _known(scanner: Scanner, start: int, numbers: tuple[int | None, ...], otherwise: str) -> tuple[int, ...]:
+    known = tuple(number for number in numbers if number is not None)
+    if len(known) != len(numbers):
+        raise scanner.error(otherwise, start)
+    return known
+
+
+def _list(scanner: Scanner) -> tuple[int, ...]:
+    return _known(scanner, scanner.at, _numbers(scanner), "numbers that are known")
 
 
 def _numbers(scanner: Scanner) -> tuple[int | None, ...]:
     texts = scanner.several("[]", lambda: scanner.need(_NUMBER, "a number or '?'")[0])
     return tuple(None if text == "?" else int(text) for text in texts)
+
+
+_READINGS: Mapping[str, Callable[[Scanner], Type]] = {
+    "tile": _tile,
+    "tensor_view": _tensor_view,
+    "partition_view": _partition_view,
+    "strided_view": _strided_view,
+    "gather_scatter_view": _gather_scatter_view,
+}
