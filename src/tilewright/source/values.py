@@ -183,7 +183,8 @@ def _operated(op: ast.AST, *operands: Known) -> Known:
     numbers = [operand for operand in operands if isinstance(operand, (int, float))]
     large = isinstance(op, (ast.Pow, ast.LShift)) and max(map(abs, numbers), default=0) > 64
     repeated = isinstance(op, ast.Mult) and len(numbers) < len(operands)  # a list
-    if type(op) not in _OPERATIONS or large or repeated or any(abs(number) > LARGEST for number in numbers):
+    unknown = isinstance(op, ast.cmpop) and not all(map(_is_known, operands))
+    if type(op) not in _OPERATIONS or large or repeated or unknown or any(abs(one) > LARGEST for one in numbers):
         raise _Unknown
     value: Known = _OPERATIONS[type(op)](*operands)
     return value
