@@ -1,4 +1,4 @@
-"""The caches that hold what searches found, and what their keys are made of."""
+"""Finds the caches that hold the results of searches, and what their keys are made of."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEPTH = 6
 
 @dataclass(frozen=True)
 class TuningCache:
-    """A mapping at the top of the file, filled where a search ran."""
+    """A mapping at the top of the file that is filled after a search."""
 
     name: str
     made: ast.AST
@@ -26,7 +26,7 @@ class TuningCache:
 
 @dataclass(frozen=True)
 class CacheWrite:
-    """One place that fills it: ``key`` as written there."""
+    """One place that fills a cache; ``key`` as written there."""
 
     place: ast.Subscript
     key: ast.expr
@@ -106,7 +106,7 @@ def _spread_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: 
 
 
 def _tells(file: SourceFile, value: ast.AST) -> bool:
-    """Whether what a name is bound to shows the parts of a key."""
+    """Whether a value shows the parts of a key: a tuple, or a call of a function of this file."""
     called = file.function(value.func) if isinstance(value, ast.Call) else None
     return isinstance(value, ast.Tuple) or isinstance(called, ast.FunctionDef)
 
@@ -115,14 +115,14 @@ def _tells(file: SourceFile, value: ast.AST) -> bool:
 
 
 class CoveredByKey:
-    """Answers whether the value of an expression follows from a key's parts; ``also`` is what another key covers."""
+    """Answers whether a key determines the value of an expression. What ``also`` covers counts as covered too."""
 
     def __init__(self, file: SourceFile, parts: list[ast.AST], also: CoveredByKey | None = None) -> None:
         self.file = file
         self.names: set[str] = set(also.names) if also else set()
         self.attributes: set[str] = set(also.attributes) if also else set()
         self.in_part: set[str] = set(also.in_part) if also else set()
-        """Shapes of which the key holds an extent: taken for settled where they are indexed."""
+        """Shapes of which the key holds one extent: other extents of them count as covered."""
         self.words: set[str] = set(also.words) if also else set()
         for part in parts:
             self.words |= {word.lower() for word in re.findall(r"\w+", ast.unparse(part))}
@@ -130,7 +130,7 @@ class CoveredByKey:
                 self._cover(atom)
 
     def _cover(self, atom: ast.Name | ast.Attribute) -> None:
-        """A name or a chain, and where a name is one of what an expression unpacks, that expression."""
+        """Adds a name or a chain; for an unpacked name also the expression that is unpacked."""
         if not isinstance(atom, ast.Name):
             self.attributes.add(ast.unparse(atom))
             return
@@ -145,7 +145,7 @@ class CoveredByKey:
         return any(word in there for word in words for there in self.words)
 
     def missing(self, node: ast.AST, ignored: set[str], depth: int = DEPTH, unpacked: bool = False) -> list[str]:
-        """What ``node`` depends on that the key does not settle, by name."""
+        """The names that ``node`` depends on and the key does not cover."""
         missing: list[str] = []
         for atom in _atoms(node) if depth else ():
             root, written = names(atom), ast.unparse(atom)
@@ -160,7 +160,7 @@ class CoveredByKey:
         return list(dict.fromkeys(missing))
 
     def _settled(self, name: str) -> bool:
-        """Imported, or fixed at the top of the file."""
+        """Whether a name is imported, or defined at the top of the file."""
         return name in self.file.imports or bool(self.file.at_top(name))
 
     def _missing_name(self, name: ast.Name, ignored: set[str], depth: int) -> list[str]:
@@ -175,7 +175,7 @@ class CoveredByKey:
         return [name.id] if any(self.missing(value, ignored, depth - 1, part) for value, part in values) else []
 
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
-        """Whether all callers in the file compute a parameter from what they pass for the key."""
+        """Whether every caller in the file computes a parameter from what it passes for the key."""
         owner = taken_by(self.file, parameter)
         calls = [given(owner, call) for call in self.file.calls_of(owner)[0]] if owner is not None else []
         for passed in calls:

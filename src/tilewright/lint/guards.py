@@ -1,8 +1,8 @@
-"""What runs on every call of a function, and what only where a cache misses.
+"""Tells what runs on every call of a function from what runs only where a cache misses.
 
 A miss is `key not in cache`, `cache.get(key)` that gave None, the handler of a KeyError, what follows
-`if key in cache: return …`, or the body of a function under `functools.cache`. A function of the file is as
-guarded as every place in the file that calls it.
+`if key in cache: return …`, and the body of a function under `functools.cache`. Code in a function runs only on a miss
+if all calls of that function in the file do.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ def filled(file: SourceFile) -> set[str]:
 
 
 def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
-    """What keeps ``node`` from running when its function finds its answer in a cache: the test, the handler or
-    the function; None where nothing does. Looks no further than the named function around it."""
+    """The test, the handler or the function that keeps ``node`` from running on a cache hit; None if it runs anyway.
+
+    Only the named function around ``node`` is looked at.
+    """
     for parent, child in file.above(node):
         if isinstance(parent, Named):
             if any(_memoises(file, decorator) for decorator in parent.decorator_list):
@@ -34,7 +36,7 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
             return _after_a_hit(file, parent.body, child)
         if isinstance(parent, (ast.If, ast.IfExp)):
             when_true, when_false = _missed(file, parent.test)
-            body, orelse = (one if isinstance(one, list) else [one] for one in (parent.body, parent.orelse))
+            body, orelse = (arm if isinstance(arm, list) else [arm] for arm in (parent.body, parent.orelse))
             if (child in body and when_true) or (child in orelse and when_false):
                 return parent.test
         elif isinstance(parent, ast.ExceptHandler) and "KeyError" in _caught(parent):
@@ -48,16 +50,16 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
 
 
 def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Whether ``node`` runs each time that the file's public functions are called, caches or not."""
+    """Whether ``node`` runs each time that a function of the file is called from outside, also on a cache hit."""
     owner = file.owner(node)
     if owner is None or owner in seen or on_a_miss(file, node) is not None:
         return False
     if owner.name in ONCE or owner.name.startswith(("test_", "bench")):
         return False
-    calls, handed_on = file.calls_of(owner)
+    calls, passed_on = file.calls_of(owner)
     if calls:
         return any(on_every_call(file, call, seen | {owner}) for call in calls)
-    return not handed_on
+    return not passed_on
 
 
 def _memoises(file: SourceFile, decorator: ast.expr) -> bool:
@@ -71,7 +73,7 @@ def _called_at_once(file: SourceFile, function: ast.Lambda) -> bool:
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
-    """The test of an earlier statement of the same block that leaves where the cache holds the answer."""
+    """An earlier statement of the block that leaves it on a cache hit: its test, or the whole ``try``."""
     for statement in block:
         if statement is child:
             return None
@@ -88,12 +90,12 @@ def _caught(handler: ast.ExceptHandler) -> str:
 
 
 def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
-    """Whether a test holds only on a miss, and whether it fails only on one."""
+    """Whether a test is true only on a miss, and whether it is false only on a miss."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         when_true, when_false = _missed(file, test.operand)
         return when_false, when_true
     if isinstance(test, ast.BoolOp):
-        parts = [_missed(file, one) for one in test.values]
+        parts = [_missed(file, part) for part in test.values]
         if isinstance(test.op, ast.And):
             return any(part[0] for part in parts), False
         return False, any(part[1] for part in parts)
@@ -107,20 +109,18 @@ def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
 
 
 def _looked_up(file: SourceFile, node: ast.expr) -> bool:
-    """Whether an expression is what a cache answered: `cache.get(key)`, an attribute, a global to fill once."""
+    """Whether an expression was looked up: `cache.get(key)`, an attribute of self, a global that is filled once."""
     if isinstance(node, ast.NamedExpr):
         return _looked_up(file, node.value)
     if isinstance(node, ast.Attribute):
         return isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
     if isinstance(node, ast.Call):
-        if not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
-            return False
-        cache = file.dotted(node.func.value)
-        return cache in filled(file) or "cache" in cache.lower()
+        cache, _, method = file.dotted(node.func).rpartition(".")
+        return method == "get" and (cache in filled(file) or "cache" in cache.lower())
     if not isinstance(node, ast.Name):
         return False
     owner = file.owner(node)
-    if owner is not None and any(node.id in one.names for one in file.every(ast.Global, owner)):
+    if owner is not None and any(node.id in statement.names for statement in file.every(ast.Global, owner)):
         return True
     values = (binding.value for binding in file.bindings(node.id, node))
     return any(isinstance(value, (ast.Call, ast.NamedExpr)) and _looked_up(file, value) for value in values)

@@ -1,6 +1,6 @@
-"""Whether the strides of the tensors that a search passes can differ from one call to the next.
+"""Whether the strides of the tensors that a search passes can differ between calls.
 
-Only where the text shows it: a tensor comes straight from a caller outside the file, and no line on its way makes
+They can where the text shows that a tensor comes directly from a caller outside the file, and no line on the way makes
 it contiguous or asserts that it is.
 """
 
@@ -13,11 +13,11 @@ from tilewright.source.cutile import SearchSite, kernels_of
 from tilewright.source.source_file import Named, SourceFile, parameters, returned, text
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
-"""Methods whose result lies where the tensor lies."""
+"""Methods whose result shares the tensor's memory."""
 
 
 def strides_vary(file: SourceFile, search: SearchSite) -> bool:
-    """Whether some tensor of the search's arguments may lie in memory as the caller likes."""
+    """Whether the caller decides the strides of some tensor among the search's arguments."""
     return any(
         _free(file, tensor, 6)
         for function in file.values(search.args_fn)
@@ -27,7 +27,7 @@ def strides_vary(file: SourceFile, search: SearchSite) -> bool:
 
 
 def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.expr]:
-    """The arguments of which the kernel's signature, or a use in the file, says that they are arrays."""
+    """The arguments that are arrays, by the kernel's signature or by their use in the file."""
     passed = [file.value(value)]
     if isinstance(value, ast.Name) and not isinstance(passed[0], ast.Tuple):
         passed = [file.value(given) for given in passed_for(file, value)]
@@ -61,14 +61,14 @@ def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
         return _free(file, bindings[0].value, depth - 1)
     if function is None or len(bindings) != 1 or _made_contiguous(file, function, node):
         return False
-    calls, handed_on = file.calls_of(function)
+    calls, passed_on = file.calls_of(function)
     if calls:
-        return any(_free(file, one, depth - 1) for one in passed_for(file, node))
-    return not handed_on
+        return any(_free(file, passed, depth - 1) for passed in passed_for(file, node))
+    return not passed_on
 
 
 def _made_contiguous(file: SourceFile, function: Named, name: ast.Name) -> bool:
-    """Whether a function, or its decorator, says anything about how a parameter lies in memory."""
+    """Whether a function or its decorator makes a parameter contiguous or asks whether it is."""
     if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
         return True
     return _mentions(file, function, name, "contiguous", "is_contiguous")

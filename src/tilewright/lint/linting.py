@@ -1,4 +1,4 @@
-"""`lint_paths`: files and folders → what the rules find in them, and what they hold."""
+"""`lint_paths`: what the rules find in files and folders, and what the files hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LintReport:
     findings: tuple[LintFinding, ...]
     inventories: tuple[tuple[Path, tuple[InventoryItem, ...]], ...]
     ignored: int = 0
-    """Findings that a comment in the text takes back."""
+    """How many findings comments take back."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)

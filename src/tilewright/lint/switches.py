@@ -1,4 +1,4 @@
-"""Where a file asks whether tuning is switched off."""
+"""Finds where a file asks whether tuning is switched off."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READERS = {"os.environ.get", "os.getenv", "os.environ"}
 
 @remembered
 def switches(file: SourceFile) -> tuple[ast.AST, ...]:
-    """Calls that ask for a switch, reads of such an environment variable, and parameters of that name."""
+    """Calls that ask for the switch, reads of its environment variable, and names such as ``use_tuning``."""
     asking: list[ast.AST] = []
     for node in file.nodes:
         if isinstance(node, ast.Call):
@@ -28,7 +28,7 @@ def switches(file: SourceFile) -> tuple[ast.AST, ...]:
         elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
             asks = VARIABLES.search(ast.unparse(node.slice)) if file.dotted(node.value) in READERS else None
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            parent = file.parent(node)  # a call is found as one
+            parent = file.parent(node)  # the name of a called function counts as the call
             asks = None if isinstance(parent, ast.Call) and parent.func is node else ASKS.search(node.id)
         else:
             continue

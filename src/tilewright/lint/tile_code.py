@@ -1,4 +1,4 @@
-"""Code that runs on the device: kernels and the functions they call; and which arrays each reads and writes."""
+"""Code that runs on the device: kernels, the functions that they call, and the arrays that each reads and writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from tilewright.source.values import called_name
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
 WRITES = {"store", "scatter", "store_advanced_indexing", "store_offset"}
 VIEWS = {"slice", "tiled_view", "get_raw_memory"}
+SHAPE_AT = {
+    "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
+    "reshape": (1, "shape"),
+}  # fmt: skip
+"""Operation → position and name of the argument that says a tile's shape."""
 
 
 @remembered
 def tile_functions(file: SourceFile) -> tuple[Named, ...]:
-    """Kernels, functions that say they are tile functions, and all that these call in this file."""
+    """Kernels, functions decorated as tile functions, and the functions of this file that these call."""
     functions = [kernel.node for kernel in kernels(file)]
     for node in file.every(ast.FunctionDef):
         for decorator in node.decorator_list:
@@ -34,18 +39,11 @@ def tile_functions(file: SourceFile) -> tuple[Named, ...]:
 
 
 def tile_calls(file: SourceFile, name: str) -> Iterator[tuple[Named, ast.Call]]:
-    """Calls of one operation of cuTile in tile code, with the function that they stand in."""
+    """Calls of one operation of cuTile in tile code, each with the function around it."""
     for function in tile_functions(file):
         for call in file.every(ast.Call, function):
             if operation(file, call) == name:
                 yield function, call
-
-
-SHAPE_AT = {
-    "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
-    "reshape": (1, "shape"),
-}  # fmt: skip
-"""Operation → position and name of the argument that says a tile's shape."""
 
 
 def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
@@ -55,7 +53,7 @@ def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
 
 
 def extents(node: ast.expr | None) -> list[ast.expr]:
-    """Those of a written shape or index; a single expression as one."""
+    """The elements of a written shape or index; a single expression is its own element."""
     return elements(node) if isinstance(node, (ast.Tuple, ast.List)) or node is None else [node]
 
 
@@ -65,7 +63,7 @@ def in_tile_code(file: SourceFile, node: ast.AST) -> bool:
 
 
 def operation(file: SourceFile, call: ast.Call) -> str:
-    """``load`` for `ct.load(…)`; "" for what is no operation of cuTile."""
+    """``load`` for `ct.load(…)`; "" if the call is not an operation of cuTile."""
     prefix, _, name = file.dotted(call.func).rpartition(".")
     return name if prefix == "cuda.tile" else ""
 
@@ -88,7 +86,7 @@ class Accesses:
         }
 
     def of(self, operation: str) -> dict[str, list[ast.AST]] | None:
-        """Where an access by ``operation`` belongs."""
+        """The places of the kind of access that ``operation`` makes; None if it makes none."""
         if operation.startswith("atomic_"):
             return self.added
         return self.read if operation in READS else self.written if operation in WRITES else None
@@ -100,7 +98,7 @@ def _known_accesses(file: SourceFile) -> dict[Named, Accesses]:
 
 
 def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
-    """What a tile function does with the arrays that it is given, through functions of this file as well."""
+    """What a tile function does with its arrays, directly and in the functions of this file that it calls."""
     known = _known_accesses(file)
     if function not in known and depth:
         known[function] = Accesses()  # a function that calls itself adds nothing
@@ -131,7 +129,7 @@ def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
 
 
 def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
-    """Whether two places stand in opposite arms of a condition."""
+    """Whether two places are in opposite arms of a condition, so that one launch runs only one of them."""
     arms = {parent: child in parent.body for parent, child in file.above(one) if isinstance(parent, ast.If)}
     return any(
         isinstance(parent, ast.If) and parent in arms and arms[parent] != (child in parent.body)
@@ -147,7 +145,7 @@ def given(function: Named, call: ast.Call) -> dict[str, ast.expr]:
 
 
 def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
-    """The function of which a name is a parameter; it may be one around the function that reads it."""
+    """The function that has ``name`` as a parameter: the one that reads it, or one around that."""
     for binding in file.bindings(name.id, name):
         arguments = file.parent(binding.place) if binding.kind == "parameter" else None
         function = file.parent(arguments) if arguments is not None else None
@@ -157,22 +155,25 @@ def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
 
 
 def passed_for(file: SourceFile, name: ast.Name) -> list[ast.expr]:
-    """What the file's own calls pass for a parameter; empty where there are none, or one leaves it out."""
+    """What the calls in the file pass for a parameter; empty if there are none, or if one leaves it out."""
     function = taken_by(file, name)
     passed = [given(function, call).get(name.id) for call in file.calls_of(function)[0]] if function else []
     return [] if None in passed else [value for value in passed if value is not None]
 
 
 def _root(node: ast.AST | None) -> str:
-    """The array that an expression is, or is a view of; "" for any other."""
+    """The name of the array that an expression is or views; "" for any other expression."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
         node = node.func.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def annotation(file: SourceFile, parameter: ast.arg) -> str:
-    """``constant`` for `ct.Constant[…]` and names that stand for it (``constant float`` where it is one),
-    ``scalar`` for int, float and bool, else ""."""
+    """What a parameter's annotation says of it.
+
+    ``constant`` for `ct.Constant[…]` and names that stand for it (``constant float`` for a float), ``scalar`` for int,
+    float and bool, else "".
+    """
     if parameter.annotation is None:
         return ""
     node = file.value(parameter.annotation) or parameter.annotation

@@ -1,8 +1,8 @@
-"""What a kernel's code is, as one hash: its source, that of its helpers, and the constants that they use.
+"""One hash of a kernel's code: its source, the source of its helpers, and the constants that they use.
 
-Whatever the front end reads at compile time is followed by name from the kernel's syntax tree: functions
-(their source, in turn), constants (their values), `module.name` and `object.name`. Comments and layout do not
-count. What `cuda.tile` itself defines is covered by the toolkit's version.
+The names in the kernel's syntax tree are followed as the front end reads them at compile time: functions by their
+source, constants by their values, `module.name` and `object.name`. Comments and layout do not count. What `cuda.tile`
+defines is covered by the toolkit's version.
 """
 
 from __future__ import annotations
@@ -36,18 +36,17 @@ def source_of(kernel: Any) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-_Found = list[FunctionType]
-
-
 def function_of(thing: Any) -> FunctionType:
-    """The Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object. Raises
-    TypeError where there is none."""
-    found = inspect.unwrap(getattr(thing, "_pyfunc", thing))
-    if isinstance(found, partial):
-        return function_of(found.func)
-    for one in (found, getattr(found, "__func__", None), inspect.getattr_static(type(found), "__call__", None)):
-        if isinstance(one, FunctionType):
-            return one
+    """The Python function of a kernel, a tile function, a method, a `functools.partial` or a callable object.
+
+    Raises TypeError where there is none.
+    """
+    inner = inspect.unwrap(getattr(thing, "_pyfunc", thing))
+    if isinstance(inner, partial):
+        return function_of(inner.func)
+    for function in (inner, getattr(inner, "__func__", None), inspect.getattr_static(type(inner), "__call__", None)):
+        if isinstance(function, FunctionType):
+            return function
     raise TypeError(f"{thing!r} is no kernel; pass what @ct.kernel made")
 
 
@@ -66,13 +65,13 @@ def _bare(code: CodeType) -> str:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Also those that generators and functions inside it use."""
+    """The names that code uses, also in generators and functions inside it."""
     inner = [one for one in code.co_consts if isinstance(one, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What the function uses from outside, by its dotted name, in the order of the names."""
+    """The values that the function uses from outside, by dotted name, in the order of the names."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
@@ -105,24 +104,24 @@ def _contents(value: Any) -> Any:
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
     """``a.b.c`` as ("a", "b", "c"), and each plain name, wherever the tree has one."""
-    inner: set[int] = set()
-    for node in ast.walk(tree):  # an outer attribute comes before what it is an attribute of
-        if id(node) in inner:
+    inner: set[ast.AST] = set()
+    for node in ast.walk(tree):  # an attribute comes before what it is an attribute of
+        if node in inner:
             continue
         names: list[str] = []
         part: ast.AST = node
         while isinstance(part, ast.Attribute):
             names.append(part.attr)
             part = part.value
-            inner.add(id(part))
+            inner.add(part)
         if isinstance(part, ast.Name):
             yield (part.id, *reversed(names))
         else:
-            inner.discard(id(part))
+            inner.discard(part)
 
 
-def _described(value: Any, found: _Found, depth: int = 0) -> str:
-    """A value as text that is the same in every process; functions are added to ``found``."""
+def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str:
+    """A value as text that is the same in every process; functions are added to ``functions``."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}={value.value!r}"
     if isinstance(value, _PLAIN):
@@ -130,18 +129,20 @@ def _described(value: Any, found: _Found, depth: int = 0) -> str:
     if depth > 8:
         return type(value).__qualname__
     if isinstance(value, Mapping):
-        pairs = [f"{_described(k, found, depth + 1)}: {_described(v, found, depth + 1)}" for k, v in value.items()]
+        pairs = [
+            f"{_described(k, functions, depth + 1)}: {_described(v, functions, depth + 1)}" for k, v in value.items()
+        ]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} [{', '.join(_described(one, found, depth + 1) for one in value)}]"
+        return f"{type(value).__name__} [{', '.join(_described(one, functions, depth + 1) for one in value)}]"
     if isinstance(value, (set, frozenset)):
-        return f"set {sorted(_described(one, found, depth + 1) for one in value)}"
+        return f"set {sorted(_described(one, functions, depth + 1) for one in value)}"
     if isinstance(value, partial):
-        return f"partial {_described((value.func, value.args, value.keywords), found, depth + 1)}"
-    return _described_object(value, found)
+        return f"partial {_described((value.func, value.args, value.keywords), functions, depth + 1)}"
+    return _described_object(value, functions)
 
 
-def _described_object(value: Any, found: _Found) -> str:
+def _described_object(value: Any, functions: list[FunctionType]) -> str:
     module = str(getattr(value, "__module__", "") or "")
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
@@ -149,8 +150,8 @@ def _described_object(value: Any, found: _Found) -> str:
         return f"class {module}.{value.__qualname__} {_class_text(value)}"
     python = inspect.unwrap(getattr(value, "_pyfunc", value))
     if isinstance(python, FunctionType) and not module.startswith(_TOOLKIT):
-        if python not in found:
-            found.append(python)
+        if python not in functions:
+            functions.append(python)
         return f"function {python.__qualname__}"
     if isinstance(value, (FunctionType, BuiltinFunctionType)):
         return f"function {module}.{value.__qualname__}"
@@ -159,6 +160,6 @@ def _described_object(value: Any, found: _Found) -> str:
 
 
 def _class_text(kind: type) -> str:
-    """The source of a class of the user's; of others their name says enough."""
+    """The source of a class, if it has one."""
     file = source_of_object(kind)
     return ast.unparse(file.tree) if file is not None else ""

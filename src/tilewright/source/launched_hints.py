@@ -1,9 +1,9 @@
 """The hints that the caller of a search launches its kernel with, read from the caller's source.
 
-Some code searches without ``hints_fn`` and then launches ``kernel.replace_hints(occupancy=2)`` (TileGym's attention):
-what is timed is not what is launched, and the pick is right for neither. Here the hints are found, so that every
-trial carries them. Only what is certain counts: one hinting of this very kernel by literal integers, in the calling
-function, after the search, and no launch of it without them. Everything else is left as it is.
+Some code searches without ``hints_fn`` and then launches ``kernel.replace_hints(occupancy=2)``, as TileGym's attention
+does: the search then times another kernel than the one that is launched. With the hints found here every trial carries
+them. They count only where they are certain: the calling function gives this kernel literal integers once, after the
+search, and never launches it without them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.source.values import called_name
 SEARCH = "exhaustive_search"
 HINTING = ("replace_hints", "cached_replace_hints")
 FRAMES = 4
-"""So many functions may stand between the search and its caller: someone who logs searches wraps them."""
+"""So many functions may be between the search and its caller, because logging wraps searches."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _value(frame: FrameType, dotted: str) -> Any:
 
 @lru_cache(maxsize=256)
 def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
-    """The searches of a function that are followed by one certain hinting of their kernel."""
+    """The searches of a function whose kernel is launched with certain hints afterwards."""
     if SEARCH not in code.co_names or not set(HINTING) & set(code.co_names):
         return ()  # quick: no source is read
     file = source_of_object(code)

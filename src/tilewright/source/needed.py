@@ -1,7 +1,7 @@
-"""The part of a Python file that a kernel needs: what it names, what that names, and so on.
+"""The part of a Python file that a kernel needs: the statements that it names, those that they name, and so on.
 
-A program is not a module: running it again to get at a kernel would do its work again. So of a program only
-those statements of its top level are taken that the kernel's names lead to, in their order.
+A program does its work when it is loaded, so it is not loaded again to get a kernel. Only the statements at its top
+level that the kernel's names lead to are taken, in their order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.errors import RequestError
 from tilewright.source.source_file import SourceFile, stored
 
 QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign)
-"""Statements that define names."""
+"""Statements that only define names."""
 
 
 def needed(path: Path, qualname: str) -> list[ast.stmt]:
@@ -42,7 +42,7 @@ def _needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
 
 
 def source_of_needed(path: Path, qualname: str) -> str:
-    """`needed` as text, as it stands in the file, with its comments and the decorators."""
+    """`needed` as text: as the file has it, with comments and decorators."""
     file = SourceFile.requested(path)
     text = ""
     for statement in _needed(file, qualname):
@@ -53,7 +53,7 @@ def source_of_needed(path: Path, qualname: str) -> str:
 
 
 def is_quiet(path: Path) -> bool:
-    """Whether loading the file only defines things: what else it does stands under ``if __name__ == "__main__"``."""
+    """Whether loading the file only defines names; ``if __name__ == "__main__"`` does not count."""
     try:
         body = SourceFile.requested(path).tree.body
     except RequestError:
@@ -62,7 +62,7 @@ def is_quiet(path: Path) -> bool:
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
-    """A module of the name ``name`` that holds only what the kernel needs; its code knows its lines in ``path``."""
+    """A module called ``name`` that holds only what the kernel needs, with the line numbers of ``path``."""
     module = ModuleType(name)
     module.__file__ = str(path)
     code = compile(ast.Module(needed(path, qualname), []), str(path), "exec")
@@ -75,7 +75,7 @@ def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
 
 
 def _defines(statement: ast.AST) -> Iterator[str]:
-    """The names that a statement of the top level binds. Conditions are followed, but not a main guard."""
+    """The names that a statement at the top level binds, also inside conditions; a main guard binds none."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         yield from ((alias.asname or alias.name.split(".")[0]) for alias in statement.names)
     elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -90,7 +90,7 @@ def _defines(statement: ast.AST) -> Iterator[str]:
 
 
 def _uses(statement: ast.stmt) -> set[str]:
-    """The names of the module that a statement uses: in a function, not its parameters and what it assigns."""
+    """The names that a statement uses from the module: not a function's parameters and what it assigns."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         own = set[str]().union(*map(stored, statement.body))

@@ -1,4 +1,4 @@
-"""A Python file that is only read: its text, syntax tree, imports and scopes. Nothing of it runs.
+"""Reads a Python file without running it: text, syntax tree, imports and scopes.
 
 This is the one reader of Python source in the package: `SourceFile` for a whole file, `source_of_object` for a function
 or class of a running program. Names are resolved through imports (`import cuda.tile as ct`) and through the bindings in

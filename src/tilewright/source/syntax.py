@@ -1,7 +1,7 @@
-"""Finding and changing places in a kernel's source: a thin layer over libcst, which keeps format and comments.
+"""Changes places in a kernel's source: a thin layer over libcst, which keeps format and comments.
 
-A `Source` parses once and knows where each node stands. Changes are made by `Source.replaced`, which swaps
-nodes for others and returns the new text; the next change starts from a new `Source`.
+A `Source` parses once and knows the place of each node; imports and values come from the reader that all share.
+`Source.replaced` swaps nodes and returns the new text; the next change starts from a new `Source`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Function = cst.FunctionDef
 
 @dataclass(frozen=True)
 class Source:
-    """The text of one editable file."""
+    """The text of one file that may be changed."""
 
     name: str
     """File name, for messages."""
@@ -74,7 +74,7 @@ class Source:
         return [node for node in self._below(inside or self.module) if isinstance(node, kind)]
 
     def _below(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """``node`` and all below it. libcst makes the children of a node anew each time it is asked."""
+        """``node`` and all below it, from one walk: libcst makes a node's children anew at each request."""
         if node in self._reach:
             start, end = self._reach[node]
             return self._nodes[start:end]
@@ -90,7 +90,7 @@ class Source:
 
     @cached_property
     def _order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and where each and those below it stand among them."""
+        """All nodes in the order of the text, and for each the range of those below it."""
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
 
@@ -112,7 +112,7 @@ class Source:
         raise KeyError(f"{self.name}:{line}: no {kind.__name__} begins at column {column}")
 
     def replaced(self, changes: Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]) -> str:
-        """The text with nodes swapped for others (a statement also for several)."""
+        """The text with nodes replaced by others. A statement may be replaced by several."""
         changed = self.module.visit(_Swap(changes))
         assert isinstance(changed, cst.Module)
         return changed.code
@@ -157,7 +157,7 @@ class Source:
 
     @cached_property
     def _file(self) -> SourceFile:
-        """The same text as other readers see it; it resolves imports."""
+        """The same text for the shared reader, which resolves imports."""
         return SourceFile(Path(self.name), self.text)
 
     @cached_property
@@ -191,10 +191,8 @@ class Source:
 
     def function_of(self, node: cst.CSTNode) -> str:
         """Name of the top-level function that holds ``node``; "" outside of any."""
-        names = [one.name.value for one in self.parents(node) if isinstance(one, cst.FunctionDef)]
-        if isinstance(node, cst.FunctionDef):
-            names.insert(0, node.name.value)
-        return names[-1] if names else ""
+        around = (node, *self.parents(node))
+        return next((one.name.value for one in reversed(around) if isinstance(one, cst.FunctionDef)), "")
 
     def ct(self, expression: str) -> cst.BaseExpression:
         """``expression`` with the ``ct.`` of this file: ``source.ct("ct.exp2(x)")``."""
@@ -227,12 +225,13 @@ def dotted(node: cst.CSTNode) -> str:
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
     """The value of a call's argument, by keyword or by its place among the positional ones (from 0)."""
-    for index, arg in enumerate(call.args):
-        if arg.keyword is not None and arg.keyword.value == name:
-            return arg.value
-        if arg.keyword is None and not arg.star and index == place:
-            return arg.value
-    return None
+    return next((arg.value for index, arg in enumerate(call.args) if _is_argument(arg, index, name, place)), None)
+
+
+def _is_argument(arg: cst.Arg, index: int, name: str, place: int | None) -> bool:
+    if arg.keyword is not None:
+        return arg.keyword.value == name
+    return not arg.star and index == place
 
 
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
@@ -241,9 +240,7 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
     args: list[cst.Arg] = []
     found = False
     for index, arg in enumerate(call.args):
-        if (arg.keyword is not None and arg.keyword.value == name) or (
-            arg.keyword is None and not arg.star and index == place
-        ):
+        if _is_argument(arg, index, name, place):
             found = True
             if new is not None:
                 args.append(arg.with_changes(value=new))
@@ -257,7 +254,7 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
 
 
 def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
-    """One more argument, which ends the call as the last one did, and is parted from it as the others are."""
+    """The arguments and one more, with the commas and spaces that the call has."""
     if not args:
         return [new]
     last = args[-1]
@@ -276,18 +273,14 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
 
 
 def _separated(args: Sequence[cst.Arg]) -> list[cst.Arg]:
-    """A comma between all of them; what the author had after the last one stays where it can."""
-    fixed = []
-    for index, arg in enumerate(args):
-        last = index == len(args) - 1
-        if not last and not isinstance(arg.comma, cst.Comma):
-            arg = arg.with_changes(comma=SPACED)
-        fixed.append(arg)
-    return fixed
+    """The arguments with a comma between them; what follows the last one stays."""
+    return [
+        arg if arg is args[-1] or isinstance(arg.comma, cst.Comma) else arg.with_changes(comma=SPACED) for arg in args
+    ]
 
 
 def number(node: cst.BaseExpression | None) -> int | float | None:
-    """The value of a literal number, with its sign; None for anything else."""
+    """The value of a literal number with its sign; None for anything else."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         inside = number(node.expression)
         return None if inside is None else -inside
@@ -307,7 +300,7 @@ def is_atom(node: cst.CSTNode) -> bool:
 
 
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:
-    """The parts of a literal tuple or list; None where it is none, or has a star in it."""
+    """The elements of a written tuple or list; None for anything else, and where one has a star."""
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
     if any(isinstance(one, cst.StarredElement) for one in node.elements):
