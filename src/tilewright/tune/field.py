@@ -10,6 +10,7 @@ from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.hardware.machine import Target
 from tilewright.languages import language_of
+from tilewright.progress import BEST
 from tilewright.records import Bound, Built, Candidate, Checked, Configuration, Screened, Workload, WorkloadResult
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
@@ -68,6 +69,9 @@ class Field:
                 judge.verify(self.workload.name, self._contestant(config))
             if unverified:
                 return False
+        for best in self.space.ranked[:1]:
+            time = self.space.predicted[best].us
+            judge.progress(BEST, 0, None, f"{self.workload.name}: {time:.4g} µs predicted for {best}")
         for place, config in enumerate(batch, 1):
             if not ahead:
                 judge.progress("verify", place, len(batch), f"{self.workload.name} {config}")

@@ -148,6 +148,8 @@ class Advanced(Message):
     rounds: int
     live: int | None = None
     """Candidates that are still timed."""
+    leader: int | None = None
+    """The fastest so far, by its place in the field."""
 
 
 @dataclass(frozen=True)

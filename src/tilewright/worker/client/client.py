@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tilewright.errors import MachineError
 from tilewright.executors.base import Executor
-from tilewright.progress import Progress, silent
+from tilewright.progress import BEST, Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
@@ -111,7 +111,7 @@ class RaceClient:
                 shipped = left.index(baseline) if baseline is not None and baseline in left else None
                 sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
                 step = RaceField(sources, costs, shipped, policy or self.policy, careful)
-                answer = self.executor.run(step, on_progress=self._telling("race", workload))
+                answer = self.executor.run(step, on_progress=self._telling("race", workload, left))
                 if isinstance(answer, FieldRaced) and answer.after_timing is None:
                     result = _result(left, answer)
                     break
@@ -143,10 +143,16 @@ class RaceClient:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
         return answer
 
-    def _telling(self, stage: str, workload: str) -> Callable[[Advanced], None]:
+    def _telling(
+        self, stage: str, workload: str, racing: Sequence[Contestant] = ()
+    ) -> Callable[[Advanced], None]:  # fmt: skip
+        names = [each.name for each in racing]
+
         def tell(advanced: Advanced) -> None:
             live = "" if advanced.live is None else f": {advanced.live} left in the race"
             self.progress(stage, advanced.rounds, None, f"{workload}{live}")
+            if names and advanced.leader is not None:
+                self.progress(BEST, advanced.rounds, None, f"{workload}: {names[advanced.leader]} leads the race")
 
         return tell
 

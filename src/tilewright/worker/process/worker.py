@@ -123,7 +123,7 @@ class Worker:
             )
             outcome = protocol.race(
                 count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
-                on_progress=lambda seen: self._say(Advanced(seen.rounds, len(seen.live))),
+                on_progress=lambda seen: self._say(Advanced(seen.rounds, len(seen.live), seen.leader)),
             )  # fmt: skip
         again = None if outcome.winner is None else self._judge.check_timed(runners[outcome.winner])
         return FieldRaced(outcome, monitor.record(), again)
