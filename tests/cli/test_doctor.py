@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.cli import doctor
-from tilewright.cli.doctor import Check
+from tilewright.cli.doctor import Probe
 from tilewright.errors import CompilerMissing
 from tilewright.hardware.gpu import Gpu
 from tilewright.languages.cutile import private as cutile_private
@@ -22,12 +22,12 @@ H200 = Gpu("NVIDIA H200", "sm_90", 132, 141 << 30, 50 << 20, "13.0")
 OLD = Gpu("Tesla T4", "sm_75", 40, 16 << 30, 4 << 20, "12.4")
 
 
-def named(checks: tuple[Check, ...], name: str) -> Check:
-    return next(check for check in checks if check.name == name)
+def named(probes: tuple[Probe, ...], name: str) -> Probe:
+    return next(probe for probe in probes if probe.name == name)
 
 
 @pytest.fixture(scope="module")
-def here() -> tuple[Check, ...]:
+def here() -> tuple[Probe, ...]:
     """The real examination of this machine as if it had no GPU: it compiles a kernel."""
     return doctor.examine(environ={}, find_gpu=lambda: None)
 
@@ -45,8 +45,8 @@ def system_tool(monkeypatch: pytest.MonkeyPatch, from_pip: bool = False) -> None
     monkeypatch.setattr(toolchain, "find_tileiras", lambda: tool)
 
 
-def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Check, ...]) -> None:
-    assert doctor.healthy(here), [check for check in here if check.ok is False]
+def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Probe, ...]) -> None:
+    assert doctor.healthy(here), [probe for probe in here if probe.ok is False]
     compiling = named(here, "compiling for sm_90")
     assert compiling.ok and "registers" in compiling.detail
     assert {named(here, name).ok for name in ("GPU", "driver", "torch", "NVML", "compute-sanitizer")} == {None}
@@ -54,7 +54,7 @@ def test_this_machine_compiles_and_without_a_gpu_that_is_healthy(here: tuple[Che
     assert "predicted, not measured" in named(here, "GPU").detail
 
 
-def test_json_says_what_works_and_what_can_be_measured(here: tuple[Check, ...]) -> None:
+def test_json_says_what_works_and_what_can_be_measured(here: tuple[Probe, ...]) -> None:
     said = doctor.to_json(here)
     assert (said["ok"], said["measures"]) == (True, False)
     assert set(said["checks"][0]) == {"name", "ok", "detail", "fix", "required"}
@@ -87,9 +87,9 @@ def test_a_missing_compiler_is_named_with_its_fix(
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setattr(toolchain.shutil, "which", lambda *_, **__: None)
-    check = doctor.tileiras()
-    assert check.ok is False and check.required
-    assert "tileiras" in check.detail and check.fix == doctor.INSTALL
+    probe = doctor.tileiras()
+    assert probe.ok is False and probe.required
+    assert "tileiras" in probe.detail and probe.fix == doctor.INSTALL
 
 
 def test_pip_packages_of_different_versions_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,11 @@ def test_pip_packages_of_different_versions_are_listed(monkeypatch: pytest.Monke
 
 def test_an_unknown_cuda_tile_limits_nothing_but_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutile_private, "is_known", lambda: False)
-    check = doctor.cuda_tile()
-    assert check.ok is False and not check.required
-    assert "1.7" in check.fix
+    probe = doctor.cuda_tile()
+    assert probe.ok is False and not probe.required
+    assert "1.7" in probe.fix
     monkeypatch.setattr(doctor, "installed_version", lambda package: None)
-    assert doctor.cuda_tile() == Check("cuda-tile", False, "not installed", doctor.INSTALL)
+    assert doctor.cuda_tile() == Probe("cuda-tile", False, "not installed", doctor.INSTALL)
 
 
 # CUDA_HOME (measured.md 7) ------------------------------------------------------------------------
@@ -122,15 +122,15 @@ def toolkit(folder: Path, version: str) -> Path:
 
 def test_another_toolkit_is_fatal_for_a_system_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     system_tool(monkeypatch)
-    check = doctor.cuda_home({"CUDA_HOME": str(toolkit(tmp_path / "cuda", "12.4.1"))})
-    assert check.ok is False and "CUDA 12.4" in check.detail
-    assert check.fix.startswith("unset CUDA_HOME, or pip install")
+    probe = doctor.cuda_home({"CUDA_HOME": str(toolkit(tmp_path / "cuda", "12.4.1"))})
+    assert probe.ok is False and "CUDA 12.4" in probe.detail
+    assert probe.fix.startswith("unset CUDA_HOME, or pip install")
 
 
 def test_another_toolkit_is_harmless_for_the_pip_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     system_tool(monkeypatch, from_pip=True)
-    check = doctor.cuda_home({"CUDA_PATH": str(toolkit(tmp_path / "cuda", "12.4.1"))})
-    assert check.ok and "harmless" in check.detail
+    probe = doctor.cuda_home({"CUDA_PATH": str(toolkit(tmp_path / "cuda", "12.4.1"))})
+    assert probe.ok and "harmless" in probe.detail
 
 
 def test_the_compilers_own_toolkit_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_a_toolkit_without_version_file_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_gpu_that_the_compiler_does_not_know() -> None:
-    check = doctor.gpu_found(OLD, {})
-    assert check.ok is False and "sm_75" in check.detail and "sm_80" in check.fix
+    probe = doctor.gpu_found(OLD, {})
+    assert probe.ok is False and "sm_75" in probe.detail and "sm_80" in probe.fix
 
 
 def test_hidden_gpus_are_said() -> None:
@@ -165,8 +165,8 @@ def test_hidden_gpus_are_said() -> None:
     [(H200, "580.95.05", True), (H200, "570.10", False), (H200, None, True), (OLD, None, False)],
 )
 def test_the_driver_is_r580_or_newer(gpu: Gpu, version: str | None, ok: bool) -> None:
-    check = doctor.driver(gpu, version)
-    assert check.ok is ok and bool(check.fix) is not ok
+    probe = doctor.driver(gpu, version)
+    assert probe.ok is ok and bool(probe.fix) is not ok
 
 
 def test_measuring_needs_a_torch_with_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,11 +197,11 @@ def test_the_examination_does_not_import_torch(tmp_path: Path) -> None:
             sys.modules["torch"] = removed
 
 
-def test_a_machine_that_cannot_measure_yet_says_what_is_missing(here: tuple[Check, ...]) -> None:
-    kept = [check for check in here if check.name not in ("GPU", "driver", "torch")]
-    checks = [*kept, doctor.gpu_found(H200, {}), doctor.driver(H200, "550.1"), doctor.torch(H200)]
-    assert doctor.healthy(checks)
-    assert "measuring does not yet: driver" in doctor.verdict(checks)
+def test_a_machine_that_cannot_measure_yet_says_what_is_missing(here: tuple[Probe, ...]) -> None:
+    kept = [probe for probe in here if probe.name not in ("GPU", "driver", "torch")]
+    probes = [*kept, doctor.gpu_found(H200, {}), doctor.driver(H200, "550.1"), doctor.torch(H200)]
+    assert doctor.healthy(probes)
+    assert "measuring does not yet: driver" in doctor.verdict(probes)
 
 
 # Where things are kept ----------------------------------------------------------------------------
@@ -211,16 +211,16 @@ def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     blocked = tmp_path / "file"
     blocked.write_text("a file, not a directory")
     monkeypatch.setenv("TILEWRIGHT_HOME", str(blocked / "home"))
-    check = doctor.results_store()
-    assert check.ok is False and str(blocked) in check.detail
-    assert "TILEWRIGHT_HOME" in check.fix
+    probe = doctor.results_store()
+    assert probe.ok is False and str(blocked) in probe.detail
+    assert "TILEWRIGHT_HOME" in probe.fix
 
 
 def test_a_store_that_is_no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path))
     (tmp_path / "results.db").write_text("not a database, and long enough to be read as one" * 20)
-    check = doctor.results_store()
-    assert check.ok is False and "results.db" in check.detail
+    probe = doctor.results_store()
+    assert probe.ok is False and "results.db" in probe.detail
 
 
 def test_looking_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -231,20 +231,20 @@ def test_looking_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "FREE_BYTES", 1 << 62)
-    check = doctor.free_disk()
-    assert check.ok is False and "free at least" in check.fix
+    probe = doctor.free_disk()
+    assert probe.ok is False and "free at least" in probe.fix
 
 
 def test_a_cache_that_is_switched_off_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutile_private, "cache_directory", lambda: None)
-    check = doctor.cutile_cache()
-    assert check.ok is None and not check.required
+    probe = doctor.cutile_cache()
+    assert probe.ok is None and not probe.required
 
 
 def test_a_missing_disassembler_of_tile_ir_limits_little(monkeypatch: pytest.MonkeyPatch) -> None:
     system_tool(monkeypatch)
-    check = doctor.tileirdisasm()
-    assert check.ok is False and not check.required
+    probe = doctor.tileirdisasm()
+    assert probe.ok is False and not probe.required
 
 
 def test_the_errors_that_mean_no_compiler_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,5 +253,5 @@ def test_the_errors_that_mean_no_compiler_are_findings(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(toolchain, "find_tileiras", missing)
     found = doctor.examine(environ={"CUDA_HOME": "/nowhere"}, find_gpu=lambda: None)
-    assert [check.name for check in found if check.ok is False][:1] == ["tileiras"]
+    assert [probe.name for probe in found if probe.ok is False][:1] == ["tileiras"]
     assert not doctor.healthy(found)

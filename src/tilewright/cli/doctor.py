@@ -1,10 +1,10 @@
 """What works on this machine, and how to fix what does not.
 
-    examine() → one `Check` for each thing that Tilewright uses
+    examine() → one `Probe` for each thing that Tilewright uses
 
-Every check stands alone: one that breaks is a finding, never the end of the examination. ``required``
-are those without which nothing can be inspected or predicted; the others limit what can be measured.
-The compiler is judged by what it does: a small kernel really is compiled, and its machine code read.
+A probe that breaks is reported and does not stop the others. Without the ``required`` ones nothing can be inspected
+or predicted; the others limit what can be measured. To test the compiler, a small kernel is compiled and its machine
+code is read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import util
 from pathlib import Path
-from typing import Any
 
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.machine import driver_version, installed_version
+from tilewright.records import Json
 
 PYTHON = (3, 10)
 DRIVER = 580
@@ -39,12 +39,12 @@ FREE_BYTES = 512 << 20
 
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML", "compute-sanitizer")
-"""Checks that may break without keeping anyone from inspecting and predicting."""
+"""Inspecting and predicting work without these."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """One finding. ``ok`` is None where the thing is not needed here."""
+class Probe:
+    """What was found of one thing. ``ok`` is None where it is not needed here."""
 
     name: str
     ok: bool | None
@@ -53,14 +53,11 @@ class Check:
     required: bool = True
     """Without it nothing can be inspected or predicted."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Check, ...]:
-    """All checks, in the order in which they are worth fixing."""
+def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
+    """All probes, in the order in which they are worth fixing."""
     gpu = find_gpu()
-    examinations: tuple[tuple[str, Callable[[], Check]], ...] = (
+    examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python),
         ("cuda-tile", cuda_tile),
         ("tileiras", tileiras),
@@ -77,85 +74,85 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
     )
-    return tuple(_guarded(name, check) for name, check in examinations)
+    return tuple(_guarded(name, probe) for name, probe in examinations)
 
 
-def healthy(checks: Sequence[Check]) -> bool:
+def healthy(probes: Sequence[Probe]) -> bool:
     """Whether everything works that inspecting and predicting need."""
-    return all(check.ok is not False for check in checks if check.required)
+    return all(probe.ok is not False for probe in probes if probe.required)
 
 
-def verdict(checks: Sequence[Check]) -> str:
+def verdict(probes: Sequence[Probe]) -> str:
     """What this machine can do, in one line."""
-    if not healthy(checks):
-        broken = ", ".join(check.name for check in checks if check.required and check.ok is False)
+    if not healthy(probes):
+        broken = ", ".join(probe.name for probe in probes if probe.required and probe.ok is False)
         return f"not ready: {broken}"
-    measures = [check for check in checks if check.name in ("GPU", "driver", "torch")]
-    missing = ", ".join(check.name for check in measures if check.ok is False)
+    measures = [probe for probe in probes if probe.name in ("GPU", "driver", "torch")]
+    missing = ", ".join(probe.name for probe in measures if probe.ok is False)
     if missing:
         return f"inspect and predict work here; measuring does not yet: {missing}"
-    if any(check.ok is None for check in measures):
+    if any(probe.ok is None for probe in measures):
         return "inspect and predict work here; there is no GPU to measure on"
     return "everything works here: inspect, predict and measure"
 
 
-def to_json(checks: Sequence[Check]) -> dict[str, Any]:
+def to_json(probes: Sequence[Probe]) -> dict[str, Json]:
     """What `doctor --json` prints; scripts rely on these names."""
-    measures = all(check.ok for check in checks if check.name in ("GPU", "driver", "torch"))
+    measures = all(probe.ok for probe in probes if probe.name in ("GPU", "driver", "torch"))
     return {
-        "ok": healthy(checks),
-        "measures": healthy(checks) and measures,
-        "verdict": verdict(checks),
-        "checks": [check.to_json() for check in checks],
+        "ok": healthy(probes),
+        "measures": healthy(probes) and measures,
+        "verdict": verdict(probes),
+        "checks": [asdict(probe) for probe in probes],
     }
 
 
-def _guarded(name: str, check: Callable[[], Check]) -> Check:
+def _guarded(name: str, probe: Callable[[], Probe]) -> Probe:
     try:
-        return check()
-    except Exception as error:  # whatever is wrong with this machine is a finding
+        return probe()
+    except Exception as error:  # whatever breaks on this machine is reported
         said = f"{type(error).__name__}: {_first_line(str(error))}"
-        return Check(name, False, said, required=name not in OPTIONAL)
+        return Probe(name, False, said, required=name not in OPTIONAL)
 
 
 # The compiler -------------------------------------------------------------------------------------
 
 
-def python() -> Check:
+def python() -> Probe:
     detail = f"{platform.python_version()} ({sys.executable})"
     ok = sys.version_info[:2] >= PYTHON
-    return Check("Python", ok, detail, "" if ok else f"use Python {PYTHON[0]}.{PYTHON[1]} or newer")
+    return Probe("Python", ok, detail, "" if ok else f"use Python {PYTHON[0]}.{PYTHON[1]} or newer")
 
 
-def cuda_tile() -> Check:
+def cuda_tile() -> Probe:
     version = installed_version("cuda-tile")
     if version is None:
-        return Check("cuda-tile", False, "not installed", INSTALL)
+        return Probe("cuda-tile", False, "not installed", INSTALL)
     from tilewright.languages.cutile import private as cutile_private
 
     if cutile_private.is_known():
-        return Check("cuda-tile", True, version)
+        return Probe("cuda-tile", True, version)
     known = ", ".join(f"{prefix}x" for prefix in cutile_private.KNOWN)
     detail = f"{version}; its cache is known for {known} only, so a launch compiles once more"
-    return Check("cuda-tile", False, detail, f"pip install 'cuda-tile=={known[:-1]}*'", required=False)
+    return Probe("cuda-tile", False, detail, f"pip install 'cuda-tile=={known[:-1]}*'", required=False)
 
 
-def tileiras() -> Check:
+def tileiras() -> Probe:
     from tilewright.errors import CompilerMissing
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     try:
         tool = find_tileiras()
     except CompilerMissing as error:
-        return Check("tileiras", False, str(error), INSTALL)
+        return Probe("tileiras", False, str(error), INSTALL)
     version, source = _release_in(tool.version_text), "pip" if tool.from_pip else "system"
     mismatch = pip_mismatch()
     fix = INSTALL if mismatch else ""
-    return Check("tileiras", True, f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}", fix)
+    return Probe("tileiras", True, f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}", fix)
 
 
 def pip_mismatch() -> str:
-    """The three packages of the pip compiler where they do not belong together, otherwise nothing."""
+    """What is wrong with the versions of the pip compiler's three packages; "" where they belong together."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
@@ -166,23 +163,23 @@ def pip_mismatch() -> str:
     return f"the pip compiler is not used, its packages must share major.minor: {listed}"
 
 
-def cuda_home(environ: Mapping[str, str]) -> Check:
-    """A toolkit of another version than the compiler's makes a system tileiras return 5 (measured.md 7)."""
+def cuda_home(environ: Mapping[str, str]) -> Probe:
+    """A system tileiras fails (exit code 5) where CUDA_HOME names a toolkit of another version."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
     if not named:
-        return Check("CUDA toolkit", None, "CUDA_HOME and CUDA_PATH are not set; none is needed")
+        return Probe("CUDA toolkit", None, "CUDA_HOME and CUDA_PATH are not set; none is needed")
     tool = find_tileiras()
     versions = {name: toolkit_version(Path(place)) for name, place in named.items()}
     said = ", ".join(f"{name}={place} ({_toolkit_text(versions[name])})" for name, place in named.items())
     others = [name for name, version in versions.items() if version != tool.version]
     if not others:
-        return Check("CUDA toolkit", True, said)
+        return Probe("CUDA toolkit", True, said)
     if tool.from_pip:
-        return Check("CUDA toolkit", True, f"{said}; harmless: it is hidden from the pip compiler")
+        return Probe("CUDA toolkit", True, f"{said}; harmless: it is hidden from the pip compiler")
     said += f"; the system tileiras {_release_in(tool.version_text)} fails with another toolkit"
-    return Check("CUDA toolkit", False, said, f"unset {' '.join(others)}, or {INSTALL}")
+    return Probe("CUDA toolkit", False, said, f"unset {' '.join(others)}, or {INSTALL}")
 
 
 def toolkit_version(home: Path) -> tuple[int, int] | None:
@@ -199,25 +196,25 @@ def _toolkit_text(version: tuple[int, int] | None) -> str:
     return f"CUDA {version[0]}.{version[1]}" if version else "no CUDA toolkit is there"
 
 
-def nvdisasm() -> Check:
+def nvdisasm() -> Probe:
     from tilewright.errors import CompilerMissing
     from tilewright.machine_code.cubin import find_nvdisasm
 
     try:
         path = find_nvdisasm()
     except CompilerMissing as error:
-        return Check("nvdisasm", False, str(error).partition(";")[0], "pip install nvidia-cuda-nvdisasm")
-    return Check("nvdisasm", True, f"{_release(path)} ({path})")
+        return Probe("nvdisasm", False, str(error).partition(";")[0], "pip install nvidia-cuda-nvdisasm")
+    return Probe("nvdisasm", True, f"{_release(path)} ({path})")
 
 
-def compiling() -> Check:
+def compiling() -> Probe:
     """A kernel from its source to what its machine code says."""
     name, started = f"compiling for {PROBE_ARCH}", time.perf_counter()
     said = compile_probe()
     seconds = time.perf_counter() - started
     if isinstance(said, str):
-        return Check(name, False, said, "unset CUDA_HOME" if "CUDA_HOME" in said else INSTALL)
-    return Check(name, True, f"{seconds:.1f} s in all, {said[0]} registers")
+        return Probe(name, False, said, "unset CUDA_HOME" if "CUDA_HOME" in said else INSTALL)
+    return Probe(name, True, f"{seconds:.1f} s in all, {said[0]} registers")
 
 
 def compile_probe() -> tuple[int] | str:
@@ -244,48 +241,48 @@ def compile_probe() -> tuple[int] | str:
     return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
 
 
-def tileirdisasm() -> Check:
+def tileirdisasm() -> Probe:
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
     if path is None:
         detail = "not beside tileiras: Tile IR cannot be shown as text"
-        return Check("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)", required=False)
-    return Check("tileirdisasm", True, f"{_release(Path(path))} ({path})", required=False)
+        return Probe("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)", required=False)
+    return Probe("tileirdisasm", True, f"{_release(Path(path))} ({path})", required=False)
 
 
 # Where things are kept ----------------------------------------------------------------------------
 
 
-def results_store() -> Check:
+def results_store() -> Probe:
     from tilewright.errors import StorageError
     from tilewright.ledger.runs import LedgerFile, default_path
 
     path, fix = default_path().absolute(), "set TILEWRIGHT_HOME to a directory that you can write"
     if problem := not_writable(path.parent):
-        return Check("results", False, problem, fix)
+        return Probe("results", False, problem, fix)
     notes: list[str] = []
     try:
         with LedgerFile(path, note=notes.append) as ledger:
             runs = len(ledger.names())
     except StorageError as error:
-        return Check("results", False, str(error))
-    return Check("results", not notes, "; ".join([f"{path} ({runs} runs)", *notes]))
+        return Probe("results", False, str(error))
+    return Probe("results", not notes, "; ".join([f"{path} ({runs} runs)", *notes]))
 
 
-def cutile_cache() -> Check:
+def cutile_cache() -> Probe:
     from tilewright.languages.cutile.private import cache_directory
 
     directory = cache_directory()
     if directory is None:
-        return Check("cuTile's cache", None, "switched off: launches compile again", required=False)
+        return Probe("cuTile's cache", None, "switched off: launches compile again", required=False)
     if problem := not_writable(Path(directory)):
         fix = "set CUDA_TILE_CACHE_DIR to a directory that you can write"
-        return Check("cuTile's cache", False, problem, fix, required=False)
-    return Check("cuTile's cache", True, directory, required=False)
+        return Probe("cuTile's cache", False, problem, fix, required=False)
+    return Probe("cuTile's cache", True, directory, required=False)
 
 
-def free_disk() -> Check:
+def free_disk() -> Probe:
     """Where the compiler's files and the results go."""
     from tilewright.ledger.runs import default_path
 
@@ -293,7 +290,7 @@ def free_disk() -> Check:
     free = {place: shutil.disk_usage(place).free for place in sorted(places)}
     said = ", ".join(f"{place} {bytes_ / 2**30:.1f} GiB" for place, bytes_ in free.items())
     ok = min(free.values()) >= FREE_BYTES
-    return Check("free disk", ok, said, "" if ok else f"free at least {FREE_BYTES >> 20} MiB, or set TMPDIR")
+    return Probe("free disk", ok, said, "" if ok else f"free at least {FREE_BYTES >> 20} MiB, or set TMPDIR")
 
 
 def not_writable(directory: Path) -> str | None:
@@ -314,45 +311,45 @@ def _existing(directory: Path) -> Path:
 # The GPU ------------------------------------------------------------------------------------------
 
 
-def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Check:
+def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
     from tilewright.hardware.architectures import ARCHITECTURES
 
     if gpu is None:
         hidden = environ.get("CUDA_VISIBLE_DEVICES")
         why = f"; CUDA_VISIBLE_DEVICES={hidden}" if hidden is not None else ""
         there = "a driver, but no visible GPU" if ctypes.util.find_library("cuda") else "none, and no driver"
-        return Check("GPU", None, f"{there}{why}: times are predicted, not measured", required=False)
+        return Probe("GPU", None, f"{there}{why}: times are predicted, not measured", required=False)
     detail = f"{gpu.name}, {gpu.arch}, {gpu.sms} SMs, {gpu.memory_bytes / 2**30:.0f} GiB"
     if gpu.arch in ARCHITECTURES:
-        return Check("GPU", True, detail, required=False)
+        return Probe("GPU", True, detail, required=False)
     detail += "; tileiras does not compile for it"
-    return Check("GPU", False, detail, "use a GPU of sm_80 or newer", required=False)
+    return Probe("GPU", False, detail, "use a GPU of sm_80 or newer", required=False)
 
 
-def driver(gpu: Gpu | None, version: str | None) -> Check:
+def driver(gpu: Gpu | None, version: str | None) -> Probe:
     """r580 or newer, by its own number where that is known, else by the CUDA it supports."""
     if gpu is None:
-        return Check("driver", None, "not needed without a GPU", required=False)
+        return Probe("driver", None, "not needed without a GPU", required=False)
     if version:
         ok = int(version.split(".")[0]) >= DRIVER
     else:
         ok = tuple(int(part) for part in gpu.cuda_driver.split(".")) >= CUDA_OF_DRIVER
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
-    return Check("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer", required=False)
+    return Probe("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer", required=False)
 
 
-def torch(gpu: Gpu | None) -> Check:
+def torch(gpu: Gpu | None) -> Probe:
     """Measuring takes its device memory from torch; importing it takes seconds, so its files are read."""
     version, fix = installed_version("torch"), "pip install torch"
     if gpu is None:
-        return Check("torch", None, f"{version or 'not installed'}; not needed without a GPU", required=False)
+        return Probe("torch", None, f"{version or 'not installed'}; not needed without a GPU", required=False)
     if version is None:
-        return Check("torch", False, "not installed: measuring needs it", fix, required=False)
+        return Probe("torch", False, "not installed: measuring needs it", fix, required=False)
     cuda = torch_cuda()
     if cuda is None:
         fix += ", a build with CUDA (https://pytorch.org/get-started)"
-        return Check("torch", False, f"{version} is built without CUDA", fix, required=False)
-    return Check("torch", True, f"{version}, CUDA {cuda}", required=False)
+        return Probe("torch", False, f"{version} is built without CUDA", fix, required=False)
+    return Probe("torch", True, f"{version}, CUDA {cuda}", required=False)
 
 
 def torch_cuda() -> str | None:
@@ -364,26 +361,26 @@ def torch_cuda() -> str | None:
     return None
 
 
-def nvml(gpu: Gpu | None) -> Check:
+def nvml(gpu: Gpu | None) -> Probe:
     if gpu is None:
-        return Check("NVML", None, "not needed without a GPU", required=False)
+        return Probe("NVML", None, "not needed without a GPU", required=False)
     from tilewright.hardware.monitor import Monitor
 
     problem = Monitor().unavailable
     if problem is None:
-        return Check("NVML", True, "clocks, throttling and other processes are recorded", required=False)
+        return Probe("NVML", True, "clocks, throttling and other processes are recorded", required=False)
     detail = f"{problem}; throttling and other load go unnoticed"
-    return Check("NVML", False, detail, "pip install nvidia-ml-py", required=False)
+    return Probe("NVML", False, detail, "pip install nvidia-ml-py", required=False)
 
 
-def compute_sanitizer(gpu: Gpu | None) -> Check:
+def compute_sanitizer(gpu: Gpu | None) -> Probe:
     if gpu is None:
-        return Check("compute-sanitizer", None, "not needed without a GPU", required=False)
+        return Probe("compute-sanitizer", None, "not needed without a GPU", required=False)
     from tilewright.verify.sanitizer_tool import ABSENT, find
 
     path = find()
     detail = str(path) if path else f"{ABSENT}: checks go without it"
-    return Check("compute-sanitizer", True if path else None, detail, required=False)
+    return Probe("compute-sanitizer", True if path else None, detail, required=False)
 
 
 # What they share ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tilewright.cli import doctor as examination
 from tilewright.cli import terminal
-from tilewright.cli.doctor import Check
+from tilewright.cli.doctor import Probe
 from tilewright.cli.shared import AsJson, print_json
 
 
@@ -21,35 +21,35 @@ def doctor(as_json: AsJson = False) -> None:
 
     Example: `tilewright doctor`
     """
-    checks = examination.examine()
+    probes = examination.examine()
     if as_json:
-        print_json(examination.to_json(checks))
+        print_json(examination.to_json(probes))
     else:
         console = terminal.stdout()
-        console.print(table(checks))
-        console.print(f"\n{examination.verdict(checks)}")
-    if not examination.healthy(checks):
+        console.print(table(probes))
+        console.print(f"\n{examination.verdict(probes)}")
+    if not examination.healthy(probes):
         raise typer.Exit(3)
 
 
-def table(checks: Sequence[Check]) -> Table:
+def table(probes: Sequence[Probe]) -> Table:
     """What works, what does not, and how to fix it."""
     rows = Table(box=None, show_header=False, pad_edge=False)
     rows.add_column(width=1)
     rows.add_column(no_wrap=True)
     rows.add_column(ratio=1)
-    for check in checks:
-        rows.add_row(_mark(check), Text(check.name, style="bold"), _detail(check))
+    for probe in probes:
+        rows.add_row(_mark(probe), Text(probe.name, style="bold"), _detail(probe))
     return rows
 
 
-def _mark(check: Check) -> Text:
-    if check.ok is None:
+def _mark(probe: Probe) -> Text:
+    if probe.ok is None:
         return Text("–", style="dim")
-    if check.ok:
+    if probe.ok:
         return Text("✓", style="green")
-    return Text("✗", style="red") if check.required else Text("!", style="yellow")
+    return Text("✗", style="red") if probe.required else Text("!", style="yellow")
 
 
-def _detail(check: Check) -> Text:
-    return Text(check.detail + (f"\nfix: {check.fix}" if check.fix else ""))
+def _detail(probe: Probe) -> Text:
+    return Text(probe.detail + (f"\nfix: {probe.fix}" if probe.fix else ""))

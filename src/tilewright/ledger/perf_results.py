@@ -1,20 +1,20 @@
-"""``perf_results.md``: the five columns of the ledger that P-18 and F-1 ask for, as a view of it.
+"""``perf_results.md``: a run of `optimize` as a table of five columns.
 
     | iteration | optimization | latency_ms | correctness | status |
     | --- | --- | --- | --- | --- |
     | 0 | baseline | 0.021504 | PASS | keep |
 
-The text is a function of the iterations, and the file is only ever appended to: what it holds must be the
-beginning of what it should hold, and the rest is written after it. So a line that a kill cut short is
-completed, a line that it lost is added, and what somebody else wrote is never overwritten.
+The text follows from the iterations alone, and the file is only appended to. What it holds must be the beginning of
+the text, and the rest is written after it. So a line that a kill cut short is completed, and what another program
+wrote is never overwritten.
 
-Two things that the table cannot say, the ledger does:
+The table is poorer than the ledger in two ways:
 
-* The format wants a latency in every row, and code that crashed or is wrong has none. Such a row holds the
-  latency of the code that stands after it, which is the incumbent's, put back. No number is invented.
-* Correctness knows PASS and FAIL only. What could not be verified is FAIL here.
+* Every row has a latency, but code that crashed or is wrong has none. Such a row holds the latency of the incumbent,
+  which is the code that stays.
+* Correctness is PASS or FAIL. What could not be verified is FAIL here.
 
-A run on predicted times never writes this file but ``perf_predicted.md``, whose column is ``predicted_ms``.
+A run on predicted times writes ``perf_predicted.md`` instead, whose column is ``predicted_ms``.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class PerfRow:
 
 def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[PerfRow, ...]:
     """The table of a run. ValueError where the baseline has no time, or a time is not a number."""
-    found: list[PerfRow] = []
-    standing: float | None = None
-    for one in iterations:
-        correctness: ShownCorrectness = "PASS" if one.correctness == "PASS" else "FAIL"
-        own = one.latency_ms if measured else one.predicted_ms
-        sound = own is not None and correctness == "PASS" and one.status != "crash"
-        shown = own if sound or standing is None else standing
+    table: list[PerfRow] = []
+    incumbent: float | None = None
+    for it in iterations:
+        correctness: ShownCorrectness = "PASS" if it.correctness == "PASS" else "FAIL"
+        own = it.latency_ms if measured else it.predicted_ms
+        sound = own is not None and correctness == "PASS" and it.status != "crash"
+        shown = own if sound or incumbent is None else incumbent
         if shown is None or not (math.isfinite(shown) and shown >= 0):
-            raise ValueError(f"iteration {one.n} has no latency, and none stands before it: {own}")
-        standing = shown if one.status == "keep" else standing
-        text = BASELINE if one.n == 0 else plain(one.optimization)
-        found.append(PerfRow(one.n, text, f"{shown:.6f}", correctness, one.status))
-    return tuple(found)
+            raise ValueError(f"iteration {it.n} has no latency, and none stands before it: {own}")
+        incumbent = shown if it.status == "keep" else incumbent
+        text = BASELINE if it.n == 0 else plain(it.optimization)
+        table.append(PerfRow(it.n, text, f"{shown:.6f}", correctness, it.status))
+    return tuple(table)
 
 
 def plain(text: str) -> str:
@@ -83,7 +83,7 @@ def render(table: Iterable[PerfRow], *, measured: bool) -> str:
 
 
 def parse(text: str, *, measured: bool = True) -> tuple[PerfRow, ...]:
-    """The rows of a file that F-1 accepts; a ValueError of one line says where another one does not."""
+    """The rows of the file. A ValueError of one line says where the text is not such a table."""
     if not text.endswith("\n"):
         raise ValueError("the last line has no end")
     lines = text.split("\n")[:-1]
@@ -93,9 +93,9 @@ def parse(text: str, *, measured: bool = True) -> tuple[PerfRow, ...]:
 
 
 def update(folder: Path, iterations: Iterable[Iteration], *, measured: bool) -> Path:
-    """Append to the file in ``folder`` what it lacks, and return its path.
+    """Append what the file in ``folder`` lacks, and return its path.
 
-    Raises `StorageError`, also where the file holds something that is not the beginning of the table.
+    Raises `StorageError`, also where the file does not hold the beginning of the table.
     """
     path = folder / (MEASURED_FILE if measured else PREDICTED_FILE)
     whole = render(rows(iterations, measured=measured), measured=measured).encode()
