@@ -8,10 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tilewright.ledger.records import Iteration
-from tilewright.report.evidence import OptimizeEvidence, settings, speedup_of, time_us
+from tilewright.report.evidence import OptimizeEvidence, settings
 from tilewright.report.mix import in_order
-from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
+from tilewright.report.words import (
+    NOTHING,
+    Words,
+    between,
+    environment,
+    faster,
+    number,
+    outcome_cells,
+    place,
+    workload_cells,
+)
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """What Markdown reads as markup within a line; an underscore inside a word it does not."""
@@ -25,7 +34,7 @@ def markdown(report: OptimizeEvidence) -> str:
         text(words.subtitle),
         f"**{text(words.outcome)}**",
         "\n".join(f"- {text(note)}" for note in words.notes()),
-        *section("Workloads", _workloads(report, words)),
+        *section("Workloads", table(*workload_cells(report, words))),
         *section("Iterations", _iterations(report, words)),
         *section("Why, and what else was tried", *_details(report)),
         *section("What was ruled out", "\n".join(f"- {text(one)}" for one in report.ruled_out)),
@@ -64,22 +73,6 @@ def section(title: str, *parts: str) -> Iterator[str]:
         yield from content
 
 
-def _workloads(report: OptimizeEvidence, words: Words) -> str:
-    times = [f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"]
-    if words.predicted:
-        times = times[::2]
-    header = ["workload", *times, f"{words.p}speed-up", f"{words.p}speed of light", "bound"]
-    rows = []
-    for one in report.workloads:
-        cells = [number(time_us(one.before)), interval_us(one.before)]
-        cells += [number(time_us(one.after)), interval_us(one.after)]
-        lights = f"{light(one.before)} → {light(one.after)}"
-        bound = one.before.bound.kind if one.before.bound else NOTHING
-        shown = cells[::2] if words.predicted else cells
-        rows.append([one.workload, *shown, faster(one.speedup), lights, bound])
-    return table(header, rows)
-
-
 def _iterations(report: OptimizeEvidence, words: Words) -> str:
     header = ["", "optimization", f"{words.p}ms", "95 %", f"{words.p}gain", "correctness", "status", "reason"]
     if words.predicted:
@@ -98,22 +91,13 @@ def _details(report: OptimizeEvidence) -> Iterator[str]:
     for one in report.tried:
         parts = [f"### {one.n}. {text(one.optimization)}: {one.status}"]
         parts += [f"Chosen: {text(one.why_chosen)}"] if one.why_chosen else []
-        parts.append(_outcomes(one))
+        header, rows = outcome_cells(one)
+        parts.append(table(header[:-1], [row[:-1] for row in rows]))
         parts.append(table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts]))
         parts += [fenced(one.comparison)] if one.comparison.strip() else []
         if one.status != "keep" and one.diff.strip():  # what was kept is in the patch
             parts.append(fenced(one.diff, "diff"))
         yield "\n\n".join(part for part in parts if part)
-
-
-def _outcomes(iteration: Iteration) -> str:
-    rows = [
-        (one.workload, one.verdict, faster(speedup_of(one.ratio)), faster(speedup_of(one.against_baseline)))
-        for one in iteration.outcomes
-    ]
-    if not any(one.ratio or one.against_baseline for one in iteration.outcomes):
-        return table(["workload", "verdict"], [row[:2] for row in rows])
-    return table(["workload", "verdict", "over the incumbent", "over the baseline"], rows)
 
 
 def _instructions(report: OptimizeEvidence) -> str:

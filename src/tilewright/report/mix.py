@@ -21,27 +21,17 @@ MOST_LETTERS = 60
 ORDER = (*(name for name, _ in CLASSES), "other")
 
 
-class _Mix(dict[str, int]):
-    """Counts that can be a key."""
-
-    def __init__(self, counts: Mapping[str, int]):
-        super().__init__(counts)
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-
 def mix(report: OptimizeEvidence) -> Markup | None:
     """None where the instructions of one side are not known."""
     groups = mixes(report)
     classes = mix_classes(report)
     if not groups:
         return None
-    longest = max(sum(counts.values()) for pair in groups for counts in pair)
+    longest = max(sum(counts.values()) for before, after, _ in groups for counts in (before, after))
     x = Axis(0, longest, LEFT, NARROW - RIGHT - 44)
     bars: list[Markup] = []
     top = 6.0
-    for (before, after), workloads in groups.items():
+    for before, after, workloads in groups:
         bars.append(tag("text", _named(workloads, report), class_="axis", x=LEFT, y=top + 12))
         for name, counts in (("before", before), ("after", after)):
             top += BAR + GAP if name == "after" else BAR
@@ -50,12 +40,16 @@ def mix(report: OptimizeEvidence) -> Markup | None:
     return drawing("instructions by class, before and after", (NARROW, top), bars)
 
 
-def mixes(report: OptimizeEvidence) -> dict[tuple[_Mix, _Mix], list[int]]:
-    """Mix before and after → the workloads that have it, by their place in the report."""
-    groups: dict[tuple[_Mix, _Mix], list[int]] = {}
+def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
+    """The mix before, the mix after, and the places of the workloads that have both."""
+    groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
     for n, one in enumerate(report.workloads):
-        if one.before.mix and one.after.mix:
-            groups.setdefault((_Mix(one.before.mix), _Mix(one.after.mix)), []).append(n)
+        before, after = one.before.mix, one.after.mix
+        alike = next((members for b, a, members in groups if (b, a) == (before, after)), None)
+        if alike is not None:
+            alike.append(n)
+        elif before and after:
+            groups.append((before, after, [n]))
     return groups
 
 
@@ -68,8 +62,8 @@ def in_order(*mixes: Mapping[str, int]) -> list[str]:
 def mix_classes(report: OptimizeEvidence) -> list[str]:
     """The classes that have a colour of their own, in the order of `CLASSES`; `OTHERS` where some have none."""
     most: dict[str, int] = {}
-    for pair in mixes(report):
-        for counts in pair:
+    for before, after, _ in mixes(report):
+        for counts in (before, after):
             for name, count in counts.items():
                 most[name] = max(most.get(name, 0), count)
     known = in_order(most)

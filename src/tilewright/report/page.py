@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from tilewright.ledger.records import Iteration
 from tilewright.report.charts import latencies, roofline
-from tilewright.report.evidence import OptimizeEvidence, settings, speedup_of, time_us
+from tilewright.report.evidence import OptimizeEvidence, settings
 from tilewright.report.markup import (
     Child,
     Markup,
@@ -25,7 +25,17 @@ from tilewright.report.markup import (
     tag,
 )
 from tilewright.report.mix import in_order, mix, mix_classes, mixes
-from tilewright.report.words import NOTHING, Words, between, environment, faster, interval_us, light, number, place
+from tilewright.report.words import (
+    NOTHING,
+    Words,
+    between,
+    environment,
+    faster,
+    number,
+    outcome_cells,
+    place,
+    workload_cells,
+)
 
 
 def page(report: OptimizeEvidence) -> str:
@@ -64,21 +74,12 @@ def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
 
 
 def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
-    header = ["", "workload", f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"]
-    header += [f"{words.p}speed-up", f"{words.p}speed of light", "bound"]
-    drop = {3, 5} if words.predicted else set()
-    rows: list[list[Child]] = [
-        [
-            n, tag("span", one.workload, class_="nowrap"),
-            number(time_us(one.before)), interval_us(one.before), number(time_us(one.after)), interval_us(one.after),
-            faster(one.speedup), f"{light(one.before)} → {light(one.after)}",
-            tag("span", one.before.bound.kind, title=one.before.bound.why) if one.before.bound else NOTHING,
-        ]
-        for n, one in enumerate(report.workloads, 1)
-    ]  # fmt: skip
-    shown = [[cell for n, cell in enumerate(row) if n not in drop] for row in rows]
-    names = [name for n, name in enumerate(header) if n not in drop]
-    return table(names, shown, numbers=range(2, len(names) - 1))
+    header, rows = workload_cells(report, words)
+    shown: list[list[Child]] = []
+    for n, (row, one) in enumerate(zip(rows, report.workloads, strict=True), 1):
+        bound = one.before.bound
+        shown.append([n, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
+    return table(["", *header], shown, numbers=range(2, len(header)))
 
 
 def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:
@@ -107,7 +108,7 @@ def _mix_key(report: OptimizeEvidence) -> Markup:
 
 def _mix_counts(report: OptimizeEvidence) -> Markup:
     tables = []
-    for (before, after), workloads in mixes(report).items():
+    for before, after, workloads in mixes(report):
         rows = [(kind, before.get(kind, 0), after.get(kind, 0)) for kind in in_order(before, after)]
         names = ", ".join(report.workloads[n].workload for n in workloads)
         tables.append(table([names, "before", "after"], rows, numbers=(1, 2)))
@@ -160,7 +161,7 @@ def _evidence(one: Iteration) -> Iterator[Markup | None]:
     if one.why_chosen:
         yield tag("p", tag("span", "Chosen: ", class_="soft"), one.why_chosen)
     if one.outcomes:
-        yield _outcomes(one)
+        yield table(*outcome_cells(one))
     if one.attempts:
         yield table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts])
     if one.comparison.strip():
@@ -174,18 +175,3 @@ def _evidence(one: Iteration) -> Iterator[Markup | None]:
         yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(one.ruled_out))
     if one.environment or one.commit:
         yield settings_table(settings({"commit": one.commit, **one.environment} if one.commit else one.environment))
-
-
-def _outcomes(one: Iteration) -> Markup:
-    rows = [
-        (
-            tag("span", outcome.workload, class_="nowrap"), outcome.verdict,
-            faster(speedup_of(outcome.ratio)), faster(speedup_of(outcome.against_baseline)),
-            outcome.checked.reason if outcome.checked else NOTHING,
-        )
-        for outcome in one.outcomes
-    ]  # fmt: skip
-    names = ["workload", "verdict", "over the incumbent", "over the baseline", "checked"]
-    if not any(outcome.ratio or outcome.against_baseline for outcome in one.outcomes):
-        return table([*names[:2], names[4]], [(*row[:2], row[4]) for row in rows])
-    return table(names, rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
-from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, share_of_light
+from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, share_of_light, speedup_of, time_us
 
 NOTHING = "–"
 LARGE, SMALL = 1000.0, 1.0
@@ -56,6 +56,31 @@ def place(iteration: Iteration) -> str:
     said = iteration.optimization
     parts = (part for part in (iteration.site, iteration.value) if part and part not in said)
     return " = ".join(parts)
+
+
+def workload_cells(report: OptimizeEvidence, words: Words) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table of workloads; of predicted times there is no interval."""
+    step = 2 if words.predicted else 1
+    times = [f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"][::step]
+    rows = []
+    for one in report.workloads:
+        cells = [cell for side in (one.before, one.after) for cell in (number(time_us(side)), interval_us(side))]
+        lights = f"{light(one.before)} → {light(one.after)}"
+        bound = one.before.bound.kind if one.before.bound else NOTHING
+        rows.append([one.workload, *cells[::step], faster(one.speedup), lights, bound])
+    return ["workload", *times, f"{words.p}speed-up", f"{words.p}speed of light", "bound"], rows
+
+
+def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of what an iteration did on each workload; without ratios where nothing was measured."""
+    measured = any(one.ratio or one.against_baseline for one in iteration.outcomes)
+    rows = []
+    for one in iteration.outcomes:
+        ratios = [faster(speedup_of(one.ratio)), faster(speedup_of(one.against_baseline))]
+        checked = one.checked.reason if one.checked else NOTHING
+        rows.append([one.workload, one.verdict, *(ratios if measured else []), checked])
+    ratios = ["over the incumbent", "over the baseline"]
+    return ["workload", "verdict", *(ratios if measured else []), "checked"], rows
 
 
 def environment(report: OptimizeEvidence | TuneEvidence) -> dict[str, Encodable]:
