@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import sys
@@ -17,11 +18,12 @@ from typing import Any, TypeVar
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
 from tilewright.tune.field import remember
-from tilewright.worker.messages import Configured, Lost, MeasureAll, PrepareInputs
+from tilewright.worker.messages import Configured, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -79,7 +81,7 @@ def retime(
 ) -> tuple[list[list[float]], list[float] | None]:
     """Interleaved samples in µs of each configuration, and of the trusted implementation if there is one."""
     answer(session.run(PrepareInputs(workload.name, seed), silence=180))
-    step = MeasureAll(tuple(map(Configured, configs)), rounds, Policy())
+    step = TimeRounds(tuple(map(Configured, configs)), Budget(rounds, math.inf, 0), Policy(), benchmark=True)
     result = answer(session.run(step, silence=180))
     return [list(us) for us in result.samples_us], None if result.trusted_us is None else list(result.trusted_us)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import math
 import platform
 import sys
 import time
@@ -24,11 +25,12 @@ from common import EXAMPLES, answer, need_gpu
 from tilewright.compile.compile import Unit, compile_all, launch_of
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import driver_version
+from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.field import remember
-from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, MeasureAll, PrepareInputs
+from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
@@ -73,7 +75,9 @@ def measured(task, session, workload, compiled, rounds) -> dict:
                 timed.append(row)
         rows.append(row)
     sources = tuple(Configured(Configuration.of(row["config"])) for row in timed)
-    result = answer(session.run(MeasureAll(sources, rounds, Policy()), silence=120))
+    result = answer(
+        session.run(TimeRounds(sources, Budget(rounds, math.inf, 0), Policy(), benchmark=True), silence=120)
+    )
     for row, samples in zip(timed, result.samples_us, strict=True):
         row["samples_us"] = [round(us, 3) for us in samples]
     best = min(timed, key=lambda row: median(row["samples_us"]))

@@ -108,7 +108,7 @@ while (step := receive(sys.stdin)) is not None:
                 clock.noise = NoiseModel(disturbed=1.0)
             timed = protocol.interleaved(clock, protocol.Rounds(len(true_us)), step.budget, rng)
             after = "after timing: y" if of(field[0]).get("wrong") == "later" else None
-            say(PairsTimed(timed.samples_us, tuple(timed.disturbances), {{"nvml": "none"}}, after))
+            say(RoundsTimed(timed.samples_us, tuple(timed.disturbances), {{"nvml": "none"}}, after))
 """
 
 BASE = KernelVersion("baseline", {"/ops.py": "/name=baseline/us=100"})

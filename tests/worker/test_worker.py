@@ -25,7 +25,7 @@ from tilewright.worker.messages import (  # noqa: E402
     RaceField,
     Running,
     Source,
-    TimePairs,
+    TimeRounds,
     decode,
     encode,
 )
@@ -158,8 +158,8 @@ def test_prepare_says_whether_it_was_there(worker: Worker) -> None:
     assert new == [True, True, False, False]
 
 
-def pairs(*versions: dict[str, str]) -> TimePairs:
-    return TimePairs(tuple(Edited.of(files) for files in versions), 1, Budget(30, 60, 5), Policy())
+def pairs(*versions: dict[str, str]) -> TimeRounds:
+    return TimeRounds(tuple(Edited.of(files) for files in versions), Budget(30, 60, 5), Policy(), 1)
 
 
 def test_a_confirmation_has_a_copy_of_the_incumbent_as_its_last_column(

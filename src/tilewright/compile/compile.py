@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Generic, TypeAlias, TypeVar
 
 from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board
@@ -59,7 +59,7 @@ def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int | None]]:
 
 def hints_of(task: Task, config: Configuration) -> dict[str, int | None]:
     """The compiler hints of a configuration. None lets the compiler choose, also where the kernel's
-    decorator names a value: a path that forgot to say so would silently time that one (A-11)."""
+    decorator names a value: a path that forgot to say so would silently time that one."""
     hints = {name: config[name] for name in task.space.hints}
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}  # type: ignore[misc]
 
@@ -94,8 +94,8 @@ def compile_each(
     """As `compile_all`, each unit with the task that launches it: several versions of a kernel side by side."""
     units = [unit for _, unit in asked]
     done: dict[int, Compiled] = {}
-    with CompilerPool(jobs or os.cpu_count() or 1, seconds) as pool:
-        futures: dict[Future[Outcome], list[int]] = {}
+    with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
+        futures: dict[Future[Outcome[MachineCode]], list[int]] = {}
 
         def finish(index: int, built: Built | Failed, code: MachineCode | Failed) -> None:
             if isinstance(built, Built):  # units that share bytecode share the cubin, not the configuration
@@ -119,30 +119,31 @@ def compile_each(
     return [done[index] for index in range(len(units))]
 
 
-Outcome = tuple[Built | Failed, Any]
-"""The cubin, and what its reader said of it: a `MachineCode`, unless a pool reads something else; or `Failed`."""
+Code = TypeVar("Code")
+Outcome: TypeAlias = tuple[Built | Failed, Code | Failed]
+"""The cubin, and what was read from it."""
 
 
-class CompilerPool:
+class CompilerPool(Generic[Code]):
     """Threads that each wait for one compiler, and a few that read what they built.
 
     Starting nvdisasm costs 0.35 s or more of processor time whatever it reads, so a reader takes all
     cubins that are waiting in one run. Equal bytecode is compiled once.
 
-    read: cubins → what is wanted of each, or a `MachineCodeError`; `machine_code.read_all` where it is not given.
+    read: cubins → what is wanted of each, or a `MachineCodeError`.
     """
 
     def __init__(
-        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Any]] | None = None
+        self, jobs: int, seconds: float, read: Callable[[Sequence[bytes]], Sequence[Code | MachineCodeError]]
     ) -> None:
-        self.seconds, self.read = seconds, read or read_all
+        self.seconds, self.read = seconds, read
         self.compilers = ThreadPoolExecutor(jobs, "tileiras")
         self.readers = ThreadPoolExecutor(max(1, jobs // 4), "nvdisasm")
-        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome]]] = queue.SimpleQueue()
-        self.seen: dict[tuple[str, int, bytes], Future[Outcome]] = {}
+        self.unread: queue.SimpleQueue[tuple[Built, Future[Outcome[Code]]]] = queue.SimpleQueue()
+        self.seen: dict[tuple[str, int, bytes], Future[Outcome[Code]]] = {}
         self.compiling: list[Future[None]] = []
 
-    def __enter__(self) -> CompilerPool:
+    def __enter__(self) -> CompilerPool[Code]:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -155,14 +156,14 @@ class CompilerPool:
         self.compilers.shutdown(wait=True, cancel_futures=True)
         self.readers.shutdown(wait=True, cancel_futures=True)
 
-    def submit(self, language: Language, lowered: Lowered) -> Future[Outcome]:
+    def submit(self, language: Language, lowered: Lowered) -> Future[Outcome[Code]]:
         if lowered.identity not in self.seen:
-            outcome: Future[Outcome] = Future()
+            outcome: Future[Outcome[Code]] = Future()
             self.seen[lowered.identity] = outcome
             self.compiling.append(self.compilers.submit(self._compile, language, lowered, outcome))
         return self.seen[lowered.identity]
 
-    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome]) -> None:
+    def _compile(self, language: Language, lowered: Lowered, outcome: Future[Outcome[Code]]) -> None:
         try:
             built = language.assemble(lowered, self.seconds)
             if isinstance(built, Failed):
@@ -174,7 +175,7 @@ class CompilerPool:
             outcome.set_exception(error)
 
     def _read_waiting(self) -> None:
-        waiting: list[tuple[Built, Future[Outcome]]] = []
+        waiting: list[tuple[Built, Future[Outcome[Code]]]] = []
         try:
             while True:
                 waiting.append(self.unread.get_nowait())
@@ -187,8 +188,8 @@ class CompilerPool:
                 outcome.set_exception(error)
             return
         for (built, outcome), code in zip(waiting, codes, strict=True):
-            failed = isinstance(code, MachineCodeError)
-            outcome.set_result((built, Failed("machine code", str(code)) if failed else code))
+            read = Failed("machine code", str(code)) if isinstance(code, MachineCodeError) else code
+            outcome.set_result((built, read))
 
 
 def _largest_first(units: list[Unit]) -> list[int]:

@@ -5,11 +5,11 @@
     ranking(screened)                     who races, in which order
     candidate_of(compiled, screened)      the row of the result
 
-Identical machine code under the same grid is timed once (X-09: many hints change nothing). The other rules
+Identical machine code under the same grid is timed once (many hints change nothing). The other rules
 compare a candidate with the best predicted one, so that they never drop everything: where all spill, spilling
 is no verdict (a 4000×4097×2000 product on an H200: 32 of 40 spill, and so does the fastest).
 
-The thresholds were chosen and are checked on bench/recorded/ (tests/test_screen_recorded.py): no winner there
+The thresholds were chosen and are checked on bench/recorded/: no winner there
 is dropped.
 """
 
@@ -144,7 +144,7 @@ _Rule: TypeAlias = tuple[Verdict, str] | None
 
 
 def _lost_tensor_path(one: _Group, times: float, strongest: int, bound: Bound) -> _Rule:
-    """A product on slower instructions than the others use, where products matter (K9, X-09)."""
+    """A product on slower instructions than the others use, where products matter."""
     path = one.row.code.tensor_path
     if bound.kind == "memory" or _strength(path) >= strongest:
         return None

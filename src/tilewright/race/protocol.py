@@ -3,7 +3,7 @@
     rounds → look → drop the slow → rounds → look … → the most preferred of the tied
 
 Every round times each live candidate once, in a fresh random order, so that drift and neighbours
-hit all alike (trust.md 24). At planned looks the paired ratios of the rounds decide (`rules.look`):
+hit all alike. At planned looks the paired ratios of the rounds decide (`rules.look`):
 
 - screened out: in each of the first 6 rounds more than 1.5 × the leader's time. If one sample of
   the truly fastest does that with probability 1 % (a bad machine), 6 in a row do with 1e-12. A
@@ -17,8 +17,7 @@ hit all alike (trust.md 24). At planned looks the paired ratios of the rounds de
 The winner is the most preferred of the leader and the tied: the one shipped today, else the
 cheapest, else the lowest index. The race is settled when the most preferred of those that are
 neither dropped nor given up is tied: what is still open could no longer win. Processes so agree
-on the winner unless a preferred candidate is truly just inside the band (trust.md 28; the rates
-are in tests/bench/test_protocol.py).
+on the winner unless a preferred candidate is truly just inside the band.
 
 All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`):
 with that confidence the fastest was not dropped, and the winner of a settled race is within the
@@ -31,14 +30,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from tilewright.race import stats
 from tilewright.race.rules import Look, Plan, Policy, look, plan, preference, settled
 from tilewright.race.stats import Array, Interval, Noise, noise_of
-from tilewright.records import MeasuredTime
+from tilewright.records import Json, MeasuredTime
 
 SIGN_OF_LIFE = 1.0
 """Seconds between two words of progress."""
@@ -48,7 +47,7 @@ Stop: TypeAlias = Literal["settled", "rounds", "seconds", "disturbed", "failed"]
 
 
 class Disturbed(Exception):
-    """Raised by a clock: this round does not count, e.g. ``thermal throttling`` (trust.md 25)."""
+    """Raised by a clock: this round does not count, e.g. ``thermal throttling``."""
 
 
 class CandidateCrashed(Exception):
@@ -133,7 +132,7 @@ class RaceOutcome:
         interval = stats.median_interval(samples, 0.95)
         return MeasuredTime(interval.centre, (interval.low, interval.high), samples)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         rows = [asdict(c) | {"ratio": c.ratio.to_json() if c.ratio else None} for c in self.candidates]
         noise = self.noise.to_json() if self.noise else None
         return asdict(self) | {"candidates": rows, "noise": noise, "settled": self.settled}
@@ -288,7 +287,7 @@ def race(
     clock: Clock,
     policy: Policy,
     *,
-    cost: Sequence[tuple[Any, ...]],
+    cost: Sequence[tuple[int, ...]],
     shipped: int | None = None,
     rng: np.random.Generator | None = None,
     noise: Noise | None = None,

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Literal
 
 import numpy as np
 
 from tilewright.errors import RequestError
 from tilewright.race import stats
 from tilewright.race.stats import Array, Interval
+from tilewright.records import Json
 
 SCREEN_ROUNDS = 6
 """Also the fewest samples that have a distribution-free 95 % interval, so the slow have one too."""
@@ -24,7 +25,7 @@ GIVE_UP_TAIL = 1e-3
 
 @dataclass(frozen=True)
 class Policy:
-    """How a race measures and when it stops; part of every record of a measurement (trust.md 18, 19)."""
+    """How a race measures and when it stops; part of every record of a measurement."""
 
     l2: Literal["cold", "warm"] = "cold"
     launch: Literal["graph", "eager"] = "graph"
@@ -49,10 +50,7 @@ class Policy:
         if self.batch_rounds < 1 or not 1 <= self.min_rounds <= self.max_rounds:
             raise RequestError("rounds must satisfy 1 <= batch_rounds and 1 <= min_rounds <= max_rounds")
 
-    def with_seed(self, seed: int) -> Policy:
-        return replace(self, seed=seed)
-
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         return asdict(self)
 
 
@@ -80,8 +78,8 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
     return tuple(sorted(at for at in looks if at <= policy.max_rounds))
 
 
-def preference(n: int, cost: Sequence[tuple[Any, ...]], shipped: int | None) -> tuple[int, ...]:
-    """Indices, the most preferred first: shipped today, then cheapest, then lowest index (trust.md 28)."""
+def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> tuple[int, ...]:
+    """Indices, the most preferred first: shipped today, then cheapest, then lowest index."""
     if len(cost) != n or (shipped is not None and not 0 <= shipped < n):
         raise RequestError(f"{n} candidates need {n} costs and shipped in 0..{n - 1}, or None")
     return tuple(sorted(range(n), key=lambda i: (i != shipped, tuple(cost[i]), i)))

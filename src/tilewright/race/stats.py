@@ -1,4 +1,4 @@
-"""Statistics of times, without a distribution behind them (trust.md 24, X-13, X-23).
+"""Statistics of times, without a distribution behind them.
 
 Kernel times are skewed, have outliers and drift with the clock of the chip, so nothing here is
 a mean or assumes a normal law. Everything rests on one fact: whatever the distribution, a
@@ -25,10 +25,12 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from tilewright.records import Json
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -58,7 +60,7 @@ class Interval:
     def __str__(self) -> str:
         return f"{self.low:.3f} to {self.high:.3f}" if self.decided else f"unknown from {self.n} samples"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """``high`` is None where nothing bounds it: JSON has no infinity."""
         return {
             "low": self.low, "centre": self.centre, "high": self.high if self.decided else None,
@@ -182,7 +184,7 @@ def distinct(samples: Sequence[float]) -> int:
 
 @dataclass(frozen=True)
 class Noise:
-    """What this machine's clock says of two copies of one kernel: the A/A check (trust.md 24)."""
+    """What this machine's clock says of two copies of one kernel: the A/A check."""
 
     ratio: Interval
     """Median of the paired ratios; the truth is 1."""
@@ -193,7 +195,7 @@ class Noise:
     """The interval is further from 1 than half the tie band: the clock prefers a position or a buffer."""
     why: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         return asdict(self) | {"ratio": self.ratio.to_json()}
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tilewright.records import Candidate, TuningResult, WorkloadResult
+from tilewright.records import Candidate, Json, TuningResult, WorkloadResult
 
 
-def to_json(result: TuningResult) -> dict[str, Any]:
+def to_json(result: TuningResult) -> dict[str, Json]:
     """What `tune --json` prints; scripts rely on these names."""
     return {
         "task": result.task,
@@ -20,7 +18,7 @@ def to_json(result: TuningResult) -> dict[str, Any]:
     }
 
 
-def _workload_json(result: WorkloadResult) -> dict[str, Any]:
+def _workload_json(result: WorkloadResult) -> dict[str, Json]:
     sol = result.bound.speed_of_light_us
     return {
         "workload": result.workload.name,
@@ -35,7 +33,7 @@ def _workload_json(result: WorkloadResult) -> dict[str, Any]:
     }
 
 
-def _candidate_json(one: Candidate, speed_of_light_us: float) -> dict[str, Any]:
+def _candidate_json(one: Candidate, speed_of_light_us: float) -> dict[str, Json]:
     measured, code = one.measured, one.code
     return {
         "config": dict(one.configuration),

@@ -1,7 +1,7 @@
 """What the parent and the worker process say to each other: frozen records, one line of JSON each.
 
-    parent → worker    OpenTask, then steps: Hello, PrepareInputs, CheckOutputs, RaceField, MeasureAll, TimePairs,
-                       RunImages, ComputeTrusted
+    parent → worker    OpenTask, then steps: Hello, PrepareInputs, CheckOutputs, RaceField, TimeRounds, RunImages,
+                       ComputeTrusted
     worker → parent    Started; Running and Advanced on the way; then the step's answer, Broken or Refused
 
 A message carries configurations, grids, arguments as specifications, outcomes and the names of files of raw bytes;
@@ -19,12 +19,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import IO, Generic, Literal, TypeAlias, TypeVar
 
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.race.protocol import Budget, RaceOutcome
 from tilewright.race.rules import Policy
-from tilewright.records import Checked, Configuration, Value
+from tilewright.records import Checked, Configuration, Json, Value
 from tilewright.task.tensors import ArraySpec
 
 Answer = TypeVar("Answer")
@@ -191,28 +191,21 @@ class OutputsChecked(Message):
 @dataclass(frozen=True)
 class FieldRaced(Message):
     race: RaceOutcome
-    monitor: Mapping[str, Any]
+    monitor: Mapping[str, Json]
     """What else happened on the GPU (`Monitor.record`)."""
     after_timing: str | None
     """What is wrong with the winner's outputs on the buffers that were timed."""
 
 
 @dataclass(frozen=True)
-class AllMeasured(Message):
-    samples_us: tuple[tuple[float, ...], ...]
-    trusted_us: tuple[float, ...] | None
-    """Of the trusted implementation, in the same rounds."""
-    monitor: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class PairsTimed(Message):
+class RoundsTimed(Message):
     samples_us: tuple[tuple[float, ...], ...]
     """By candidate, the copy last; the r-th of each are of the same round."""
     disturbances: tuple[str, ...]
-    monitor: Mapping[str, Any]
+    monitor: Mapping[str, Json]
     after_timing: str | None
     """What is wrong with the first candidate's outputs on the buffers that were timed."""
+    trusted_us: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -279,24 +272,17 @@ class RaceField(Step[FieldRaced]):
 
 
 @dataclass(frozen=True)
-class MeasureAll(Step[AllMeasured]):
-    """Every source beside the trusted implementation, for benchmarks."""
+class TimeRounds(Step[RoundsTimed]):
+    """Rounds of all sources, and of a second copy of one of them: the A/A check of the same rounds."""
 
     sources: tuple[Source, ...]
-    rounds: int
-    policy: Policy
-    answer = AllMeasured
-
-
-@dataclass(frozen=True)
-class TimePairs(Step[PairsTimed]):
-    """Rounds of all sources and of a second copy of one of them, none dropped."""
-
-    sources: tuple[Source, ...]
-    copied: int
     budget: Budget
     policy: Policy
-    answer = PairsTimed
+    copied: int | None = None
+    """The place of the one that is timed twice."""
+    benchmark: bool = False
+    """The trusted implementation is timed too, and what is clearly slow leaves after a few rounds."""
+    answer = RoundsTimed
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
@@ -22,7 +21,7 @@ from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import noise_of
-from tilewright.records import Checked, MeasuredTime
+from tilewright.records import Checked, Json, MeasuredTime
 from tilewright.task.task import Task
 from tilewright.worker.client.client import RaceClient
 from tilewright.worker.client.contestants import Contestant, Eliminated, RaceResult, measured_of, wrong_after
@@ -50,7 +49,7 @@ class Confirmation:
     checked: Checked
     """The candidate's, on this confirmation's inputs, before and after it was timed."""
     seed: int
-    monitors: tuple[Mapping[str, Any], ...] = ()
+    monitors: tuple[Mapping[str, Json], ...] = ()
     """Clocks and other processes, look by look."""
     disturbances: tuple[str, ...] = ()
 

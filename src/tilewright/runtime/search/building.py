@@ -122,7 +122,7 @@ class Building:
         self._arch = arch
         self._done: dict[int, Ready | FailedTrial] = {}
         self._lowered: dict[int, tuple[SpecifiedTrial, Language, Lowered]] = {}
-        self._futures: dict[Future[Outcome], list[int]] = {}
+        self._futures: dict[Future[Outcome[Header]], list[int]] = {}
         self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
         self._first = first
         self._trials = trials
@@ -219,7 +219,7 @@ class Building:
             shared[key] = lowered if isinstance(lowered, Failed) else (language, lowered)
         return shared[key]
 
-    def _finish(self, future: Future[Outcome]) -> None:
+    def _finish(self, future: Future[Outcome[Header]]) -> None:
         built, header = future.result()
         for index in self._futures[future]:
             described, language, lowered = self._lowered[index]

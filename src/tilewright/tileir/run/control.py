@@ -34,7 +34,7 @@ class Endless(Exception):
         self.op = op
 
 
-class Executor:
+class BlockExecutor:
     """Runs the lanes of one batch of blocks."""
 
     def __init__(self, world: World, blocks: Array, needed: frozenset[str] = frozenset()) -> None:
@@ -206,11 +206,11 @@ class Executor:
         return (active if len(lanes) == len(active.lanes) else Frame(lanes, frame)), values, kept
 
 
-CONTROL = {"if": Executor._if, "for": Executor._for, "loop": Executor._loop}
+CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
 
 
 class _FrameContext(Context):
-    def __init__(self, executor: Executor, frame: Frame) -> None:
+    def __init__(self, executor: BlockExecutor, frame: Frame) -> None:
         self.frame = frame
         super().__init__(
             executor.world,

@@ -22,7 +22,7 @@ from tilewright.tileir.read.tree import Global, KernelEntry, Location, PointerTy
 from tilewright.tileir.run import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
 from tilewright.tileir.run.assumptions import irrelevant
 from tilewright.tileir.run.context import Printed, World
-from tilewright.tileir.run.control import CONTROL, TERMINATORS, Endless, Executor
+from tilewright.tileir.run.control import CONTROL, TERMINATORS, BlockExecutor, Endless
 from tilewright.tileir.run.counting import Counter, Counts
 from tilewright.tileir.run.frames import Frame
 from tilewright.tileir.run.memory import Allocation, Memory
@@ -166,7 +166,7 @@ def _run_batch(
     for name, value in bound.items():
         frame[name] = value
     with np.errstate(all="ignore"):
-        Executor(world, blocks, wanted).run(kernel.body, frame)
+        BlockExecutor(world, blocks, wanted).run(kernel.body, frame)
 
 
 def _run_in_turns(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:

@@ -24,11 +24,11 @@ from tilewright.worker.messages import (
     CheckOutputs,
     FieldRaced,
     Lost,
-    PairsTimed,
     PrepareInputs,
     RaceField,
+    RoundsTimed,
     Source,
-    TimePairs,
+    TimeRounds,
 )
 
 PREPARE_SILENCE = 180.0
@@ -133,11 +133,11 @@ class RaceClient:
 
     def time_pairs(
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget
-    ) -> PairsTimed | Lost:
+    ) -> RoundsTimed | Lost:
         """Paired samples of all and of a second copy of one, on inputs of ``seed``; none is dropped."""
         self.prepare(workload, seed)
-        policy = self.policy.with_seed(self.seed if seed is None else seed)
-        step = TimePairs(tuple(each.source for each in contestants), copied, budget, policy)
+        policy = replace(self.policy, seed=self.seed if seed is None else seed)
+        step = TimeRounds(tuple(each.source for each in contestants), budget, policy, copied)
         answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
         if not isinstance(answer, Lost) and not answer.samples_us[0]:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
@@ -172,4 +172,5 @@ def _result(left: Sequence[Contestant], answer: FieldRaced) -> RaceResult:
         for each, row in zip(left, race.candidates, strict=True)
     )
     winner = None if race.winner is None else left[race.winner].name
-    return RaceResult(raced, (), winner, {name: said[name] for name in KEPT} | {"monitor": answer.monitor})
+    record = {**{name: said[name] for name in KEPT}, "monitor": dict(answer.monitor)}
+    return RaceResult(raced, (), winner, record)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tilewright.race.stats import median_interval
-from tilewright.records import Checked, MachineCode, MeasuredTime
+from tilewright.records import Checked, Json, MachineCode, MeasuredTime
 from tilewright.worker.messages import Source
 
 
@@ -49,7 +48,7 @@ class RaceResult:
     raced: tuple[Finisher, ...]
     eliminated: tuple[Eliminated, ...]
     winner: str | None = None
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Json] = field(default_factory=dict)
     """Policy, A/A noise, rounds, monitor."""
     lost: str = ""
     """Why nothing could be raced, where that is no contestant's fault."""

@@ -16,21 +16,11 @@ import torch
 from tilewright.errors import TaskError, TilewrightError
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
-from tilewright.worker.messages import (
-    Broken,
-    ComputeTrusted,
-    OpenTask,
-    Refused,
-    Started,
-    TensorFile,
-    TrustedWritten,
-    private_stdout,
-    receive,
-    send,
-)
+from tilewright.worker import messages as ask
+from tilewright.worker.messages import private_stdout, receive, send
 
 
-def outputs(task: Task, step: ComputeTrusted) -> TrustedWritten:
+def outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
     """The files of the trusted outputs, named after the outputs.
 
     Raises TaskError where the implementation returns something else than the declared tensors.
@@ -51,10 +41,10 @@ def outputs(task: Task, step: ComputeTrusted) -> TrustedWritten:
                 f"{what} has shape {tuple(tensor.shape)} for '{name}'; the task declares {expected[name].shape}"
             )
         write(tensor.to(getattr(torch, spec.dtype)), step.files[name])
-    return TrustedWritten(tuple(task.outputs))
+    return ask.TrustedWritten(tuple(task.outputs))
 
 
-def read(tensor: TensorFile) -> torch.Tensor:
+def read(tensor: ask.TensorFile) -> torch.Tensor:
     """A tensor from raw bytes: NumPy has no name for some of the dtypes, so it never sees them."""
     raw = torch.from_numpy(np.fromfile(tensor.file, np.uint8))
     return raw.view(getattr(torch, tensor.dtype)).reshape(tensor.shape)
@@ -67,21 +57,21 @@ def write(tensor: torch.Tensor, file: str) -> None:
 def serve(requests: IO[str], out: IO[str]) -> None:
     """Answers each request until there are no more; the first names the task."""
     first = receive(requests)
-    if not isinstance(first, OpenTask):
+    if not isinstance(first, ask.OpenTask):
         return
     try:
         task = load_task(first.where)
     except TilewrightError as error:
-        send(out, Refused(str(error)))
+        send(out, ask.Refused(str(error)))
         return
-    send(out, Started())
-    while isinstance(step := receive(requests), ComputeTrusted):
+    send(out, ask.Started())
+    while isinstance(step := receive(requests), ask.ComputeTrusted):
         try:
             send(out, outputs(task, step))
         except Exception as error:  # the task's own code
             reason = next(iter(str(error).splitlines()), "")
             kind = "" if isinstance(error, TilewrightError) else f"{type(error).__name__}: "
-            send(out, Broken(f"{kind}{reason}", dead=False))
+            send(out, ask.Broken(f"{kind}{reason}", dead=False))
 
 
 def main() -> None:

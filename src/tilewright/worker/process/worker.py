@@ -9,7 +9,6 @@ A failure that leaves the CUDA context broken ends the process; the parent start
 from __future__ import annotations
 
 import faulthandler
-import math
 import signal
 import sys
 import threading
@@ -31,39 +30,12 @@ from tilewright.errors import TilewrightError, in_one_line
 from tilewright.hardware.monitor import Monitor
 from tilewright.languages import warm_up
 from tilewright.race import protocol
-from tilewright.race.protocol import Budget, Rounds, interleaved
+from tilewright.race.protocol import Rounds, interleaved
 from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
-from tilewright.worker.messages import (
-    Advanced,
-    AllMeasured,
-    Broken,
-    CheckOutputs,
-    Configured,
-    Edited,
-    FieldRaced,
-    Greeting,
-    Hello,
-    ImagesRan,
-    InputsReady,
-    MeasureAll,
-    Message,
-    OpenTask,
-    OutputsChecked,
-    PairsTimed,
-    PrepareInputs,
-    RaceField,
-    Refused,
-    RunImages,
-    Running,
-    Source,
-    Started,
-    TimePairs,
-    private_stdout,
-    receive,
-    send,
-)
+from tilewright.worker import messages as ask
+from tilewright.worker.messages import Message, private_stdout, receive, send
 from tilewright.worker.process.clock import GpuClock, Runner
 from tilewright.worker.process.examiner import DeviceExaminer
 from tilewright.worker.process.images import Images, Tensors, bound
@@ -72,7 +44,7 @@ from tilewright.worker.process.prepared import Prepared
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
 SLOW = 3.0
-"""`measure` times what is this much slower than the fastest only `FEW_ROUNDS` times."""
+"""A benchmark times what is this much slower than the fastest only `FEW_ROUNDS` times."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +58,7 @@ class Loaded:
 class Worker:
     """Judges by the task that ``opened`` names; what it says on the way goes to ``out``."""
 
-    def __init__(self, opened: OpenTask, out: IO[str]) -> None:
+    def __init__(self, opened: ask.OpenTask, out: IO[str]) -> None:
         self.where, self.out = opened.where, out
         self.task = load_task(opened.where, dict(opened.files))
         gpu = detect()
@@ -97,74 +69,63 @@ class Worker:
         self.images: Images | None = None
         self._versions = {frozenset(opened.files): self.task}
 
-    def hello(self) -> Greeting:
+    def hello(self) -> ask.Greeting:
         torch.zeros(1, device="cuda")
-        return Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
+        return ask.Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
 
-    def prepare(self, step: PrepareInputs) -> InputsReady:
+    def prepare(self, step: ask.PrepareInputs) -> ask.InputsReady:
         self.examiner = None  # its memory may be what the next one needs
         self.examiner, new = self.prepared.get(step.workload, step.seed, passing=step.passing)
-        return InputsReady(tuple(self.examiner.described()), new)
+        return ask.InputsReady(tuple(self.examiner.described()), new)
 
-    def check(self, step: CheckOutputs) -> OutputsChecked:
+    def check(self, step: ask.CheckOutputs) -> ask.OutputsChecked:
         loaded = self._loaded(step.source)
-        return OutputsChecked(self._judge.check(lambda tensors: self._runner(loaded, tensors)))
+        return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(loaded, tensors)))
 
-    def race(self, step: RaceField) -> FieldRaced:
+    def race(self, step: ask.RaceField) -> ask.FieldRaced:
         """The A/A check of the shipped one (else the first) and the race, on one clock."""
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
         runners = self._runners(step.sources, base)
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
         with GpuClock(runners, policy, monitor, self._announcing(base, count)) as gpu_clock:
             clock: protocol.Clock = OneByOne(gpu_clock, self._announcing(base, count)) if step.careful else gpu_clock
-            self._say(Running(None))
+            self._say(ask.Running(None))
             noise = protocol.aa_check(
                 clock, base, count, AA_ROUNDS, rng, warmup=policy.warmup_rounds, tie_band=policy.tie_band
             )
             outcome = protocol.race(
                 count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
-                on_progress=lambda seen: self._say(Advanced(seen.rounds, len(seen.live), seen.leader)),
+                on_progress=lambda seen: self._say(ask.Advanced(seen.rounds, len(seen.live), seen.leader)),
             )  # fmt: skip
         again = None if outcome.winner is None else self._judge.check_timed(runners[outcome.winner])
-        return FieldRaced(outcome, monitor.record(), again)
+        return ask.FieldRaced(outcome, monitor.record(), again)
 
-    def measure(self, step: MeasureAll) -> AllMeasured:
-        """Interleaved rounds of all; what is clearly slow is timed in the first few rounds only."""
-        runners = self._runners(step.sources)
-        if self.task.trusted is not None:
+    def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
+        """Interleaved rounds of all. Where one is copied, the first is checked again on the buffers that were timed."""
+        runners, count = self._runners(step.sources, step.copied), len(step.sources)
+        trusted = step.benchmark and self.task.trusted is not None
+        if trusted:
             runners.append(self._judge.trusted_runner())
         monitor, rounds = Monitor(), Rounds(len(runners))
 
         def drop_the_slow() -> bool:
-            if len(rounds.rows) == FEW_ROUNDS:
+            if step.benchmark and len(rounds.rows) == FEW_ROUNDS:
                 medians = np.median(rounds.rows, axis=0)
                 rounds.live = [index for index in rounds.live if medians[index] < SLOW * medians.min()]
             return False
 
-        with GpuClock(runners, step.policy, monitor) as clock:
+        with GpuClock(runners, step.policy, monitor, self._announcing(step.copied, count)) as clock:
+            self._say(ask.Running(None))
             interleaved(
-                clock, rounds, Budget(step.rounds, math.inf, 0), np.random.default_rng(step.policy.seed),
-                on_round=drop_the_slow, on_progress=lambda done: self._say(Advanced(done)),
+                clock, rounds, step.budget, np.random.default_rng(step.policy.seed), warmup=step.policy.warmup_rounds,
+                on_round=drop_the_slow, on_progress=lambda done: self._say(ask.Advanced(done)),
             )  # fmt: skip
-        samples = list(rounds.samples_us)
-        trusted = samples.pop() if self.task.trusted is not None else None
-        return AllMeasured(tuple(samples), trusted, monitor.record())
+        again = None if step.copied is None else self._judge.check_timed(runners[0])
+        *samples, last = rounds.samples_us
+        us = tuple(samples) if trusted else rounds.samples_us
+        return ask.RoundsTimed(us, tuple(rounds.disturbances), monitor.record(), again, last if trusted else None)
 
-    def time_pairs(self, step: TimePairs) -> PairsTimed:
-        """Interleaved rounds of all and of the copy, which is the A/A check of the same rounds; the first one is
-        checked again on the buffers that were timed."""
-        runners = self._runners(step.sources, step.copied)
-        rng, monitor = np.random.default_rng(step.policy.seed), Monitor()
-        with GpuClock(runners, step.policy, monitor, self._announcing(step.copied, len(step.sources))) as clock:
-            self._say(Running(None))
-            timed = interleaved(
-                clock, Rounds(len(runners)), step.budget, rng,
-                warmup=step.policy.warmup_rounds, on_progress=lambda done: self._say(Advanced(done)),
-            )  # fmt: skip
-        again = self._judge.check_timed(runners[0])
-        return PairsTimed(timed.samples_us, tuple(timed.disturbances), monitor.record(), again)
-
-    def run_images(self, step: RunImages) -> ImagesRan:
+    def run_images(self, step: ask.RunImages) -> ask.ImagesRan:
         self.images = self.images or Images()
         return self.images.run(
             step, lambda tensors: bound(self.task, step.configuration, step.dims, self.board, tensors)
@@ -178,20 +139,20 @@ class Worker:
     def _say(self, message: Message) -> None:
         send(self.out, message)
 
-    def _announcing(self, copied: int, count: int) -> Callable[[int], None]:
+    def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
         """Names who runs; the copy stands at ``count``."""
-        return lambda index: self._say(Running(index if index < count else copied))
+        return lambda index: self._say(ask.Running(index if index < count else copied))
 
-    def _loaded(self, source: Source) -> Loaded:
+    def _loaded(self, source: ask.Source) -> Loaded:
         """Loads a version once; its launches find their cubins in the front end's cache."""
-        if isinstance(source, Configured):
+        if isinstance(source, ask.Configured):
             return Loaded(self.task, source.configuration)
         key = frozenset(source.files)
         if key not in self._versions:
             self._versions[key] = load_task(self.where, dict(source.files))
         return Loaded(self._versions[key], self._versions[key].space.shipped)
 
-    def _runners(self, sources: Sequence[Source], copied: int | None = None) -> list[Runner]:
+    def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
         """Of each source, on the timing buffers; of the one at ``copied`` twice, the copy last."""
         loaded, tensors = [self._loaded(source) for source in sources], self._judge.timing_tensors()
         if copied is not None:
@@ -218,14 +179,14 @@ class OneByOne:
 
 def opened(first: Message | None, out: IO[str]) -> Worker | None:
     """The worker for the task that the first message names; None, and the reason is said, if it does not load."""
-    if not isinstance(first, OpenTask):
+    if not isinstance(first, ask.OpenTask):
         return None
     try:
         worker = Worker(first, out)
     except TilewrightError as error:
-        send(out, Refused(str(error)))
+        send(out, ask.Refused(str(error)))
         return None
-    send(out, Started())
+    send(out, ask.Started())
     return worker
 
 
@@ -234,40 +195,38 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
     reply: Message
     try:
         match step:
-            case Hello():
+            case ask.Hello():
                 reply = worker.hello()
-            case PrepareInputs():
+            case ask.PrepareInputs():
                 reply = worker.prepare(step)
-            case CheckOutputs():
+            case ask.CheckOutputs():
                 reply = worker.check(step)
-            case RaceField():
+            case ask.RaceField():
                 reply = worker.race(step)
-            case MeasureAll():
-                reply = worker.measure(step)
-            case TimePairs():
-                reply = worker.time_pairs(step)
-            case RunImages():
+            case ask.TimeRounds():
+                reply = worker.time_rounds(step)
+            case ask.RunImages():
                 reply = worker.run_images(step)
             case _:
-                reply = Refused(f"the worker process does not answer {type(step).__name__}")
+                reply = ask.Refused(f"the worker process does not answer {type(step).__name__}")
     except TilewrightError as error:
         # An error in an edited version fails that version; else the task is wrong.
-        reply = Broken(str(error), dead=False) if _runs_edited(step) else Refused(str(error))
+        reply = ask.Broken(str(error), dead=False) if _runs_edited(step) else ask.Refused(str(error))
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
-        reply = Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
+        reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
     except Exception as error:
-        reply = Broken(in_one_line(error), dead=context_is_broken())
+        reply = ask.Broken(in_one_line(error), dead=context_is_broken())
     send(out, reply)
-    return not (isinstance(reply, Broken) and reply.dead)
+    return not (isinstance(reply, ask.Broken) and reply.dead)
 
 
 def _runs_edited(step: Message) -> bool:
     match step:
-        case CheckOutputs():
-            return isinstance(step.source, Edited)
-        case RaceField() | TimePairs():
-            return any(isinstance(source, Edited) for source in step.sources)
+        case ask.CheckOutputs():
+            return isinstance(step.source, ask.Edited)
+        case ask.RaceField() | ask.TimeRounds():
+            return any(isinstance(source, ask.Edited) for source in step.sources)
     return False
 
 
