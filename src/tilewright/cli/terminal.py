@@ -80,25 +80,21 @@ def progress(quiet: bool) -> Iterator[Progress]:
 
 
 class _Stages(Bars):
-    """The bars, and below them the best so far."""
+    """The bars, and below them what is worked on and the best so far."""
 
-    best = ""
+    note = best = ""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         yield from super().get_renderables()
+        if self.note:
+            yield Text(self.note, style="dim")
         if self.best:
             yield Text(f"best so far: {self.best}")
 
 
 def stages(console: Console, clock: Callable[[], float] = time.monotonic) -> _Stages:
     """A bar a stage: how far it is, and the time that is left."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeColumn(),
-        TextColumn("{task.fields[note]}", style="dim", markup=False),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeColumn())
     return _Stages(*columns, console=console, transient=True, get_time=clock)
 
 
@@ -126,8 +122,9 @@ class _Bars:
             self._bars.best = note
             return
         if stage not in self._stages:
-            self._stages[stage] = self._bars.add_task(stage, total=total, note=note)
-        self._bars.update(self._stages[stage], completed=done, total=total, note=note)
+            self._stages[stage] = self._bars.add_task(stage, total=total)
+        self._bars.note = note
+        self._bars.update(self._stages[stage], completed=done, total=total)
 
 
 class _Lines:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
 from tilewright.hardware.machine import Target
-from tilewright.progress import Progress, silent
+from tilewright.progress import Progress
 from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.task.loading import where_is
@@ -50,9 +50,8 @@ class Interpreted:
 
     steps = 0
 
-    def __init__(self, checker: QuickChecker, seed: int) -> None:
-        self.checker, self.seed = checker, seed
-        self.progress: Progress = silent
+    def __init__(self, checker: QuickChecker, seed: int, progress: Progress) -> None:
+        self.checker, self.seed, self.progress = checker, seed, progress
         self.seconds = {"verify": 0.0, "race": 0.0}
 
     def prepare(self, workload: str) -> None:
@@ -85,4 +84,4 @@ def judge_of(
     from tilewright.verify.quick import QuickChecker  # not loaded where a GPU verifies
 
     with closing(QuickChecker(task, target.board, seed)) as checker:
-        yield Interpreted(checker, seed)
+        yield Interpreted(checker, seed, progress)
