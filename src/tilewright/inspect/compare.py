@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
+from tilewright.ledger.codec import Encodable
 from tilewright.machine_code.cubin import MachineCodeError, opcodes
 from tilewright.machine_code.instruction_mix import instruction_mix
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
@@ -45,24 +45,10 @@ class Code:
     code: MachineCode
     instruction_mix: Mapping[str, int]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Encodable]:
         """The same names as in `inspect --json`."""
-        code = self.code
-        return {
-            "registers": code.registers,
-            "stack_bytes": code.stack_bytes,
-            "shared_bytes": code.shared_bytes,
-            "local_loads": code.local_loads,
-            "local_stores": code.local_stores,
-            "tensor_path": code.tensor_path,
-            "tensor_instructions": code.tensor_instructions,
-            "threads": code.threads,
-            "cluster": code.cluster,
-            "instructions": code.instructions,
-            "copies": dict(code.copies),
-            "instruction_mix": dict(self.instruction_mix),
-            "code_hash": code.code_hash,
-        }
+        facts = {name: value for name, value in vars(self.code).items() if name not in ("symbol", "sm")}
+        return {**facts, "instruction_mix": dict(self.instruction_mix)}
 
 
 @dataclass(frozen=True)
@@ -88,16 +74,16 @@ class VersionComparison:
     def identical(self) -> bool:
         return self.tile_ir.identical and self.same_code is True
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Encodable]:
         """The value of `compare --json`; scripts rely on these names."""
+        chains = [{**asdict(chain), "text": str(chain)} for chain in self.tile_ir.chains]
         return {
             "arch": self.board.arch,
             "board": self.board.name,
             "identical": self.identical,
-            "before": _version_json(self.before) | {"grid": list(self.grids[0])},
-            "after": _version_json(self.after) | {"grid": list(self.grids[1])},
-            "tile_ir": asdict(self.tile_ir)
-            | {"chains": [asdict(one) | {"text": str(one)} for one in self.tile_ir.chains]},
+            "before": {**_side_json(self.before), "grid": list(self.grids[0])},
+            "after": {**_side_json(self.after), "grid": list(self.grids[1])},
+            "tile_ir": {**asdict(self.tile_ir), "chains": chains},
             "machine_code": {
                 "identical": self.same_code,
                 "before": _code_json(self.code_before),
@@ -188,7 +174,7 @@ def _code(compiled: Compiled) -> Code | Failed:
     return Code(compiled.code, instruction_mix(listing))
 
 
-def _version_json(version: Side) -> dict[str, Any]:
+def _side_json(version: Side) -> dict[str, Encodable]:
     return {
         "where": version.where,
         "task": version.task.name,
@@ -198,5 +184,5 @@ def _version_json(version: Side) -> dict[str, Any]:
     }
 
 
-def _code_json(code: Code | Failed) -> dict[str, Any]:
+def _code_json(code: Code | Failed) -> dict[str, Encodable]:
     return {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.compile.screen import candidate_of, screen_compiled
 from tilewright.hardware.architectures import Board, default_board
 from tilewright.inspect.work import bound_of
+from tilewright.ledger.codec import Encodable
 from tilewright.progress import Progress, silent
 from tilewright.records import Bound, Built, Candidate, Configuration, Remark, Workload
 from tilewright.task.loading import task_of
 from tilewright.task.task import Task
+
+CODE_FACTS = (
+    "registers", "stack_bytes", "shared_bytes", "local_loads", "local_stores", "tensor_path", "tensor_instructions",
+    "copies", "threads", "cluster", "code_hash",
+)  # fmt: skip
+"""What JSON says of machine code; of `records.MachineCode`."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +34,20 @@ class Inspected:
     remarks: tuple[Remark, ...] = ()
     """What the compiler said of the source, line by line."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Encodable]:
         """The element of `inspect --json`; scripts rely on these names."""
-        code, predicted = self.candidate.code, self.candidate.predicted
+        candidate, code, predicted = self.candidate, self.candidate.code, self.candidate.predicted
+        facts = vars(code) if code else dict.fromkeys(CODE_FACTS)
         return {
-            "config": dict(self.candidate.configuration),
+            "config": dict(candidate.configuration),
             "arch": self.arch,
             "board": self.board.name,
             "workload": self.workload.name,
-            "status": self.candidate.status,
-            "reason": self.candidate.reason,
-            "registers": code.registers if code else None,
-            "stack_bytes": code.stack_bytes if code else None,
-            "shared_bytes": code.shared_bytes if code else None,
-            "local_loads": code.local_loads if code else None,
-            "local_stores": code.local_stores if code else None,
-            "tensor_path": code.tensor_path if code else None,
-            "tensor_instructions": code.tensor_instructions if code else None,
-            "copies": dict(code.copies) if code else None,
-            "threads": code.threads if code else None,
-            "cluster": code.cluster if code else None,
-            "code_hash": code.code_hash if code else None,
+            "status": candidate.status,
+            "reason": candidate.reason,
+            **{name: facts[name] for name in CODE_FACTS},
             "remarks": [vars(remark) for remark in self.remarks],
-            "compile_seconds": self.candidate.compile_seconds,
+            "compile_seconds": candidate.compile_seconds,
             "predicted_us": predicted.us if predicted else None,
             "predicted_why": predicted.why if predicted else None,
             "bound": self.bound.kind,

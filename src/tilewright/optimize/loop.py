@@ -27,7 +27,7 @@ from tilewright.optimize.ending import finished, take_back_what_is_wrong
 from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.limits import TimeUp, within
 from tilewright.optimize.optimized import Optimized
-from tilewright.optimize.options import Options, Request
+from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes
 from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.setup import opened
@@ -72,7 +72,9 @@ def optimize(
                 session.close(wait=False)
                 session = None
         ledger = ledger or stack.enter_context(Ledger())
-        request = Request(task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress)
+        request = OptimizeRequest(
+            task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress
+        )
         start = opened(stack, request, ledger, fresh, proposers)
         loop = Loop(start.setup, start.incumbent, start.iterations)
         if not loop.iterations:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, still_kept
 from tilewright.race.stats import geometric_mean
 
@@ -49,7 +49,7 @@ def us_of(one: Metrics) -> float | None:
     return time.us if time else None
 
 
-def to_json(result: Optimized) -> dict[str, Any]:
+def to_json(result: Optimized) -> dict[str, Encodable]:
     """What `optimize --json` prints; scripts rely on these names."""
     record = result.record
     return {
@@ -58,8 +58,8 @@ def to_json(result: Optimized) -> dict[str, Any]:
         "machine": {**vars(record.machine), "versions": dict(record.machine.versions)},
         "measured": record.measured,
         "note": None if record.measured else "predicted, not measured",
-        "baseline": {one.workload: _standing_json(one) for one in record.baseline},
-        "final": {one.workload: _standing_json(one) for one in record.final},
+        "baseline": {metrics.workload: _metrics_json(metrics) for metrics in record.baseline},
+        "final": {metrics.workload: _metrics_json(metrics) for metrics in record.final},
         "speedup": result.speedup,
         "kept": [one.optimization for one in result.kept],
         "branch": record.branch,
@@ -69,31 +69,18 @@ def to_json(result: Optimized) -> dict[str, Any]:
     }
 
 
-def _standing_json(one: Metrics) -> dict[str, Any]:
+def _metrics_json(metrics: Metrics) -> dict[str, Encodable]:
     """A measured time under ``us``, a predicted one under ``predicted_us``."""
     return {
-        "us": one.measured.us if one.measured else None,
-        "interval_us": list(one.measured.interval_us) if one.measured else None,
-        "predicted_us": one.predicted.us if one.predicted else None,
-        "against_baseline": one.against_baseline.to_json() if one.against_baseline else None,
-        "speed_of_light_us": one.bound.speed_of_light_us if one.bound else None,
+        "us": metrics.measured.us if metrics.measured else None,
+        "interval_us": list(metrics.measured.interval_us) if metrics.measured else None,
+        "predicted_us": metrics.predicted.us if metrics.predicted else None,
+        "against_baseline": metrics.against_baseline.to_json() if metrics.against_baseline else None,
+        "speed_of_light_us": metrics.bound.speed_of_light_us if metrics.bound else None,
     }
 
 
-def _iteration_json(one: Iteration) -> dict[str, Any]:
-    return {
-        "n": one.n,
-        "optimization": one.optimization,
-        "entry": one.entry,
-        "site": one.site,
-        "value": one.value,
-        "risk": one.risk,
-        "correctness": one.correctness,
-        "status": one.status,
-        "latency_ms": one.latency_ms,
-        "interval": list(one.interval_ms) if one.interval_ms else None,
-        "predicted_ms": one.predicted_ms,
-        "reason": one.reason,
-        "why_chosen": one.why_chosen,
-        "seconds": one.seconds,
-    }
+def _iteration_json(iteration: Iteration) -> dict[str, Encodable]:
+    names = ("n", "optimization", "entry", "site", "value", "risk", "correctness", "status", "latency_ms",
+             "predicted_ms", "reason", "why_chosen", "seconds")  # fmt: skip
+    return {**{name: getattr(iteration, name) for name in names}, "interval": iteration.interval_ms}

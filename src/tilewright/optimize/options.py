@@ -62,7 +62,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Request:
+class OptimizeRequest:
     """One call of `optimize`."""
 
     task: Task

@@ -10,14 +10,14 @@ from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PATIENCE
 from tilewright.optimize.gates.base import Gate
 from tilewright.optimize.metrics import mean_interval_ms, mean_ms
-from tilewright.optimize.options import ITERATIONS, MINUTES, Request
+from tilewright.optimize.options import ITERATIONS, MINUTES, OptimizeRequest
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.records import Machine, Value
 from tilewright.task.loading import where_is
 
 
 def record_of(
-    request: Request, name: str, key: str, seed: int, machine: Machine, standings: tuple[Metrics, ...],
+    request: OptimizeRequest, name: str, key: str, seed: int, machine: Machine, standings: tuple[Metrics, ...],
     gate: Gate, workspace: Workspace,
 ) -> RunRecord:  # fmt: skip
     """What the ledger holds of a run when it begins."""
@@ -46,7 +46,7 @@ def record_of(
     )
 
 
-def command_of(request: Request, where: str, seed: int, measured: bool) -> str:
+def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) -> str:
     """The command that makes this run again; where ``measured``, on a machine with a GPU."""
     options = request.options
     words = ["tilewright", "optimize", where, "--seed", str(seed), "--fresh"]

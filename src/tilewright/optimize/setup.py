@@ -18,7 +18,7 @@ from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.gates.base import Gate
 from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.optimize.gates.predicted import PredictedGate
-from tilewright.optimize.options import Request
+from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer
 from tilewright.optimize.recording import record_of
 from tilewright.optimize.versions.workspace import Workspace
@@ -42,7 +42,7 @@ class Start:
 
 
 def opened(
-    stack: ExitStack, request: Request, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
+    stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:  # fmt: skip
     """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it.
 
@@ -93,7 +93,7 @@ def _agree(workspace: Workspace, iterations: Sequence[Iteration]) -> None:
 
 
 def _gate(
-    stack: ExitStack, request: Request, baseline: Variant, bounds: Mapping[str, Bound],
+    stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     interpreting: Interpreting, seed: int, done: int,
 ) -> Gate:  # fmt: skip
     """``done``: iterations of an interrupted run, whose fresh inputs are not to come again."""

@@ -145,9 +145,3 @@ def _read(text: str) -> Value:
 def shell_word(text: str) -> str:
     """As one word of a command that a person copies."""
     return text if re.fullmatch(r"[\w@%+=:,./-]+", text) else "'" + text.replace("'", "'\\''") + "'"
-
-
-def as_json(case: Case) -> dict[str, object]:
-    """The parts of a case beside its text."""
-    return {"case": str(case), "dims": case.sizes, "data": case.data, "layout": case.layout, "run": case.run,
-            "seed": case.seed, "why": case.why}  # fmt: skip

@@ -25,7 +25,7 @@ from tilewright.verify.examining import Compiles, Examiner, refuse_degenerate
 from tilewright.verify.gradients import check_gradients
 from tilewright.verify.minimising import minimised
 from tilewright.verify.planning import Planned, plan
-from tilewright.verify.reference import Reference, Trusting
+from tilewright.verify.reference import FloatReference, Trusting
 from tilewright.verify.schedule import Equipment, run_and_judge
 from tilewright.verify.verdict import Verdict, report
 
@@ -106,7 +106,7 @@ def check_on(
     """
     started = time.perf_counter()
     configurations, workloads = tuple(configurations) or (task.space.shipped,), workloads or task.selected(None)
-    examiner = Examiner(task, engine, Reference(task, trusted), compiles, reaches)
+    examiner = Examiner(task, engine, FloatReference(task, trusted), compiles, reaches)
     if only is not None:
         planned = [Planned(configuration, only, 0, ("asked for",)) for configuration in configurations]
     else:

@@ -1,14 +1,13 @@
 """Inputs that friendly data hides mistakes from, rounded to what the tensors can hold.
 
-A normal distribution may be replaced by anything; another distribution is a domain, and hostile data
-stays within it. What a draw means for a task (whether the reference has an answer there) is judged by
-`judging`.
+A normal distribution may be replaced by anything. Another distribution is a domain, and hostile data stays within it.
+Whether the reference has an answer for a draw is judged in `reference`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
@@ -19,8 +18,6 @@ from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import Array
 from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
-
-Draw = Callable[[tuple[int, ...], Distribution, Any, np.random.Generator], Array]
 
 LARGE = 2.0**8
 """Times the declared scale; less where the dtype ends earlier."""
@@ -33,7 +30,6 @@ WOBBLE = 2.0**-6
 """Of near-constant rows: the spread relative to the value."""
 WHOLE = 4
 """Small integers are of this magnitude at most: their products are exact in every float dtype."""
-HALF = 0.5
 
 
 def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
@@ -46,25 +42,12 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
     arrays = task.arrays(dims)
     rng = np.random.default_rng(seed)
     return {
-        name: _one(spec.dtype, task.distribution(name, dims), arrays[name].shape, kind, rng)
+        name: rounded(_Drawing(spec.dtype, task.distribution(name, dims), arrays[name].shape, rng).of(kind), spec.dtype)
         for name, spec in task.inputs.items()
     }
 
 
-def _one(dtype: str, how: Distribution, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
-    if kind == "declared" and how.kept(shape):
-        return rounded(draw(how, shape, rng), dtype)
-    if how.steps is not None:
-        return rounded(how.steps.drawn(shape, int(how.b), rng, kind), dtype)
-    if is_whole(dtype) or how.kind == "integers":
-        return rounded(_whole(how, dtype, shape, kind, rng), dtype)
-    values = KINDS[kind](shape, how, limits(dtype), rng)
-    if how.kind == "uniform" and kind not in SPECIAL:
-        values = np.clip(values, how.a, how.b)
-    return rounded(values, dtype)
-
-
-def limits(dtype: str) -> Any:
+def limits(dtype: str) -> ml_dtypes.finfo:
     """Largest number, smallest normal and so on of a float dtype."""
     return ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
 
@@ -82,132 +65,142 @@ def rounded(values: Array, dtype: str) -> Array:
         return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(kind)
 
 
-# Float tensors ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Drawing:
+    """One tensor that is drawn: a method for each kind of data."""
+
+    dtype: str
+    how: Distribution
+    shape: tuple[int, ...]
+    rng: np.random.Generator
+
+    def of(self, kind: str) -> Array:
+        how = self.how
+        if kind == "declared" and how.kept(self.shape):
+            return self.declared()
+        if how.steps is not None:
+            return how.steps.drawn(self.shape, int(how.b), self.rng, kind)
+        if is_whole(self.dtype) or how.kind == "integers":
+            return self.whole_numbers(kind)
+        values = KINDS[kind](self)
+        return np.clip(values, how.a, how.b) if how.kind == "uniform" and kind not in SPECIAL else values
+
+    @property
+    def scale(self) -> float:
+        a, b = abs(self.how.a), abs(self.how.b)
+        return (a + b if self.how.kind == "normal" else max(a, b)) or 1.0
+
+    @property
+    def bounded(self) -> bool:
+        return self.how.kind == "uniform"
+
+    def half(self) -> Array:
+        """True for about half of the elements."""
+        return self.rng.random(self.shape) < 0.5
+
+    def declared(self) -> Array:
+        return draw(self.how, self.shape, self.rng)
+
+    def normal(self) -> Array:
+        a, b = self.how.a, self.how.b
+        return (
+            self.rng.normal((a + b) / 2, (b - a) / 6, self.shape) if self.bounded else self.rng.normal(0, 1, self.shape)
+        )
+
+    def uniform(self) -> Array:
+        low, high = (self.how.a, self.how.b) if self.bounded else (-1, 1)
+        return self.rng.uniform(low, high, self.shape)
+
+    def large(self) -> Array:
+        a, b = self.how.a, self.how.b
+        if self.bounded:  # the outer eighth of the domain
+            inward = self.rng.uniform(0, 1 / 8, self.shape)
+            top = self.half() if a < 0 else np.ones(self.shape, bool)
+            return np.where(top, b - inward * (b - a), a + inward * (b - a))
+        return self.declared() * max(1.0, min(LARGE, OF_THE_LARGEST * float(limits(self.dtype).max) / self.scale))
+
+    def tiny(self) -> Array:
+        if self.bounded:
+            nearest = min(max(0.0, self.how.a), self.how.b)
+            return nearest + (self.declared() - nearest) * 2.0**-6
+        return self.declared() * min(1.0, max(TINY, float(limits(self.dtype).smallest_normal) * 8 / self.scale))
+
+    def mixed_signs(self) -> Array:
+        a, b, sign = self.how.a, self.how.b, np.where(self.half(), -1.0, 1.0)
+        if self.bounded:
+            return (a + b) / 2 + sign * (b - a) / 2 * self.rng.random(self.shape) ** 4
+        return sign * np.exp2(self.rng.uniform(-RANGE, RANGE, self.shape)) * self.scale
+
+    def constant_rows(self) -> Array:
+        rows = draw(self.how, (*self.shape[:-1], 1) if self.shape else (), self.rng)
+        return rows * (1 + WOBBLE * self.rng.uniform(-1, 1, self.shape))
+
+    def zeros(self) -> Array:
+        """Half of the elements are zero, of either sign where the domain has both."""
+        values = self.declared()
+        if self.bounded and not self.how.a <= 0 <= self.how.b:
+            return values
+        negative = self.half() & (not self.bounded or self.how.a < 0)
+        return np.where(self.half(), values, np.where(negative, -0.0, 0.0))
+
+    def denormals(self) -> Array:
+        """Half of the elements are denormal. The others keep the outputs at their scale, so that a kernel that flushes
+        denormals to zero is not wrong for that alone."""
+        values = self.declared()
+        if self.bounded and not self.how.a <= 0 < self.how.b:
+            return values
+        low = 0 if self.bounded and self.how.a >= 0 else -1
+        small = float(limits(self.dtype).smallest_normal) * self.rng.uniform(low, 1, self.shape)
+        return np.where(self.half(), values, small)
+
+    def small_integers(self) -> Array:
+        if not self.bounded:
+            return self.rng.integers(-WHOLE, WHOLE + 1, self.shape).astype(np.float64)
+        low, high = int(np.ceil(self.how.a)), int(np.floor(self.how.b))
+        if low > high:
+            return self.declared()
+        low = max(low, -WHOLE) if high >= -WHOLE else low
+        return self.rng.integers(low, min(high, int(np.ceil(self.how.a)) + 2 * WHOLE) + 1, self.shape)
+
+    def infinities(self) -> Array:
+        values, where = self.declared(), self.rng.random(self.shape) < 1 / 64
+        return np.where(where, np.where(self.half(), -np.inf, np.inf), values)
+
+    def nans(self) -> Array:
+        return np.where(self.rng.random(self.shape) < 1 / 64, np.nan, self.declared())
+
+    def whole_numbers(self, kind: str) -> Array:
+        """Within the declared domain: its ends, one value per row, zeros, or as declared."""
+        if self.dtype == "bool":
+            low, high = 0, 1
+        elif self.how.kind == "integers":
+            low, high = int(self.how.a), int(self.how.b) - 1
+        else:
+            return self.declared()
+        if kind in ("large", "tiny"):
+            return np.full(self.shape, high if kind == "large" else low)
+        if kind == "mixed signs":
+            return np.where(self.half(), low, high)
+        if kind == "constant rows":
+            rows = self.rng.integers(low, high + 1, (*self.shape[:-1], 1) if self.shape else ())
+            return np.broadcast_to(rows, self.shape)
+        values = self.rng.integers(low, high + 1, self.shape)
+        return np.where(self.half(), 0, values) if kind == "zeros" and low <= 0 <= high else values
 
 
-def _scale(how: Distribution) -> float:
-    return (abs(how.a) + abs(how.b)) or 1.0 if how.kind == "normal" else max(abs(how.a), abs(how.b)) or 1.0
-
-
-def _normal(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    if how.kind == "normal":
-        return rng.normal(0, 1, shape)
-    return rng.normal((how.a + how.b) / 2, (how.b - how.a) / 6, shape)
-
-
-def _uniform(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    return rng.uniform(-1, 1, shape) if how.kind == "normal" else rng.uniform(how.a, how.b, shape)
-
-
-def _large(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    if how.kind == "uniform":  # the outer eighth of the domain
-        inward = rng.uniform(0, 1 / 8, shape)
-        top = rng.random(shape) < HALF if how.a < 0 else np.ones(shape, bool)
-        return np.where(top, how.b - inward * (how.b - how.a), how.a + inward * (how.b - how.a))
-    times = max(1.0, min(LARGE, OF_THE_LARGEST * float(limits.max) / _scale(how)))
-    return draw(how, shape, rng) * times
-
-
-def _tiny(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    if how.kind == "uniform":
-        nearest = min(max(0.0, how.a), how.b)
-        return nearest + (draw(how, shape, rng) - nearest) * 2.0**-6
-    times = min(1.0, max(TINY, float(limits.smallest_normal) * 8 / _scale(how)))
-    return draw(how, shape, rng) * times
-
-
-def _signs(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    sign = np.where(rng.random(shape) < HALF, -1.0, 1.0)
-    if how.kind == "uniform":
-        return (how.a + how.b) / 2 + sign * (how.b - how.a) / 2 * rng.random(shape) ** 4
-    return sign * np.exp2(rng.uniform(-RANGE, RANGE, shape)) * _scale(how)
-
-
-def _constant_rows(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    rows = draw(how, (*shape[:-1], 1), rng) if shape else draw(how, shape, rng)
-    return rows * (1 + WOBBLE * rng.uniform(-1, 1, shape))
-
-
-def _zeros(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    """Half of the elements are zero, of either sign where the domain has both."""
-    values = draw(how, shape, rng)
-    if how.kind == "uniform" and not how.a <= 0 <= how.b:
-        return values
-    negative = (rng.random(shape) < HALF) & (how.kind == "normal" or how.a < 0)
-    return np.where(rng.random(shape) < HALF, values, np.where(negative, -0.0, 0.0))
-
-
-def _denormals(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    """Half of the elements are denormal; the others keep the outputs at their scale, so that what flushes
-    denormals to zero is not wrong for that alone."""
-    values = draw(how, shape, rng)
-    if how.kind == "uniform" and not how.a <= 0 < how.b:
-        return values
-    small = float(limits.smallest_normal) * rng.uniform(-1 if how.kind == "normal" or how.a < 0 else 0, 1, shape)
-    return np.where(rng.random(shape) < HALF, values, small)
-
-
-def _small_integers(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    if how.kind == "normal":
-        return rng.integers(-WHOLE, WHOLE + 1, shape).astype(np.float64)
-    low, high = int(np.ceil(how.a)), int(np.floor(how.b))
-    if low > high:
-        return draw(how, shape, rng)
-    return rng.integers(max(low, -WHOLE) if high >= -WHOLE else low, min(high, low + 2 * WHOLE) + 1, shape)
-
-
-def _infinities(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    values, where = draw(how, shape, rng), rng.random(shape) < 1 / 64
-    return np.where(where, np.where(rng.random(shape) < HALF, -np.inf, np.inf), values)
-
-
-def _nans(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    return np.where(rng.random(shape) < 1 / 64, np.nan, draw(how, shape, rng))
-
-
-def _declared(shape: tuple[int, ...], how: Distribution, limits: Any, rng: np.random.Generator) -> Array:
-    return draw(how, shape, rng)
-
-
-KINDS: Mapping[str, Draw] = {
-    "declared": _declared,
-    "small integers": _small_integers,
-    "normal": _normal,
-    "uniform": _uniform,
-    "large": _large,
-    "tiny": _tiny,
-    "mixed signs": _signs,
-    "constant rows": _constant_rows,
-    "zeros": _zeros,
-    "denormals": _denormals,
-    "infinities": _infinities,
-    "nans": _nans,
+KINDS: Mapping[str, Callable[[_Drawing], Array]] = {
+    "declared": _Drawing.declared,
+    "small integers": _Drawing.small_integers,
+    "normal": _Drawing.normal,
+    "uniform": _Drawing.uniform,
+    "large": _Drawing.large,
+    "tiny": _Drawing.tiny,
+    "mixed signs": _Drawing.mixed_signs,
+    "constant rows": _Drawing.constant_rows,
+    "zeros": _Drawing.zeros,
+    "denormals": _Drawing.denormals,
+    "infinities": _Drawing.infinities,
+    "nans": _Drawing.nans,
 }
 SPECIAL = ("infinities", "nans")
 """Only where the task says that it promises something for them."""
-
-
-# Tensors of whole numbers -------------------------------------------------------------------------
-
-
-def _whole(how: Distribution, dtype: str, shape: tuple[int, ...], kind: str, rng: np.random.Generator) -> Array:
-    """Within the declared domain: its ends, one value per row, zeros, or as declared."""
-    if dtype == "bool":
-        low, high = 0, 1
-    elif how.kind == "integers":
-        low, high = int(how.a), int(how.b) - 1
-    else:
-        return draw(how, shape, rng)
-    if kind == "large":
-        return np.full(shape, high)
-    if kind == "tiny":
-        return np.full(shape, low)
-    if kind == "mixed signs":
-        return np.where(rng.random(shape) < HALF, low, high)
-    if kind == "constant rows":
-        row = rng.integers(low, high + 1, (*shape[:-1], 1)) if shape else rng.integers(low, high + 1)
-        return np.broadcast_to(row, shape)
-    values = rng.integers(low, high + 1, shape)
-    if kind == "zeros" and low <= 0 <= high:
-        return np.where(rng.random(shape) < HALF, 0, values)
-    return values

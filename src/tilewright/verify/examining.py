@@ -36,7 +36,7 @@ from tilewright.verify.judge import (
     judge_memory,
     judge_values,
 )
-from tilewright.verify.reference import Reference
+from tilewright.verify.reference import FloatReference
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
@@ -70,7 +70,7 @@ class Examiner:
 
     task: Task
     engine: Engine
-    reference: Reference
+    reference: FloatReference
     compiles: Compiles | None = None
     reaches: Reaches | None = None
     uncounted: bool = False

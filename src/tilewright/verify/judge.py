@@ -7,7 +7,7 @@ A run begins on poisoned, guarded memory. After it the judge asks, in this order
     judge_values    is each output near what it should be, by its own scale?
     judge_whole     is every element near that of another implementation, where `judge_values` saw a slice?
 
-What an output should be is a `Wanted`. It has two sources: the float64 reference (`reference.Reference`), and what the
+What an output should be is a `Wanted`. It has two sources: the float64 reference (`reference.FloatReference`), and what the
 shipped configuration wrote on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or
 torch's (`arrays`). A finding against the kernel is raised as `Wrong`.
 """
@@ -39,7 +39,7 @@ class Unverified(Exception):
     """The run tells nothing; the message says why."""
 
 
-class Memory(Protocol):
+class RunMemory(Protocol):
     """The tensors of one run, with the guards around them."""
 
     def damaged(self) -> str | None:
@@ -98,7 +98,7 @@ class Compared:
         return f"exact ({self.allowed.why})" if self.allowed.worst == 0 else f"{self.share:.0%} of the allowed error"
 
 
-def judge_memory(memory: Memory) -> None:
+def judge_memory(memory: RunMemory) -> None:
     """Raises `Wrong` where the kernel wrote what it must not."""
     if (place := memory.damaged()) is not None:
         raise Wrong(f"wrote outside {place}")

@@ -51,8 +51,8 @@ class Trusting(Protocol):
     def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str: ...
 
 
-class Reference:
-    """Reference, yardstick and allowance of one task.
+class FloatReference:
+    """FloatReference, yardstick and allowance of one task.
 
     ``yardstick``: whose error sets the allowance, in words.
     """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tilewright.verify.cases import as_json, shell_word
+from tilewright.ledger.codec import Encodable
+from tilewright.verify.cases import shell_word
 from tilewright.verify.examining import Result
-from tilewright.verify.judge import Compared
 from tilewright.verify.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tilewright.tileir.watch.findings import Finding
 
 WORDS = ("correct", "unverified", "incorrect")
 """From the best to the worst."""
@@ -31,31 +34,30 @@ def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | 
     return " ".join(shell_word(word) for word in words)
 
 
-def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[str, Any]:
-    """Records as dictionaries; `codec.to_json` writes numbers that JSON lacks."""
+def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
+    """As `codec.to_json` takes it; scripts rely on these names."""
     return {
         "verdict": verdict.verdict,
         "reason": verdict.reason,
         "engine": verdict.engine,
         "task": verdict.task,
         "seed": verdict.seed,
-        "configurations": [dict(one) for one in verdict.configurations],
+        "configurations": [dict(configuration) for configuration in verdict.configurations],
         "yardstick": verdict.yardstick,
         "tools": list(verdict.tools),
-        "cases": [_result(one) for one in verdict.results],
+        "cases": [_result(result) for result in verdict.results],
         "unverified": list(verdict.unverified),
-        "findings": [_finding(one) for one in verdict.findings],
+        "findings": [_finding(finding) for finding in verdict.findings],
         "reproduce": command(verdict, where, options),
         "seconds": round(verdict.seconds, 3),
     }
 
 
-def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Any]:
+def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
     """The value of `check --json`: that of the task, with ``backward`` beside it where there is one."""
     first, *others = verdicts
-    found = to_json(first, where, options) | {"verdict": worst(verdicts)}
-    found["backward"] = to_json(others[0], beside(where, others[0]), options) if others else None
-    return found
+    backward = to_json(others[0], beside(where, others[0]), options) if others else None
+    return {**to_json(first, where, options), "verdict": worst(verdicts), "backward": backward}
 
 
 def beside(where: str, verdict: Verdict) -> str:
@@ -64,39 +66,27 @@ def beside(where: str, verdict: Verdict) -> str:
     return f"{file if file and Path(file).is_file() else where}:{verdict.task}"
 
 
-def _result(result: Result) -> dict[str, Any]:
+def _result(result: Result) -> dict[str, Encodable]:
+    case, compared, error = result.case, result.error, None
+    if compared is not None:
+        of_element = vars(compared.error)
+        error = {
+            "output": compared.output, "worst": compared.error.worst, "allowed": compared.allowed.worst,
+            "why": compared.allowed.why, **{name: of_element[name] for name in ("index", "got", "wanted")},
+            "trusted": compared.trusted,
+        }  # fmt: skip
     return {
-        **as_json(result.case),
+        "case": str(case),
+        "dims": case.sizes,
+        **{name: value for name, value in vars(case).items() if name != "dims"},
         "configuration": dict(result.configuration),
         "verdict": result.verdict,
         "reason": result.reason,
-        "error": _error(result.error) if result.error else None,
-        "findings": [_finding(one) for one in result.findings],
+        "error": error,
+        "findings": [_finding(finding) for finding in result.findings],
         "seconds": round(result.seconds, 3),
     }
 
 
-def _error(compared: Compared) -> dict[str, Any]:
-    error, allowed = compared.error, compared.allowed
-    return {
-        "output": compared.output,
-        "worst": error.worst,
-        "allowed": allowed.worst,
-        "why": allowed.why,
-        "index": list(error.index),
-        "got": error.got,
-        "wanted": error.wanted,
-        "trusted": compared.trusted,
-    }
-
-
-def _finding(finding: Any) -> dict[str, Any]:
-    return {
-        "kind": finding.kind,
-        "message": finding.message,
-        "location": str(finding.location) if finding.location else None,
-        "block": list(finding.block) if finding.block is not None else None,
-        "tensor": finding.tensor,
-        "index": list(finding.index) if finding.index is not None else None,
-        "count": finding.count,
-    }
+def _finding(finding: Finding) -> dict[str, Encodable]:
+    return {**vars(finding), "location": str(finding.location) if finding.location else None}

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import TaskError
+from tilewright.records import Value
 from tilewright.task.task import Task, call_by_name
 from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays
@@ -140,7 +140,7 @@ def draw(how: Distribution, shape: tuple[int, ...], rng: np.random.Generator) ->
     return rng.integers(int(how.a), int(how.b), shape)
 
 
-def sliced_dims(dims: Dims, part: Slice) -> dict[str, Any]:
+def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
     return {**dims, **{name: len(indices) for name, indices in part.indices.items()}}
 
 

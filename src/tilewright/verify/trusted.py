@@ -11,9 +11,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
@@ -133,9 +133,7 @@ def to_precision(array: Array, precision: str) -> Array:
     return np.where(np.isfinite(array), nearest.view(np.float32), array).astype(np.float32)
 
 
-def _evaluated(
-    task: Task, dims: Dims, inputs: Mapping[str, Array], precision: type[np.floating[Any]]
-) -> dict[str, Array] | str:
+def _evaluated(task: Task, dims: Dims, inputs: Mapping[str, Array], precision: npt.DTypeLike) -> dict[str, Array] | str:
     """The reference's outputs by name, on inputs of ``precision``."""
     what = f"reference of task '{task.name}'"
     arrays = {name: for_reference(array, task.tensors[name].dtype, precision) for name, array in inputs.items()}
@@ -146,7 +144,7 @@ def _evaluated(
             results = result if isinstance(result, tuple) else (result,)
             outputs = [np.asarray(one) for one in results]
     except Exception as error:  # the task's own code, which was written for float64
-        return f"{what} in {precision.__name__}: {type(error).__name__}: {error}"
+        return f"{what} in {np.dtype(precision).name}: {type(error).__name__}: {error}"
     if len(outputs) != len(task.outputs):
         return f"{what} returned {len(outputs)} arrays for the outputs {', '.join(task.outputs)}"
     return dict(zip(task.outputs, outputs, strict=True))
