@@ -127,7 +127,7 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
         compiled = [
             compile_all(one.task, [unit], seconds=seconds)[0] for one, unit in zip((before, after), units, strict=True)
         ]
-    codes = [_code(one) for one in compiled]
+    codes = [_code(compiled_unit) for compiled_unit in compiled]
     return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
 
 

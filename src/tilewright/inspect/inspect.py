@@ -88,7 +88,7 @@ def inspect(
     rows = []
     for board in boards:
         bound = bound_of(task, chosen, board)
-        mine = [one for one in compiled if one.unit.board.arch == board.arch]
+        mine = [compiled_unit for compiled_unit in compiled if compiled_unit.unit.board.arch == board.arch]
         screened = screen_compiled(task, chosen, board, bound, mine, task.space.shipped)
         rows += [
             Inspected(
@@ -96,10 +96,10 @@ def inspect(
                 board,
                 chosen,
                 bound,
-                candidate_of(one, screened[one.unit.configuration]),
-                one.built.remarks if isinstance(one.built, Built) else (),
+                candidate_of(compiled_unit, screened[compiled_unit.unit.configuration]),
+                compiled_unit.built.remarks if isinstance(compiled_unit.built, Built) else (),
             )
-            for one in mine
+            for compiled_unit in mine
         ]
     return tuple(rows)
 

@@ -2,8 +2,8 @@
 
 A dry run of the configuration shipped today, over all blocks: floating-point work as it is executed
 (masked and padded parts too), and each byte of memory that is touched, once. Where addresses depend on
-data, a sample of the blocks runs on drawn inputs, and the result says so. Where neither can be done the
-author's word stands, with the reason.
+data, a sample of the blocks runs on drawn inputs, and the result says so. Where neither works, the
+author's numbers are used, and the reason is said.
 """
 
 from __future__ import annotations

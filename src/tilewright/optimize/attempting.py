@@ -2,8 +2,8 @@
 
     proposal → texts of each value → versions on disk → compiled in parallel → read → variants
 
-A value whose code is the incumbent's, or an earlier value's, is no variant; nor is one that does not load, does
-not compile, cannot be launched, or is predicted to be far slower. Each leaves an `Attempt` that says so.
+A value is dropped if its code equals the incumbent's or an earlier value's, or if it does not load, does not compile,
+cannot be launched, or is predicted to be far slower. Each dropped value leaves an `Attempt` with the reason.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Variant:
     @property
     def predicted_us(self) -> float:
         """Geometric mean over the workloads."""
-        mean = geometric_mean(one.us for one in self.predicted.values())
+        mean = geometric_mean(prediction.us for prediction in self.predicted.values())
         assert mean is not None, "a task has workloads"
         return mean
 
@@ -74,7 +74,7 @@ class Variant:
 
     def remember(self) -> None:
         """Puts the cubins where the launches will find them."""
-        built = [one.built for one in self.compiled if isinstance(one.built, Built)]
+        built = [compiled_unit.built for compiled_unit in self.compiled if isinstance(compiled_unit.built, Built)]
         if built:
             language_of(launch_of(self.task, self.compiled[0].unit)[0].kernel).remember(built)
 
@@ -140,24 +140,24 @@ class Builder:
         compiled: tuple[Compiled, ...],
     ) -> Variant | Attempt:
         codes, grids, predicted = {}, {}, {}
-        for one in compiled:
-            workload = one.unit.workload
-            if isinstance(one.code, Failed):
-                return fell(value, "failed", f"{workload}: {one.code.stage}: {one.code.reason}")
-            grid = launch_of(task, one.unit)[0].grid
+        for compiled_unit in compiled:
+            workload = compiled_unit.unit.workload
+            if isinstance(compiled_unit.code, Failed):
+                return fell(value, "failed", f"{workload}: {compiled_unit.code.stage}: {compiled_unit.code.reason}")
+            grid = launch_of(task, compiled_unit.unit)[0].grid
             fits = attainable_ctas(
                 architecture(self.board.arch),
-                registers=one.code.registers,
-                threads=one.code.threads or WARPGROUP,
-                shared_bytes=one.code.shared_bytes,
+                registers=compiled_unit.code.registers,
+                threads=compiled_unit.code.threads or WARPGROUP,
+                shared_bytes=compiled_unit.code.shared_bytes,
             )
             if not fits.ctas:
                 return fell(value, "screened", f"{workload}: cannot be launched: {fits.why}")
             work = Work(
                 self.baseline.work(workload.dims), self.baseline.traffic(workload.dims), self.baseline.compute_dtype
             )
-            codes[workload.name], grids[workload.name] = one.code, grid
-            predicted[workload.name] = predict(one.code, grid, work, self.board)
+            codes[workload.name], grids[workload.name] = compiled_unit.code, grid
+            predicted[workload.name] = predict(compiled_unit.code, grid, work, self.board)
         return Variant(value, texts, version, task, codes, grids, predicted, compiled)
 
 

@@ -81,9 +81,9 @@ class Bookkeeping:
     def __post_init__(self) -> None:
         """Where an interrupted run stood."""
         done, self.iterations = self.iterations, []
-        for one in done:
-            self._follow(one)
-            self.iterations.append(one)
+        for iteration in done:
+            self._follow(iteration)
+            self.iterations.append(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
         """What may be tried on the incumbent, in order; what is handed in comes first."""
@@ -96,7 +96,7 @@ class Bookkeeping:
             texts, facts, self.setup.entries, history=self.setup.history, tried=self.tried,
             kept=self._kept, lossy=self.setup.options.lossy, lowered=frozenset(self.lowered), missed=self.missed,
         )  # fmt: skip
-        self.ruled_out += [one for one in unable if one not in self.ruled_out]
+        self.ruled_out += [reason for reason in unable if reason not in self.ruled_out]
         yield from found
 
     def facts(self) -> KernelFacts:
@@ -135,7 +135,7 @@ class Bookkeeping:
         )  # fmt: skip
         if isinstance(judged, Judged):
             iteration = self._with_judgement(iteration, judged)
-        elif not variants and all(one.status in ("duplicate", "screened") for one in attempts):
+        elif not variants and all(attempt.status in ("duplicate", "screened") for attempt in attempts):
             iteration = replace(iteration, status="revert")  # nothing broke: there was nothing to judge
         value, texts = self._tried(proposal, variants, judged)
         if texts is not None:

@@ -163,10 +163,10 @@ def decide(
     if not samples:
         raise RequestError("a decision needs the samples of at least one workload")
     confidence = 1 - 2 * tail_of(len(samples))
-    by_workload = {name: _workload(one, confidence) for name, one in samples.items()}
+    by_workload = {name: _workload(sample, confidence) for name, sample in samples.items()}
     overall = stats.median_interval(_per_round(list(samples.values())), confidence)
     floor = sum(one.floor for one in by_workload.values()) / len(by_workload)
-    slower = [name for name, one in by_workload.items() if one.verdict == "slower"]
+    slower = [name for name, decision in by_workload.items() if decision.verdict == "slower"]
     faster = [name for name, one in by_workload.items() if one.verdict == "faster"]
     harmful = [name for name, one in by_workload.items() if not one.harmless]
     status: Literal["keep", "revert"] = "revert"
@@ -216,7 +216,7 @@ def decide_predicted(
     baseline: Mapping[str, PredictedTime], *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
 ) -> PredictedDecision:  # fmt: skip
     """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
-    ratios = {name: one.us / incumbent[name].us for name, one in candidate.items()}
+    ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: one.us / baseline[name].us for name, one in candidate.items()}
     said = {name: f"predicted {ratio:.3f} × the incumbent's time" for name, ratio in ratios.items()}
     overall = stats.geometric_mean(ratios.values())
@@ -286,7 +286,7 @@ def _per_round(samples: Sequence[Paired]) -> Array:
     A workload with more rounds gives the medians of equal, odd blocks of them: of an odd number of samples the
     median has the same median as one of them has, so that the interval stays as exact as it was.
     """
-    ratios = [np.asarray(one.candidate_us) / np.asarray(one.incumbent_us) for one in samples]
+    ratios = [np.asarray(sample.candidate_us) / np.asarray(sample.incumbent_us) for sample in samples]
     rounds = min(len(ratio) for ratio in ratios)
     logs = []
     for ratio in ratios:
@@ -299,10 +299,10 @@ def _per_round(samples: Sequence[Paired]) -> Array:
 
 def _wanted(samples: Mapping[str, Paired]) -> str:
     """Of the workload that is furthest from enough rounds for a gain of 3 %, how many it would need."""
-    for name, one in samples.items():
-        needed = rounds_needed(one.noise.spread, workloads=len(samples))
-        if needed > len(one.candidate_us):
-            return f"; {name} would need {needed} rounds to show 3 %, it had {len(one.candidate_us)}"
+    for name, sample in samples.items():
+        needed = rounds_needed(sample.noise.spread, workloads=len(samples))
+        if needed > len(sample.candidate_us):
+            return f"; {name} would need {needed} rounds to show 3 %, it had {len(sample.candidate_us)}"
     return ""
 
 

@@ -48,13 +48,13 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
         return ""
     variant, board = run.incumbent, run.setup.board
     cases = [
-        FinalTime(one.workload, one.bound, us, one.code, math.prod(variant.grids[one.workload]))
-        for one in final
-        if one.bound is not None and (us := us_of(one))
+        FinalTime(metrics.workload, metrics.bound, us, metrics.code, math.prod(variant.grids[metrics.workload]))
+        for metrics in final
+        if metrics.bound is not None and (us := us_of(metrics))
     ]
     tried = [
-        Tried(one.entry, one.optimization, one.status == "keep", one.reason, 1 / one.gain if one.gain else None)
-        for one in run.iterations[1:]
+        Tried(past.entry, past.optimization, past.status == "keep", past.reason, 1 / past.gain if past.gain else None)
+        for past in run.iterations[1:]
     ]
     found = escalation(tried, cases, board.sms) if cases else None
     if found is None or not found.needed:

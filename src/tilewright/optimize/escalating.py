@@ -121,7 +121,7 @@ def _causes(case: FinalTime, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]
 
 def _without_gain(tried: Sequence[Tried]) -> Iterator[str]:
     """Each entry that never helped: how often it was tried, and the best it did."""
-    helped = {one.entry for one in tried if one.kept}
+    helped = {change.entry for change in tried if change.kept}
     for entry in dict.fromkeys(one.entry for one in tried):
         mine = [one for one in tried if one.entry == entry]
         if entry in helped:

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class TimeUp(BaseException):
-    """The time is over. No Exception: code in between that survives errors must not survive this."""
+    """The time is over. Not an Exception, so that code that catches errors does not catch this."""
 
 
 @contextmanager

@@ -144,5 +144,5 @@ class Loop(Bookkeeping):
 
 def _nothing_left(attempts: Sequence[Attempt]) -> str:
     """Why a proposal has no variant: in the words of its attempts, said once."""
-    reasons = list(dict.fromkeys(one.reason for one in attempts))
+    reasons = list(dict.fromkeys(attempt.reason for attempt in attempts))
     return "; ".join(reasons[:3]) if reasons else "no value to try"

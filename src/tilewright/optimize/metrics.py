@@ -1,4 +1,4 @@
-"""How a version stands on a workload: work, time, machine code and the mix of its instructions, for the ledger."""
+"""The metrics of a version on a workload, for the ledger: work, time, machine code and its mix of instructions."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def metrics_of(
 
 
 def mean_ms(times_us: Iterable[float]) -> float | None:
-    """Geometric mean over workloads, in ms; None of nothing."""
+    """Geometric mean over workloads, in ms; None if empty."""
     mean = geometric_mean(times_us)
     return None if mean is None else mean / 1e3
 
 
 def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
     """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
-    low = mean_ms(max(one.interval_us[0], 1e-9) for one in measured)
+    low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
     high = mean_ms(one.interval_us[1] for one in measured)
     return (low, high) if low is not None and high is not None and math.isfinite(high) else None
 
 
 def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
-    for one in variant.compiled:
-        if one.unit.workload.name == workload.name and isinstance(one.built, Built):
+    for compiled_unit in variant.compiled:
+        if compiled_unit.unit.workload.name == workload.name and isinstance(compiled_unit.built, Built):
             try:
-                return instruction_mix(opcodes([one.built.cubin])[0])
+                return instruction_mix(opcodes([compiled_unit.built.cubin])[0])
             except MachineCodeError:
                 return {}
     return {}

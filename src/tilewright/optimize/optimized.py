@@ -30,8 +30,8 @@ class Optimized:
         """Baseline over final, geometric mean over the workloads: of paired rounds, or of predictions."""
         ratios = [
             ratio
-            for one, other in zip(self.record.baseline, self.record.final, strict=False)
-            if (ratio := speedup_of(one, other)) is not None
+            for metrics, other in zip(self.record.baseline, self.record.final, strict=False)
+            if (ratio := speedup_of(metrics, other)) is not None
         ]
         return geometric_mean(ratios)
 
@@ -61,7 +61,7 @@ def to_json(result: Optimized) -> dict[str, Encodable]:
         "baseline": {metrics.workload: _metrics_json(metrics) for metrics in record.baseline},
         "final": {metrics.workload: _metrics_json(metrics) for metrics in record.final},
         "speedup": result.speedup,
-        "kept": [one.optimization for one in result.kept],
+        "kept": [iteration.optimization for iteration in result.kept],
         "branch": record.branch,
         "stop_reason": record.stop_reason,
         "iterations": [_iteration_json(one) for one in result.iterations],

@@ -53,7 +53,7 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
     if not measured:
         words += ["--arch", request.target.board.arch]
     if len(request.workloads) != len(request.task.workloads):
-        words += [word for one in request.workloads for word in ("--workload", one.name)]
+        words += [word for workload in request.workloads for word in ("--workload", workload.name)]
     for name, value, usual in (
         ("--policy", options.policy, "default"), ("--iterations", options.iterations, ITERATIONS),
         ("--minutes", options.minutes, MINUTES), ("--patience", options.patience, PATIENCE),
@@ -76,7 +76,7 @@ def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:
 
 def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
     """Row 0: the untouched code."""
-    measured = [one.measured for one in standings if one.measured is not None]
+    measured = [metrics.measured for metrics in standings if metrics.measured is not None]
     predicted = [one.predicted.us for one in standings if one.predicted is not None]
     return Iteration(
         n=0,
@@ -84,7 +84,7 @@ def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
         correctness="PASS",
         status="keep",
         reason="the untouched code",
-        latency_ms=mean_ms(one.us for one in measured),
+        latency_ms=mean_ms(time.us for time in measured),
         interval_ms=mean_interval_ms(measured),
         predicted_ms=mean_ms(predicted),
         outcomes=tuple(

@@ -53,7 +53,7 @@ class Distribution:
     def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """``like``, where it is what is to be drawn; not asked of ``upto``."""
         fits = len(self.like) == math.prod(shape) > 0
-        ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= one < self.b for one in self.like)
+        ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
 
     def possible(self, shape: tuple[int, ...]) -> bool:

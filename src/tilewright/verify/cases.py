@@ -2,8 +2,7 @@
 
     M=100,N=33;data=large;layout=sliced;seed=17
 
-A case says everything that its inputs, its memory and its runs depend on, so equal text is an equal
-run. What stands at its default is left out.
+The text says all that inputs, memory and runs depend on, so equal text means an equal run. Defaults are left out.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def check_on(
         own_shapes, addresses = engine.name == "gpu", reaches is not None
         planned = plan(task, configurations, workloads, seed, own_shapes=own_shapes, addresses=addresses, quick=quick)
     if ahead is not None:
-        ahead([(one.configuration, one.case) for one in planned if one.case.run != "addresses"])
+        ahead([(step.configuration, step.case) for step in planned if step.case.run != "addresses"])
     results, skipped = run_and_judge(examiner, planned, started + seconds, seconds, progress)
     if only is None:
         refuse_degenerate(examiner, planned[0].case)

@@ -1,4 +1,4 @@
-"""The compiler's part of a check: does a kernel compile, and all that the plan needs, ahead and in parallel."""
+"""The compiler's part of a check: whether a kernel compiles, and all cases of the plan ahead, in parallel."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Compiling:
         arrays = self.task.arrays(case.sizes)
         if case.layout == ROW_MAJOR:
             return arrays
-        return {name: image_of(one, case.layout, 0).spec for name, one in arrays.items()}
+        return {name: image_of(array, case.layout, 0).spec for name, array in arrays.items()}
 
     def _lowered(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Job | Failed:
         try:

@@ -1,4 +1,4 @@
-"""What runs a kernel for a check: the interpreter or a GPU, behind one method.
+"""An engine runs a kernel for a check: the interpreter or a GPU, behind one method.
 
 An engine copies the images' bytes to where it runs the kernel, runs it, and copies the bytes back into
 the images. It judges nothing.
@@ -27,8 +27,8 @@ class Ran:
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None
     refused: str | None = None
-    """Why the engine cannot run this kernel (an operation that the interpreter lacks): no answer at all,
-    while ``failed`` is the kernel's own failure."""
+    """Why the engine cannot run this kernel, such as an operation that the interpreter lacks. It says nothing of the
+    kernel; ``failed`` is the kernel's own failure."""
     kernels: tuple[str, ...] | None = None
     """Names of the kernels that really ran; None where the engine does not know."""
     declared: str | None = None

@@ -1,7 +1,7 @@
 """One case: run the kernel on poisoned, guarded memory, and judge what it left there.
 
-The kernel runs before the reference does. Everything that can be wrong with a run raises `Wrong`, and
-what cannot be told raises `Unverified`; `Examiner.examine` turns both into a `Result`.
+The kernel runs before the reference does. A run that shows a mistake of the kernel raises `Wrong`. A run that shows
+nothing raises `Unverified`. `Examiner.examine` turns both into a `Result`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ CHANGES = 4
 """Elements that are tried until changing one changes the answer by more than the allowed error."""
 
 Compiles = Callable[[Configuration, Dims, Mapping[str, ArraySpec]], Failed | None]
-"""Whether a kernel compiles, where the engine's own word is no proof: a crash is no compiler error."""
+"""Why a launch does not compile, or None. An engine alone cannot tell a compiler's error from a crash."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Examiner:
         return Result(case, configuration, verdict, reason, self._error, tuple(self._findings), seconds)
 
     def _served(self, case: Case) -> None:
-        """Whether the reference takes dimensions that no one named, told on other inputs than the kernel's."""
+        """Raises `Unverified` where the reference refuses dimensions that no workload names; tried on other inputs."""
         if case.why in (*self.task.workloads, "asked for"):
             return
         cut = self._cut(case)
@@ -119,7 +119,7 @@ class Examiner:
         return self._right(case, inputs, first, second)
 
     def _relaunched(self, configuration: Configuration, case: Case) -> str:
-        if updated := [name for name, one in self.task.outputs.items() if one.updates]:
+        if updated := [name for name, output in self.task.outputs.items() if output.updates]:
             raise Unverified(f"'{updated[0]}' is updated: each launch follows on the one before")
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
         once = self._outputs(configuration, case, inputs, 0)
@@ -141,7 +141,7 @@ class Examiner:
 
     def _addresses(self, configuration: Configuration, case: Case) -> str:
         if self.reaches is None:
-            raise Unverified("nobody here follows addresses")
+            raise Unverified("addresses are not followed here")
         reached = self.reaches(configuration, case.sizes, case.seed)
         self._findings += reached.findings
         if reached.verdict != "correct":
@@ -149,7 +149,9 @@ class Examiner:
         return reached.reason
 
     def _caches(self, configuration: Configuration, case: Case) -> str:
-        """An engine changes the addresses every second run: contents A, then B there, A elsewhere, A′ there."""
+        """Contents A, then B at the same addresses, A at others, then A with one element changed there.
+
+        An engine changes the addresses every second run."""
         one, other = (drawn(self.task, case.sizes, case.data, case.seed + n) for n in (0, 1))
         first = self._outputs(configuration, case, one, 0)
         fresh = self._outputs(configuration, case, other, 0)
@@ -221,11 +223,10 @@ class Examiner:
     def _judge_failure(
         self, failed: Failed, configuration: Configuration, case: Case, images: Mapping[str, Image]
     ) -> None:
-        """A kernel that its front end or compiler refuses for a shape or layout of ours shows nothing;
-        anything else that fails is the kernel's fault."""
+        """Raises `Unverified` where the compiler refuses a shape or layout of our choice; all else is `Wrong`."""
         before = failed.stage in ("launch", "front end", "compile", "machine code")
         if before and self.compiles is not None:
-            said = self.compiles(configuration, case.sizes, {name: one.spec for name, one in images.items()})
+            said = self.compiles(configuration, case.sizes, {name: image.spec for name, image in images.items()})
             before, failed = said is not None, said or failed
         ours = case.why not in self.task.workloads or case.layout != "row-major"
         if before and not ours and self.compiles is not None:
@@ -235,7 +236,7 @@ class Examiner:
             raise Unverified(f"does not compile: {failed.reason}")
         raise Wrong(f"{failed.stage} failed: {failed.reason}")
 
-    # What is said of the outputs
+    # Comparing the outputs
 
     def _same(
         self, configuration: Configuration, case: Case, inputs: Mapping[str, Array],

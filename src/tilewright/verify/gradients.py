@@ -17,8 +17,8 @@ from tilewright.verify.arrays import Array
 from tilewright.verify.tolerance import draw, reference_outputs
 
 STEPS = (1e-7, 1e-5)
-"""Relative to the input's own size: the small one seldom crosses a kink, the large one rounds less.
-The better of the two counts."""
+"""Relative to the size of the input. The small step seldom crosses a kink, the large one rounds less. The better of
+the two results counts."""
 TOLERANCE = 1e-4
 """Of the gradient's norm; a wrong factor or sign is far above, differences in float64 far below."""
 DIRECTIONS = 2
@@ -52,7 +52,7 @@ def _compare(
     size = float(np.sqrt(np.mean(np.square(inputs[name], dtype=np.float64)))) or 1.0
     measured = [_slope(task, dims, inputs, towards, name, direction, step * size) for step in STEPS]
     scale = float(np.linalg.norm(gradient.ravel()))
-    off = [abs(predicted - one) / max(scale, abs(one), 1e-300) for one in measured]
+    off = [abs(predicted - time) / max(scale, abs(time), 1e-300) for time in measured]
     best = int(np.argmin(off))
     if not off[best] <= TOLERANCE:
         raise TaskError(

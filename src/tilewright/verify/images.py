@@ -1,8 +1,8 @@
 """The memory round a tensor: guards on all sides, between the rows of a view, and poison inside.
 
-An image is all that an engine needs to know of a tensor's memory, so that guards, poison, strides and
-misalignment are the same on every engine. The guards of inputs and outputs differ: a kernel that copies
-what lies beyond an input to what lies beyond an output must not go unseen.
+An image is all that an engine needs to know of a tensor's memory, so guards, poison, strides and misalignment are the
+same on every engine. The guards of inputs and outputs differ, so that a kernel is caught that copies what lies beyond
+an input to what lies beyond an output.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def guards_intact(self) -> bool:
-        """Whether nobody wrote outside the elements."""
+        """Whether nothing was written outside the elements."""
         return self.damaged() is None
 
     def damaged(self) -> int | None:

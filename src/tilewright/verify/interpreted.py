@@ -1,7 +1,6 @@
 """The engine that needs no GPU: the Tile IR interpreter on a task's launch.
 
-The launch function gets specifications of arrays, never the arrays, so nothing but the kernel can
-have computed what stands in the outputs.
+The launch function gets specifications of arrays, never the arrays. So only the kernel can have computed the outputs.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from tilewright.verify.engine import NO_ALIAS, Ran
 from tilewright.verify.images import Image, held_before
 
 FEW_SMS = 3
-"""What launch functions are told that the board has: on the reduced shapes of a check the blocks of a
-persistent kernel then still have several tiles each."""
+"""The number of SMs that launch functions are told. A check runs on small shapes, and with few SMs the blocks of a
+persistent kernel still have several tiles each."""
 
 
 class InterpreterEngine:
@@ -81,4 +80,4 @@ class InterpreterEngine:
         }
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing that must be closed."""

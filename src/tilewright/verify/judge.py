@@ -7,9 +7,9 @@ A run begins on poisoned, guarded memory. After it the judge asks, in this order
     judge_values    is each output near what it should be, by its own scale?
     judge_whole     is every element near that of another implementation, where `judge_values` saw a slice?
 
-What an output should be is a `Wanted`. It has two sources: the float64 reference (`reference.FloatReference`), and what the
-shipped configuration wrote on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or
-torch's (`arrays`). A finding against the kernel is raised as `Wrong`.
+What an output should be is a `Wanted`. There are two sources: the float64 reference (`reference.FloatReference`), and
+what the shipped configuration wrote on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's
+or torch's (`arrays`). What is wrong with the kernel is raised as `Wrong`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def judge_whole(
 
 def compared(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
     """The worst output, right or wrong."""
-    every = (_compared(name, outputs[name], one, arrays) for name, one in wanted.items())
+    every = (_compared(name, outputs[name], expected, arrays) for name, expected in wanted.items())
     return max(every, key=lambda one: math.inf if math.isnan(one.share) else one.share)
 
 

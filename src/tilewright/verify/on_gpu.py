@@ -24,7 +24,7 @@ from tilewright.worker.messages import ImageFile, Lost, RunImages
 from tilewright.worker.session import Session
 
 SILENCE_SECONDS = 60.0
-"""That a run may take: the first of a kernel may have to compile it."""
+"""For one run; the first of a kernel may have to compile it."""
 
 
 PLACES = (0, 0, 1, 1)

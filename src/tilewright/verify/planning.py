@@ -1,7 +1,7 @@
 """Which cases a check runs, the most telling first: when time runs out, the rest is named as unverified.
 
-Every workload, reduced, on its declared data; on one shape that is as hard as it gets every kind of
-data, every layout and every way to run; then edges and hidden draws of all dimensions.
+First every workload, reduced, on its declared data. Then the hardest of these shapes with every kind of data, every
+layout and every way to run. Then edges and random values of all dimensions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def plan(
     for configuration in configurations:
         cases = list(_reduced(task, configuration, workloads, seed))
         hard = list(_hard(task, configuration, workloads, seed))
-        cases += [one for one in hard if one.case.data == "small integers"] if quick else hard
+        cases += [step for step in hard if step.case.data == "small integers"] if quick else hard
         if not quick:
             cases += _shapes(task, configuration, workloads, seed)
             cases += _huge(task, configuration, workloads, seed) if addresses else ()
@@ -108,7 +108,7 @@ def _huge(task: Task, configuration: Configuration, workloads: Sequence[Workload
 
 def _raggedness(task: Task, configuration: Configuration, workload: Workload) -> int:
     tiles = shapes.moduli(task, configuration, workload.dims)
-    return sum(shapes.extent(workload.dims, name) % one.least != 0 for name, one in tiles.items())
+    return sum(shapes.extent(workload.dims, name) % size.least != 0 for name, size in tiles.items())
 
 
 def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:

@@ -1,9 +1,8 @@
 """A quick check of candidates where no GPU can run them: the interpreter's, on small shapes.
 
-A candidate's hints do not change what its Tile IR computes, so candidates that differ in hints alone
-share a verdict, unless the launch makes another grid of them. The check is the quick part of
-`verification`: reduced shapes that keep every tile's remainder, poisoned outputs, and the sanitizer.
-`tilewright check` asks more.
+A candidate's hints do not change what its Tile IR computes. So candidates that differ in hints alone share a verdict,
+unless their launches have different grids. The check is the quick part of `check`: reduced shapes that keep every
+tile's remainder, poisoned outputs, and the sanitizer.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ SECONDS = 10.0
 
 
 class Closed(Exception):
-    """Nobody waits for the verdict any more."""
+    """The check was closed while it ran."""
 
 
 class QuickChecker:
-    """What the interpreter says of a task's candidates, asked once for each that computes something else."""
+    """Checks candidates of one task with the interpreter. Those that compute the same are checked once."""
 
     def __init__(self, task: Task, board: Board, seed: int) -> None:
         self.task, self.board, self.seed = task, board, seed
@@ -76,7 +75,7 @@ class QuickChecker:
 
 
 def checked_of(verdict: Verdict) -> Checked:
-    errors = [one.error.share for one in verdict.results if one.error is not None]
+    errors = [result.error.share for result in verdict.results if result.error is not None]
     return Checked(
         verdict.verdict,
         f"by the interpreter, not on a GPU: {verdict.reason}",

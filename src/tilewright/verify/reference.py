@@ -1,7 +1,6 @@
-"""What the outputs of a case should be, and how far they may be off.
+"""The float64 reference as a source of truth: what outputs should be, and how far they may be off.
 
-A case to which the reference has no answer that the outputs could hold is not applicable: it shows
-nothing, and is reported by that name.
+A case is not applicable where the outputs cannot hold the reference's answer. It shows nothing, and is reported so.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CONDITION = 4.0
 """An implementation may make as much error as the reference does when its inputs are off by this many
 unit roundoffs of the arithmetic: rounding inside is no smaller than that."""
 WIDE = ("float64",)
-"""What is computed in more than float32."""
+"""Dtypes that are computed in more than float32."""
 
 
 class Trusting(Protocol):
@@ -52,7 +51,7 @@ class Trusting(Protocol):
 
 
 class FloatReference:
-    """FloatReference, yardstick and allowance of one task.
+    """The float64 reference of one task, and the yardstick that sets what may be off.
 
     ``yardstick``: whose error sets the allowance, in words.
     """
@@ -135,7 +134,7 @@ class FloatReference:
         self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array],
         measured: Mapping[str, Error], special: bool,
     ) -> dict[str, Allowance] | str:  # fmt: skip
-        moved = [reference_outputs(self.task, dims, one) for one in self._perturbed(inputs)]
+        moved = [reference_outputs(self.task, dims, changed) for changed in self._perturbed(inputs)]
         whose = "the trusted implementation" if self.trusted else "the float32 reference"
         allowed = {}
         for name, value in values.items():
@@ -154,8 +153,8 @@ class FloatReference:
         return allowed
 
     def _perturbed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Off by what the arithmetic rounds: once each element on its own, once all the same way, as the
-        roundings of a sum that grows are."""
+        """The inputs, off by what is rounded: once each element at random, once all the same way, as in a sum
+        that grows."""
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
@@ -169,8 +168,7 @@ class FloatReference:
         return apart, together
 
     def _roundoff(self, dtype: str) -> float:
-        """Of values between operations: nothing is known of them without a trusted implementation but that
-        kernels may round to the dtype that they get."""
+        """Of values between operations: without a trusted implementation, these may have the dtype of the inputs."""
         return 0.0 if self.trusted else UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:

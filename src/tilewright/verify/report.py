@@ -20,7 +20,7 @@ WORDS = ("correct", "unverified", "incorrect")
 
 def worst(verdicts: Sequence[Verdict]) -> str:
     """The verdict on a task and its backward together."""
-    return max((one.verdict for one in verdicts), key=WORDS.index)
+    return max((verdict.verdict for verdict in verdicts), key=WORDS.index)
 
 
 def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | None:

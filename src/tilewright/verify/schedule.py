@@ -66,14 +66,14 @@ def run_and_judge(
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0
-    for number, planned_case in enumerate(planned):
+    for number, step in enumerate(planned):
         if failures >= FAILURES:
-            skipped.append((planned_case, f"not run: {failures} cases are incorrect already"))
+            skipped.append((step, f"not run: {failures} cases are incorrect already"))
         elif results and time.perf_counter() > until:
-            skipped.append((planned_case, f"not run within {seconds:g} s"))
+            skipped.append((step, f"not run within {seconds:g} s"))
         else:
-            progress("check", number, len(planned), planned_case.case.described)
-            results.append(examiner.examine(planned_case.configuration, planned_case.case))
+            progress("check", number, len(planned), step.case.described)
+            results.append(examiner.examine(step.configuration, step.case))
             failures += results[-1].verdict == "incorrect"
     progress("check", len(planned), len(planned))
     return results, skipped

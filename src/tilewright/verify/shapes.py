@@ -1,7 +1,7 @@
 """The dimensions that a check runs on: reduced ones, edges, hidden draws.
 
-What goes wrong with a shape goes wrong at its last tile, so a dimension shrinks to one or two tiles and
-the same remainder. Nothing here leaves what the task promises to serve.
+Mistakes of shape show at the last tile. So a dimension shrinks to one or two tiles and the same remainder. All shapes
+are ones that the task promises to serve.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def edges(
     """One dimension at a time at 1, about its tile, and a prime, the others as in ``dims``; where the task
     serves none of these, at half and twice its tile."""
     limit = limit or Limit()
-    for name, one in tiles.items():
-        ragged, even = (one.least - 1, one.least + 1, *PRIMES), (one.least // 2, one.least * 2)
+    for name, size in tiles.items():
+        ragged, even = (size.least - 1, size.least + 1, *PRIMES), (size.least // 2, size.least * 2)
         for values in ((1,), ragged, even):
             found = [{**dims, name: value} for value in dict.fromkeys(values) if value != dims[name]]
             found = [changed for changed in found if _possible(task, changed, limit)]
@@ -166,7 +166,7 @@ def hidden(
     """Random extents, up to somewhat more than two tiles; up to `HIDDEN` that the task serves."""
     limit, found = limit or Limit(), 0
     for _ in range(40 * HIDDEN):
-        drawn = {name: int(rng.integers(1, 2 * one.least + 8)) for name, one in tiles.items()}
+        drawn = {name: int(rng.integers(1, 2 * size.least + 8)) for name, size in tiles.items()}
         keep = rng.random(len(tiles)) < 0.5  # a dimension that must be a power of two rarely is by chance
         changed = {**dims, **{name: value for (name, value), kept in zip(drawn.items(), keep, strict=True) if not kept}}
         if changed != dict(dims) and _possible(task, changed, limit):

@@ -1,4 +1,4 @@
-"""Is an output right? Pure NumPy; `bench.worker` brings the arrays from the device.
+"""How far an output is from the reference, and how far it may be.
 
 The reference is float64. An error is measured against the reference's own scale, element by element:
 |out − ref| / (|ref| + rms(ref)), so that zeros never pass. What is allowed is set by a

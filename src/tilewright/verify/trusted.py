@@ -1,8 +1,7 @@
-"""What a trusted implementation makes of the same inputs: the yardstick of the allowed error.
+"""The yardstick of the allowed error: what a trusted implementation makes of the same inputs.
 
-`Trusted` asks the task's own `trusted`, in a process that has torch. Where that is not to be had,
-`yardstick` is the reference itself in single precision: its error is what rounding costs, without
-what an actual implementation adds, so it allows less rather than more.
+`Trusted` runs the task's own `trusted`, in a process that has torch. Without one, `yardstick` runs the reference in
+single precision. Its error is what rounding costs, and lacks what a real implementation adds, so less is allowed.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ def report(
 def _word(
     planned: Sequence[Planned], results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]
 ) -> tuple[Word, str]:
-    wrong = [one for one in results if one.verdict == "incorrect"]
+    wrong = [result for result in results if result.verdict == "incorrect"]
     if wrong:
         more = f" (and {len(wrong) - 1} more cases)" if len(wrong) > 1 else ""
         return "incorrect", f"{wrong[0].case.described}: {wrong[0].reason}{more}"
     reasons = {(one.configuration, one.case): one.reason for one in results if one.verdict == "unverified"}
-    reasons |= {(one.configuration, one.case): reason for one, reason in skipped}
+    reasons |= {(step.configuration, step.case): reason for step, reason in skipped}
     for one in planned:
         if one.covers and (one.configuration, one.case) in reasons:
             return "unverified", f"{', '.join(one.covers)}: {reasons[one.configuration, one.case]}"
@@ -76,8 +76,8 @@ def _word(
 
 
 def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequence[tuple[Planned, str]]) -> list[str]:
-    named = [f"{one.case.described}: {one.reason}" for one in results if one.verdict == "unverified"]
-    named += [f"{one.case.described}: {reason}" for one, reason in skipped]
+    named = [f"{result.case.described}: {result.reason}" for result in results if result.verdict == "unverified"]
+    named += [f"{step.case.described}: {reason}" for step, reason in skipped]
     if examiner.uncounted:
         named.append("which kernels ran: the engine cannot tell here")
     if not examiner.task.deterministic:
@@ -89,6 +89,6 @@ def _findings(results: Sequence[Result]) -> tuple[Finding, ...]:
     """Each once, by kind, place in the source and tensor."""
     found: dict[object, Finding] = {}
     for result in results:
-        for one in result.findings:
-            found.setdefault((one.kind, one.location, one.tensor), one)
+        for finding in result.findings:
+            found.setdefault((finding.kind, finding.location, finding.tensor), finding)
     return tuple(found.values())

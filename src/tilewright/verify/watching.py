@@ -39,7 +39,7 @@ class Watching:
         if not self._asked:
             return replace(verdict, tools=(ABSENT,))
         said = [one for future in self._asked for one in future.result()]
-        findings = tuple(finding for one in said for finding in one.findings)
+        findings = tuple(finding for report in said for finding in report.findings)
         verdict = replace(
             verdict,
             findings=(*verdict.findings, *findings),

@@ -47,9 +47,9 @@ class PredictedGate:
             attempts.append(best.attempt("wrong", checked.reason))
         judged = {attempt.value for attempt in attempts}
         attempts += [
-            one.attempt("predicted", _times(one.predicted_us / incumbent.predicted_us))
-            for one in variants
-            if str(one.value) not in judged
+            variant.attempt("predicted", _times(variant.predicted_us / incumbent.predicted_us))
+            for variant in variants
+            if str(variant.value) not in judged
         ]
         decided = self._decided(best, incumbent)
         correct = checked.verdict == "correct"

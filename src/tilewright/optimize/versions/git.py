@@ -1,8 +1,8 @@
 """The one place where git is started.
 
-Git runs as if a person of no habits had typed it: without the variables that a hook or a shell may have
-left (GIT_DIR, GIT_INDEX_FILE, …), without hooks, signatures, prompts, background maintenance and file
-monitors, in English. Who the author is stays the user's; the rest of the user's settings stays too.
+Git runs with neutral settings: without the variables that a hook or a shell may have left (GIT_DIR, GIT_INDEX_FILE, …),
+without hooks, signatures, prompts, background maintenance and file monitors, in English. The user stays the author,
+and the user's other settings stay.
 """
 
 from __future__ import annotations
