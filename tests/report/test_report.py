@@ -303,3 +303,15 @@ def test_the_command_reports_a_run_of_tune(path: Path, run: str, capsys: pytest.
     assert (printed["run"], len(printed["workloads"])) == (run, 2)
     assert main(["report", "latest", "--patch", "-", *home]) == 2
     assert "it has no patch" in capsys.readouterr().err
+
+
+def test_the_command_lists_the_runs(path: Path, run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    loop = optimized(path)
+    assert main(["report", "--list", "--home", str(path.parent)]) == 0
+    newest, oldest = capsys.readouterr().out.splitlines()
+    assert newest.split() == [loop, "optimize", "rms_norm", "NVIDIA", "H200", "patience"]
+    assert oldest.split() == [run, "tune", "rms_norm", "NVIDIA", "H200", "finished"]
+    assert main(["report", "--list", "--json", "--home", str(path.parent)]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["run"], first["iterations"], first["kept"]) == (loop, 2, 1)
+    assert (second["run"], second["workloads"]) == (run, ["small", "large"])

@@ -264,7 +264,7 @@ def results_store() -> Probe:
     notes: list[str] = []
     try:
         with LedgerFile(path, note=notes.append) as ledger:
-            runs = len(ledger.names())
+            runs = len(ledger.runs())
     except StorageError as error:
         return Probe("results", False, str(error))
     return Probe("results", not notes, "; ".join([f"{path} ({runs} runs)", *notes]))

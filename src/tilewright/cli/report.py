@@ -26,6 +26,8 @@ Home = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Of the ledger.  [default: $TILEWRIGHT_HOME or .tilewright]")
 ]
 
+Listed = Annotated[bool, typer.Option("--list", help="The runs in the ledger, the newest first.")]
+
 STDOUT = Path("-")
 
 
@@ -37,6 +39,7 @@ def report(
     jsonl: Lines = None,
     as_json: AsJson = False,
     home: Home = None,
+    listed: Listed = False,
 ) -> None:
     """The evidence of a run of tune or optimize: what was tried, what came of it, and why.
 
@@ -47,6 +50,9 @@ def report(
     from tilewright.report.report import report as evidence_of
 
     ledger = home / "ledger.db" if home else None
+    if listed:
+        _list(ledger, as_json)
+        return
     evidence = evidence_of(run, ledger=ledger)
     if html is not None:
         _write(html, evidence.html())
@@ -63,6 +69,20 @@ def report(
     elif not any((html, markdown, patch, jsonl)):
         print(evidence.markdown(), end="")
         _write(evidence.folder / "report.html", evidence.html(), make=True)
+
+
+def _list(path: Path | None, as_json: bool) -> None:
+    from tilewright.ledger.runs import LedgerFile
+
+    with LedgerFile(path) as ledger:
+        runs = ledger.runs()
+    if as_json:
+        print_json(runs)
+        return
+    for run in runs:
+        where = run.gpu or f"{run.arch}, predicted"
+        end = run.stop_reason or ("finished" if run.finished else "not finished")
+        print(f"{run.run}  {run.command:8}  {run.task}  {where}  {end}")
 
 
 def _json(evidence: Evidence) -> Encodable:

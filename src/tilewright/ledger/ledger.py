@@ -22,7 +22,7 @@ from typing import TextIO
 
 from tilewright.ledger import rows
 from tilewright.ledger.file import Unusable, dump, insert
-from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunOverview, RunRecord
+from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
 from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished, write_jsonl
 from tilewright.race.stats import geometric_mean
 
@@ -80,16 +80,6 @@ class Ledger(LedgerFile):
             _require_open(connection, record.run)
             insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
         return record, iterations
-
-    def runs(self) -> tuple[RunOverview, ...]:
-        """One line about each run, the newest first."""
-        query = """SELECT runs.*, finish.at AS finished, finish.stop_reason AS stop_reason,
-                (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
-                (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept
-            FROM runs LEFT JOIN run_events AS finish ON finish.run = runs.id AND finish.event = 'finished'
-            WHERE runs.command = ? ORDER BY runs.started DESC, runs.number DESC"""
-        with self._reading() as connection:
-            return tuple(rows.overview(row) for row in connection.execute(query, (self.command,)).fetchall())
 
     def run(self, name: str) -> RunRecord:
         """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""

@@ -217,38 +217,27 @@ class TuneRun:
 
 
 @dataclass(frozen=True)
-class TuneOverview:
-    """One line about a run of `tune`. ``finished`` is None while it can be resumed."""
-
-    run: str
-    task: str
-    key: str
-    started: str
-    finished: str | None
-    measured: bool
-    arch: str
-    gpu: str | None
-    workloads: tuple[str, ...]
-    """Names of the workloads that are done, in the order in which they were."""
-
-
-@dataclass(frozen=True)
 class RunOverview:
-    """One line about a run."""
+    """One line about a run of `tune` or `optimize`."""
 
     run: str
+    command: str
     task: str
     kernel: str
+    key: str
     arch: str
     gpu: str | None
     measured: bool
     started: str
     finished: str | None
+    """None while the run can be resumed."""
     stop_reason: str | None
     iterations: int
-    """With the baseline."""
+    """With the baseline; 0 for a run of `tune`."""
     kept: int
-    """Without it."""
+    """Without the baseline."""
+    workloads: tuple[str, ...]
+    """Those that `tune` has done, in the order in which they were."""
 
 
 @dataclass(frozen=True)

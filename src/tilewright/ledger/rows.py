@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import as_text, number, rebuilt
-from tilewright.ledger.records import Iteration, RunOverview, RunRecord
+from tilewright.ledger.records import Iteration, RunRecord
 from tilewright.records import Json, Value
 
 Row = dict[str, Value]
@@ -123,20 +123,3 @@ def iteration(row: sqlite3.Row, attempts: Sequence[sqlite3.Row], samples: Sequen
     for version, workload, time in _times(data):
         time[SAMPLES] = json.loads(us[version, workload])
     return rebuilt(Iteration, data)
-
-
-def overview(row: sqlite3.Row) -> RunOverview:
-    """One line about a run."""
-    return RunOverview(
-        run=row["id"],
-        task=row["task"],
-        kernel=row["kernel"],
-        arch=row["arch"],
-        gpu=row["gpu"],
-        measured=bool(row["measured"]),
-        started=row["started"],
-        finished=row["finished"],
-        stop_reason=row["stop_reason"],
-        iterations=row["iterations"],
-        kept=row["kept"],
-    )

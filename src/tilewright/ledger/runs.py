@@ -17,6 +17,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -24,7 +25,7 @@ from typing import TextIO
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.codec import Dataclass, to_json
 from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
-from tilewright.ledger.records import TuneRun
+from tilewright.ledger.records import RunOverview, TuneRun
 from tilewright.ledger.tables import LEDGER
 from tilewright.records import Json, Value
 
@@ -80,11 +81,10 @@ class LedgerFile(DatabaseFile):
             row = row_of(connection, name, self.command)
             return row["id"], row["command"]
 
-    def names(self, task: str | None = None) -> tuple[str, ...]:
-        """The names of the runs, of one task or of all, the newest first."""
-        query = f"SELECT id FROM runs WHERE ? IN (task, '') AND ? IN (command, '') {_NEWEST_FIRST}"
+    def runs(self, task: str | None = None) -> tuple[RunOverview, ...]:
+        """One line about each run, of one task or of all, the newest first."""
         with self._reading() as connection:
-            return tuple(name for (name,) in connection.execute(query, (task or "", self.command)))
+            return tuple(_overview(row) for row in connection.execute(_OVERVIEWS, (task or "", self.command)))
 
     def _now(self) -> str:
         return text_of(self._clock())
@@ -133,6 +133,22 @@ def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Datac
 
 
 # Runs and their events
+
+_OVERVIEWS = """SELECT runs.*, finish.at AS finished, finish.stop_reason AS stop_reason,
+        (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
+        (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept,
+        (SELECT json_group_array(name) FROM
+            (SELECT name FROM workloads WHERE run = runs.id GROUP BY name ORDER BY min(number))) AS workloads
+    FROM runs LEFT JOIN run_events AS finish ON finish.run = runs.id AND finish.event = 'finished'
+    WHERE ? IN (runs.task, '') AND ? IN (runs.command, '') ORDER BY runs.started DESC, runs.number DESC"""
+
+
+def _overview(row: sqlite3.Row) -> RunOverview:
+    names = [one.name for one in fields(RunOverview) if one.name not in ("run", "measured", "workloads")]
+    workloads = tuple(json.loads(row["workloads"]))
+    return RunOverview(
+        run=row["id"], measured=bool(row["measured"]), workloads=workloads, **{name: row[name] for name in names}
+    )
 
 
 def insert_run(connection: sqlite3.Connection, row: dict[str, Value]) -> None:

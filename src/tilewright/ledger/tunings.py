@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import as_text, dump, insert, maybe, number, parse, rebuilt
-from tilewright.ledger.records import TuneOverview, TuneRun
+from tilewright.ledger.records import TuneRun
 from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row_of_tune, unfinished
 from tilewright.records import (
     Bound,
@@ -99,19 +99,6 @@ class TuneLedger(LedgerFile):
         with self._reading() as connection:
             results = tuple(_results(connection, record.run))
         return TuningResult(record.task, record.machine, record.measured, results, record.run, record.seconds)
-
-    def runs(self, task: str | None = None) -> tuple[TuneOverview, ...]:
-        """The runs, of one task or of all, newest first."""
-        return tuple(self._overview(name) for name in self.names(task))
-
-    def _overview(self, run: str) -> TuneOverview:
-        one = self.run(run)
-        with self._reading() as connection:
-            workloads = tuple(row["name"] for row in connection.execute(f"SELECT name {_CURRENT}", (run,)))
-        machine = one.machine
-        return TuneOverview(
-            run, one.task, one.key, one.started, one.finished, one.measured, machine.arch, machine.gpu, workloads
-        )
 
 
 # Rows

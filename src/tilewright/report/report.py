@@ -8,7 +8,7 @@ from typing import TextIO
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
+from tilewright.ledger.runs import LATEST, SHOWN_RUNS, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.report import page, tune_views
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, collect, collect_tune
@@ -72,7 +72,7 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:
     task = load_task(asked).name if isinstance(asked, str) else asked.name
-    names = file.names(task)
-    if not names:
-        raise UnknownChoice("run of task", task, file.names()[:5])
-    return names[0]
+    runs = file.runs(task)
+    if not runs:
+        raise UnknownChoice("run of task", task, [one.run for one in file.runs()[:SHOWN_RUNS]])
+    return runs[0].run
