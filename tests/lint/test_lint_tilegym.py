@@ -31,6 +31,7 @@ def places(code: str) -> set[tuple[str, int]]:
     return {(str(one.file.relative_to(ROOT)), one.line) for one in report().findings if one.code == code}
 
 
+@cache
 def texts() -> dict[str, list[str]]:
     files = sorted(ROOT.rglob("*.py"))
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").splitlines() for path in files}

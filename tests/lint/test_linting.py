@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.lint.rule_examples import EXAMPLES
 
-from tilewright.cli import lint_table as tables
+from tilewright.cli import lint_table
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.lint.linting import LintReport, lint_paths
 from tilewright.lint.rules import named
@@ -237,14 +237,14 @@ def run(x, y, stream):
 
 def test_the_text_shows_reason_and_fix_once(file: Path) -> None:
     (rule,) = named(["TW401"])
-    lines = list(tables.lines(lint_paths([file], select=["TW401"])))
+    lines = list(lint_table.lines(lint_paths([file], select=["TW401"])))
     assert sum(line.startswith("not_an_argument: ") for line in lines) == 1
     assert sum(rule.fix in line for line in lines) == 1
     assert lines[-1] == "2 errors in 1 file"
 
 
 def test_json_carries_everything(file: Path) -> None:
-    value = json.loads(json.dumps(tables.to_json(lint_paths([file], select=["TW401"]))))
+    value = json.loads(json.dumps(lint_table.to_json(lint_paths([file], select=["TW401"]))))
     assert value["counts"] == {"error": 2, "warning": 0, "note": 0}
     assert {"code", "file", "line", "column", "message", "why", "fix", "level"} <= set(value["findings"][0])
     assert any(item["what"] == "launch" for item in value["inventory"][str(file)])

@@ -42,7 +42,7 @@ def lint(
 
     Example: `tilewright lint src/ --ignore process_only_cache --sarif lint.sarif`
     """
-    from tilewright.cli import lint_table as tables
+    from tilewright.cli import lint_table
     from tilewright.hardware.architectures import architecture
     from tilewright.lint.linting import lint_paths
     from tilewright.lint.rules import rules
@@ -61,9 +61,9 @@ def lint(
 
         _write(sarif, json.dumps(as_sarif(report, Path.cwd(), __version__), indent=2, ensure_ascii=False))
     if as_json:
-        print_json(tables.to_json(report))
+        print_json(lint_table.to_json(report))
     else:
-        for line in tables.inventory_lines(report) if inventory else tables.lines(report):
+        for line in lint_table.inventory_lines(report) if inventory else lint_table.lines(report):
             print(line)
     if not inventory and not report.clean:
         raise typer.Exit(1)

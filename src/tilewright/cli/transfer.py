@@ -47,14 +47,16 @@ def transfer(
     language: Literal["triton", "cutile"] = "triton" if to == "cutile" else "cutile"
     names = _names(rename or [])
     lists = read(file, language, name)
-    named = {field for one in lists for written in one.configurations for field, _ in written.fields}
+    named = {field for listed in lists for written in listed.configurations for field, _ in written.fields}
     if unknown := next((old for old in names if old not in named), None):
         raise RequestError(f"--rename {unknown}: no configuration names it; known: {', '.join(sorted(named))}")
-    done = [(one, transferred(one.configurations, to=to, names=_of(one, names), arch=arch)) for one in lists]
+    done = [
+        (listed, transferred(listed.configurations, to=to, names=_of(listed, names), arch=arch)) for listed in lists
+    ]
     if as_json:
-        print_json([text.to_json(one, result) for one, result in done])
+        print_json([text.to_json(listed, result) for listed, result in done])
     else:
-        print(_imports(done) + "\n\n".join(text.python(one, result) for one, result in done))
+        print(_imports(done) + "\n\n".join(text.python(listed, result) for listed, result in done))
     if not any(result.configurations for _, result in done):
         raise typer.Exit(1)
 
@@ -65,7 +67,7 @@ def _parted(source: str) -> tuple[Path, str | None]:
 
 
 def _names(given: list[str]) -> dict[str, str]:
-    pairs = [one.partition("=") for one in given]
+    pairs = [text.partition("=") for text in given]
     for (old, _, new), text in zip(pairs, given, strict=True):
         if not old.isidentifier() or not new.isidentifier() or iskeyword(new):
             raise RequestError(f"--rename '{text}' is not of the form OLD=NEW, with two names")

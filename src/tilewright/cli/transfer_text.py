@@ -39,9 +39,9 @@ def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:
         ],
         "renamed": dict(done.renamed),
         "dropped": [
-            {"line": listed.configurations[one.configuration].line, "field": one.field or None,
-             "value": one.value, "reason": one.reason}
-            for one in done.dropped
+            {"line": listed.configurations[lost.configuration].line, "field": lost.field or None,
+             "value": lost.value, "reason": lost.reason}
+            for lost in done.dropped
         ],
         "notes": [*listed.notes, *done.notes],
         "suggested": {name: list(values) for name, values in done.suggested.items()},
@@ -56,10 +56,10 @@ def _remarks(listed: Listed, done: Transferred) -> Iterator[str]:
     if done.renamed:
         yield "renamed: " + ", ".join(f"{old} → {new}" for old, new in done.renamed.items())
     grouped: dict[tuple[str, str], list[Dropped]] = {}
-    for one in done.dropped:
-        grouped.setdefault((one.field, one.reason), []).append(one)
+    for lost in done.dropped:
+        grouped.setdefault((lost.field, lost.reason), []).append(lost)
     for (field, reason), same in grouped.items():
-        values = ", ".join(dict.fromkeys(one.value for one in same))
+        values = ", ".join(dict.fromkeys(lost.value for lost in same))
         if field:
             yield f"dropped: {field} = {values} ({_count(len(same))}): {reason}"
         else:
@@ -89,7 +89,7 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
     except RequestError as error:  # as a list, then
         yield from _comment(f"no space: {error}")
         yield f"{variable}_configurations = ["
-        yield from (f"    {dict(one)!r}," for one in done.configurations)
+        yield from (f"    {dict(point)!r}," for point in done.configurations)
         yield "]"
         return
     yield f"{variable}_space = tw.Space("
@@ -98,14 +98,14 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
         yield f"    hints={dict(space.hints)!r},"
     yield f"    shipped={dict(space.shipped)!r},  # put here what runs today"
     yield "    only=["
-    yield from (f"        {dict(one)!r}," for one in done.configurations)
+    yield from (f"        {dict(point)!r}," for point in done.configurations)
     yield "    ],"
     yield ")"
 
 
 def _configs(variable: str, done: Transferred) -> Iterator[str]:
     yield f"{variable}_configs = ["
-    yield from (f"    triton.Config({_arguments(one)})," for one in done.configurations)
+    yield from (f"    triton.Config({_arguments(point)})," for point in done.configurations)
     yield "]"
 
 

@@ -34,7 +34,7 @@ def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.e
     kernels = kernels_of(file, search.kernel)
     declared = parameters(kernels[0].node) if len(kernels) == 1 else ()
     tensors: list[ast.expr] = []
-    for whole in (one for one in passed if isinstance(one, ast.Tuple)):
+    for whole in (given for given in passed if isinstance(given, ast.Tuple)):
         if declared and len(declared) == len(whole.elts):
             pairs = zip(whole.elts, declared, strict=True)
             tensors += [tensor for tensor, into in pairs if not annotation(file, into)]

@@ -66,7 +66,7 @@ class Rule(ABC):
         return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
 
     def _marked(self, mark: str) -> str:
-        return next((one.removeprefix(mark).strip() for one in self._paragraphs if one.startswith(mark)), "")
+        return next((text.removeprefix(mark).strip() for text in self._paragraphs if text.startswith(mark)), "")
 
     @property
     def title(self) -> str:
@@ -76,7 +76,7 @@ class Rule(ABC):
     @property
     def why(self) -> str:
         """Why it matters, with its number."""
-        return " ".join(one for one in self._paragraphs[1:] if not one.startswith(("Fix:", "Sources:")))
+        return " ".join(text for text in self._paragraphs[1:] if not text.startswith(("Fix:", "Sources:")))
 
     @property
     def fix(self) -> str:

@@ -274,8 +274,8 @@ def _made_by(file: SourceFile, function: ast.AST, depth: int) -> Iterator[Record
     if not isinstance(function, Function):
         return
     yields = list(file.every(ast.Yield, function))
-    for one in yields:
-        yield from _record(file, one.value, depth)
+    for single in yields:
+        yield from _record(file, single.value, depth)
     for several in file.every(ast.YieldFrom, function):
         yield from configurations(file, several.value, depth)
     for value in returned(function) if not yields else ():

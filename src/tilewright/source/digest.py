@@ -60,13 +60,13 @@ def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
 
 
 def _bare(code: CodeType) -> str:
-    constants = [_bare(one) if isinstance(one, CodeType) else _described(one, []) for one in code.co_consts]
+    constants = [_bare(it) if isinstance(it, CodeType) else _described(it, []) for it in code.co_consts]
     return f"{code.co_code.hex()} {constants!r} {code.co_names!r}"
 
 
 def _names(code: CodeType) -> set[str]:
     """The names that code uses, also in generators and functions inside it."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
@@ -134,9 +134,9 @@ def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str
         ]
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} [{', '.join(_described(one, functions, depth + 1) for one in value)}]"
+        return f"{type(value).__name__} [{', '.join(_described(it, functions, depth + 1) for it in value)}]"
     if isinstance(value, (set, frozenset)):
-        return f"set {sorted(_described(one, functions, depth + 1) for one in value)}"
+        return f"set {sorted(_described(it, functions, depth + 1) for it in value)}"
     if isinstance(value, partial):
         return f"partial {_described((value.func, value.args, value.keywords), functions, depth + 1)}"
     return _described_object(value, functions)

@@ -58,7 +58,7 @@ def is_quiet(path: Path) -> bool:
         body = SourceFile.requested(path).tree.body
     except RequestError:
         return False
-    return all(isinstance(one, QUIET) or _is_docstring(one) or _is_main_guard(one) for one in body)
+    return all(isinstance(it, QUIET) or _is_docstring(it) or _is_main_guard(it) for it in body)
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:

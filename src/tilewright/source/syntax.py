@@ -122,12 +122,12 @@ class Source:
     @cached_property
     def functions(self) -> dict[str, Function]:
         """The functions at the top of the file."""
-        return {one.name.value: one for one in self.module.body if isinstance(one, cst.FunctionDef)}
+        return {part.name.value: part for part in self.module.body if isinstance(part, cst.FunctionDef)}
 
     @cached_property
     def kernels(self) -> dict[str, Function]:
         """Those that are decorated with ``ct.kernel``, with or without hints."""
-        return {name: one for name, one in self.functions.items() if self.kernel_decorator(one) is not None}
+        return {name: kernel for name, kernel in self.functions.items() if self.kernel_decorator(kernel) is not None}
 
     def kernel_decorator(self, function: Function) -> cst.Decorator | None:
         """The ``@ct.kernel`` of a function."""
@@ -141,7 +141,7 @@ class Source:
     def tile_code(self) -> dict[str, Function]:
         """The kernels and the functions of this file that they call, in the order of the text."""
         reached = self.called_by(set(self.kernels))
-        return {name: one for name, one in self.functions.items() if name in reached}
+        return {name: function for name, function in self.functions.items() if name in reached}
 
     def called_by(self, names: Iterable[str]) -> set[str]:
         """``names`` and the functions of this file that they call, directly or not."""
@@ -192,7 +192,7 @@ class Source:
     def function_of(self, node: cst.CSTNode) -> str:
         """Name of the top-level function that holds ``node``; "" outside of any."""
         around = (node, *self.parents(node))
-        return next((one.name.value for one in reversed(around) if isinstance(one, cst.FunctionDef)), "")
+        return next((outer.name.value for outer in reversed(around) if isinstance(outer, cst.FunctionDef)), "")
 
     def ct(self, expression: str) -> cst.BaseExpression:
         """``expression`` with the ``ct.`` of this file: ``source.ct("ct.exp2(x)")``."""
@@ -303,6 +303,6 @@ def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None
     """The elements of a written tuple or list; None for anything else, and where one has a star."""
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
-    if any(isinstance(one, cst.StarredElement) for one in node.elements):
+    if any(isinstance(element, cst.StarredElement) for element in node.elements):
         return None
-    return [one.value for one in node.elements]
+    return [element.value for element in node.elements]

@@ -45,8 +45,8 @@ _OPERATIONS: Mapping[type, Callable[..., Any]] = {
     ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
     ast.BitOr: operator.or_, ast.USub: operator.neg, ast.Not: operator.not_, ast.Eq: operator.eq,
     ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.In: lambda one, many: one in many,
-    ast.NotIn: lambda one, many: one not in many,
+    ast.GtE: operator.ge, ast.In: lambda value, values: value in values,
+    ast.NotIn: lambda value, values: value not in values,
 }  # fmt: skip
 _CALLS: Mapping[str, Callable[..., Any]] = {
     "range": lambda *given: _few(range(*given)),
@@ -169,7 +169,7 @@ def _named(name: str, names: Names) -> Known:
     value = names[name]
     if not isinstance(value, ast.expr):
         return value
-    return value_of(value, {other: one for other, one in names.items() if other != name})
+    return value_of(value, {other: known for other, known in names.items() if other != name})
 
 
 def _known(node: ast.expr, names: Names) -> Any:
@@ -184,7 +184,7 @@ def _operated(op: ast.AST, *operands: Known) -> Known:
     large = isinstance(op, (ast.Pow, ast.LShift)) and max(map(abs, numbers), default=0) > 64
     repeated = isinstance(op, ast.Mult) and len(numbers) < len(operands)  # a list
     unknown = isinstance(op, ast.cmpop) and not all(map(_is_known, operands))
-    if type(op) not in _OPERATIONS or large or repeated or unknown or any(abs(one) > LARGEST for one in numbers):
+    if type(op) not in _OPERATIONS or large or repeated or unknown or any(abs(x) > LARGEST for x in numbers):
         raise _Unknown
     value: Known = _OPERATIONS[type(op)](*operands)
     return value

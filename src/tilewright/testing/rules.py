@@ -9,6 +9,7 @@ class TestNoPrint(RuleContract):
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,7 +35,12 @@ def marked(text: str) -> list[int]:
 
 def found(rule: Rule, text: str) -> tuple[LintFinding, ...]:
     """What a rule finds in the text of a file."""
-    return rule.found(SourceFile(Path("kernel.py"), text))
+    return rule.found(_parsed(text))
+
+
+@cache
+def _parsed(text: str) -> SourceFile:
+    return SourceFile(Path("kernel.py"), text)
 
 
 class RuleContract:

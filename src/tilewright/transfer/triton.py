@@ -123,7 +123,9 @@ class Transferred:
     def values(self) -> dict[str, tuple[Value, ...]]:
         """The values of each field, without duplicates."""
         names = dict.fromkeys(name for configuration in self.configurations for name in configuration)
-        return {name: tuple(dict.fromkeys(one[name] for one in self.configurations if name in one)) for name in names}
+        return {
+            name: tuple(dict.fromkeys(whole[name] for whole in self.configurations if name in whole)) for name in names
+        }
 
 
 def transfer(
@@ -293,7 +295,7 @@ def _notes(merged: Sequence[Configuration], origins: Sequence[Sequence[int]], wo
     before = sum(map(len, origins))
     if before > len(merged):
         yield f"{before} configurations became {len(merged)}: the others are equal to one of them"
-    for name in sorted({name for one in merged for name in one if any(name not in other for other in merged)}):
+    for name in sorted({name for whole in merged for name in whole if any(name not in other for other in merged)}):
         without = "in a space the others take the shipped one's" if work.to == "cutile" else "Triton needs a default"
         yield f"not every configuration names {name}: {without}"
     if any(configuration.get("num_ctas") not in (None, 1) for configuration in merged):

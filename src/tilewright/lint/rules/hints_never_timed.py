@@ -50,7 +50,7 @@ def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[H
 def _hints(file: SourceFile, made: HintedKernel) -> set[str]:
     if made.hints is not None:
         return {name for name, value in made.hints.items() if text(value) != "None"}
-    keys = ({one.arg} if one.arg else keys_of(file, one.value) or set() for one in made.call.keywords)
+    keys = ({word.arg} if word.arg else keys_of(file, word.value) or set() for word in made.call.keywords)
     return set[str]().union(*keys)
 
 

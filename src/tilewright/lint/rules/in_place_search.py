@@ -57,8 +57,8 @@ class InPlaceSearch(Rule):
                     )  # fmt: skip
 
 
-def _same(one: ast.expr, other: ast.Name) -> bool:
-    return isinstance(one, ast.Name) and one.id == other.id and one is not other
+def _same(passed: ast.expr, other: ast.Name) -> bool:
+    return isinstance(passed, ast.Name) and passed.id == other.id and passed is not other
 
 
 def _reset(file: SourceFile, function: Function, value: ast.Name) -> bool:
@@ -83,7 +83,7 @@ def _scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
         if not isinstance(method, ast.Attribute) or method.attr not in FRESH:
             return False
     kept = [launch.arguments for launch in launches(file) if file.owner(launch.call) is owner]
-    return not any(one is not None and value.id in names(one) for one in (*kept, *returned(owner)))
+    return not any(used is not None and value.id in names(used) for used in (*kept, *returned(owner)))
 
 
 RULE = InPlaceSearch()

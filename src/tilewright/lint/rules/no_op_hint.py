@@ -57,7 +57,7 @@ class NoOpHint(Rule):
             distinct = dict.fromkeys(configuration for row in rows for configuration in row)
             screened = compile_all(task, [Unit(workload, configuration, board) for configuration in distinct])
             hashes = {
-                one.unit.configuration: one.code.code_hash for one in screened if isinstance(one.code, MachineCode)
+                row.unit.configuration: row.code.code_hash for row in screened if isinstance(row.code, MachineCode)
             }
             repeats = _repeats(values, [[hashes.get(configuration) for configuration in row] for row in rows])
             if repeats:

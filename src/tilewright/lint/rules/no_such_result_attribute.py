@@ -36,7 +36,7 @@ class NoSuchResultAttribute(Rule):
             if not isinstance(node.ctx, ast.Load) or node.attr.startswith("_") or node.attr in HAS:
                 continue
             values = file.values(node.value)
-            if values and all(isinstance(one, ast.Call) and file.dotted(one.func) in SEARCHES for one in values):
+            if values and all(isinstance(call, ast.Call) and file.dotted(call.func) in SEARCHES for call in values):
                 instead = f"; read {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
                 yield self.at(file, node, f"the result of a search has no {node.attr}{instead}")
 

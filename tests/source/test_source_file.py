@@ -1,0 +1,101 @@
+"""The reader of Python source: imports, scopes, bindings, and what the text does not settle."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tilewright.errors import RequestError
+from tilewright.source.cutile import kernels, launches, searches
+from tilewright.source.source_file import SourceFile, source_of_object, text
+
+
+def file(source: str) -> SourceFile:
+    return SourceFile(Path("file.py"), dedent(source))
+
+
+def value(source: str) -> str:
+    """What the argument of ``use(…)`` stands for."""
+    read = file(source)
+    (call,) = (call for call in read.every(ast.Call) if text(call.func) == "use")
+    meant = read.value(call.args[0])
+    return text(meant) if meant is not None else "?"
+
+
+@pytest.mark.parametrize(
+    ("source", "meant"),
+    [
+        ("a = 1\nuse(a)", "1"),
+        ("a = b = 1\nuse(b)", "1"),
+        ("a, b = 1, 2\nuse(b)", "2"),
+        ("a = 1\ndef f():\n    use(a)", "1"),
+        ("a = 1\ndef f():\n    a = 2\n    use(a)", "2"),
+        ("a = 1\nb = a\nuse(b)", "1"),
+        ("if (a := 3):\n    use(a)", "3"),
+        ("use(1 + 1)", "1 + 1"),
+        ("a = 1\na = 2\nuse(a)", "?"),
+        ("def f(a):\n    use(a)", "?"),
+        ("a, b = g()\nuse(b)", "?"),
+        ("for a in g():\n    use(a)", "?"),
+        ("use(a)", "?"),
+        ("a = b\nb = a\nuse(a)", "?"),
+    ],
+)
+def test_a_name_stands_for_what_the_text_settles(source: str, meant: str) -> None:
+    assert value(source) == meant
+
+
+def test_names_are_resolved_through_imports() -> None:
+    read = file("import cuda.tile as ct\nfrom cuda.tile import load as fetch\nfrom .near import a\nimport os.path\n")
+    assert read.imports == {"ct": "cuda.tile", "fetch": "cuda.tile.load", "a": ".near.a", "os": "os"}
+    assert read.dotted(ast.parse("ct.tune.search", mode="eval").body) == "cuda.tile.tune.search"
+    assert read.dotted(ast.parse("f().x", mode="eval").body) == ""
+
+
+def test_decorators_and_defaults_run_outside_of_their_function() -> None:
+    read = file("def outer():\n    @mark(1)\n    def inner(x=default()):\n        body()\n")
+    owners = {text(call.func): getattr(read.owner(call), "name", "") for call in read.every(ast.Call)}
+    assert owners == {"mark": "outer", "default": "outer", "body": "inner"}
+
+
+def test_kernels_launches_and_searches_are_found_under_any_name() -> None:
+    read = file("""
+        from cuda.tile import kernel as k, launch
+        import cuda.tile.tune as t
+
+        @k(occupancy=2)
+        def one(x): ...
+
+        def two(x): ...
+
+        made = k(two, num_ctas=1)
+        launch(stream, (1,), one, (x,))
+        t.exhaustive_search(space, stream, kernel=made, *more)
+    """)
+    assert [(kernel.name, list(kernel.hints)) for kernel in kernels(read)] == [
+        ("one", ["occupancy"]),
+        ("two", ["num_ctas"]),
+    ]
+    assert [text(launch.kernel) for launch in launches(read) if launch.kernel is not None] == ["one"]
+    (search,) = searches(read)
+    assert search.kernel is not None and text(search.kernel) == "made"
+    assert search.grid_fn is None
+
+
+def test_a_loaded_function_has_the_lines_of_its_file() -> None:
+    read = source_of_object(value.__code__)
+    assert read is not None
+    assert read.functions[0].lineno == value.__code__.co_firstlineno
+    scope: dict[str, object] = {}
+    exec("def typed(): ...", scope)
+    assert source_of_object(scope["typed"].__code__) is None  # type: ignore[attr-defined]
+
+
+def test_a_file_that_cannot_be_read_is_a_wrong_request(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("x = (\n")
+    for path, said in ((tmp_path / "none.py", "cannot read"), (tmp_path / "broken.py", "broken.py:1: ")):
+        with pytest.raises(RequestError, match=said):
+            SourceFile.requested(path)
