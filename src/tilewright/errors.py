@@ -72,6 +72,11 @@ def choices(given: object, known: Iterable[object]) -> str:
     return f"known: {', '.join(names) or 'none'}" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
+def first_line(text: str, otherwise: str = "") -> str:
+    """The first line of ``text`` that is not empty."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
+
+
 def in_one_line(error: BaseException) -> str:
     """An error of code that is not ours, as its type and the first line of what it says."""
-    return f"{type(error).__name__}: {next(iter(str(error).strip().splitlines()), '')}"
+    return f"{type(error).__name__}: {first_line(str(error))}"

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import CompilerMissing, first_line
 from tilewright.machine_code import elf
 from tilewright.machine_code.elf import Cubin, MachineCodeError
 from tilewright.records import MachineCode, Remark, TensorPath
@@ -328,9 +328,9 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
         opcodes = _opcodes_of_json(ran.stdout) if ran.returncode == 0 else None
         if opcodes is None and "json" in ran.stderr:  # an older one knows no -json
             ran = _nvdisasm(["-ndf"], sm, file)
-            opcodes = _opcodes_of_text(ran.stdout) if ran.returncode == 0 else None
+            opcodes = _TEXT_LINE.findall(ran.stdout) if ran.returncode == 0 else None
     if opcodes is None:
-        raise MachineCodeError(f"nvdisasm failed on sm_{sm} code: {_first_line(ran.stderr)}")
+        raise MachineCodeError(f"nvdisasm failed on sm_{sm} code: {first_line(ran.stderr, 'it says nothing')}")
     if len(opcodes) * INSTRUCTION_BYTES != len(code):
         raise MachineCodeError(f"nvdisasm found {len(opcodes)} instructions in {len(code)} bytes of sm_{sm} code")
     return opcodes
@@ -359,14 +359,6 @@ def _opcodes_of_json(text: str) -> list[str]:
 
 
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
-
-
-def _opcodes_of_text(text: str) -> list[str]:
-    return _TEXT_LINE.findall(text)
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "it says nothing")
 
 
 # Remarks ------------------------------------------------------------------------------------------

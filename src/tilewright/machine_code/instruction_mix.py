@@ -49,10 +49,7 @@ _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 def instruction_mix(opcodes: Iterable[str]) -> dict[str, int]:
     """Instructions by class, in the order of `CLASSES`, ``other`` last; classes without any are left out."""
-    counts = Counter(_class(opcode.partition(".")[0]) for opcode in opcodes)
+    bases = (opcode.partition(".")[0] for opcode in opcodes)
+    counts = Counter(next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other") for base in bases)
     names = [*(name for name, _ in CLASSES), "other"]
     return {name: counts[name] for name in names if counts[name]}
-
-
-def _class(base: str) -> str:
-    return next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other")

@@ -20,41 +20,30 @@ GROUPS: dict[str, tuple[int, ...]] = {
 EVERY = "every"
 """The group of a template that is the same on each architecture."""
 
-AXES: dict[str, tuple[str, ...]] = {
-    "elementwise": ("BLOCK",),
-    "in place": ("BLOCK",),
-    "matmul": ("M", "N", "K"),
-    "persistent matmul": ("M", "N", "K"),
-    "fmha": ("M", "N"),
-    "fmha dkdv 64": ("M", "N"),
-    "fmha dkdv 128": ("M", "N"),
-    "fmha dkdv 256": ("M", "N"),
-    "fmha dq 64": ("M", "N"),
-    "fmha dq 128": ("M", "N"),
-    "fmha dq 256": ("M", "N"),
-    "fp8 matmul": ("M",),
-    "grouped gemm": ("N", "K"),
-    "varlen attention": ("M", "N"),
-    "dual gemm": ("M", "N", "K"),
-}
-
 TITLES: dict[str, str] = {
     "elementwise": "elementwise, norm: grid ceil(n / 1024), 64-bit offsets above 2^31 - 4096 elements",
     "in place": "in place (RoPE): as elementwise, with a scratch output during the search",
     "matmul": "matmul",
     "persistent matmul": "persistent matmul: GROUP_SIZE_M 8, grid min(SMs // num_ctas, tiles) x occupancy",
     "fmha": "FMHA forward; the released TileGym passes the tile sizes only, no hints",
-    "fmha dkdv 64": "FMHA backward dK/dV, head dimension 64",
-    "fmha dkdv 128": "FMHA backward dK/dV, head dimension 128",
-    "fmha dkdv 256": "FMHA backward dK/dV, head dimension 256",
-    "fmha dq 64": "FMHA backward dQ, head dimension 64",
-    "fmha dq 128": "FMHA backward dQ, head dimension 128",
-    "fmha dq 256": "FMHA backward dQ, head dimension 256",
+    **{
+        f"fmha {gradient} {size}": f"FMHA backward {what}, head dimension {size}"
+        for gradient, what in (("dkdv", "dK/dV"), ("dq", "dQ"))
+        for size in (64, 128, 256)
+    },
     "fp8 matmul": "FP8 W8A8: BLOCK_N = group_n and BLOCK_K = group_k, otherwise wrong, not slow",
     "grouped gemm": "grouped GEMM: grid = SMs, BLOCK_M = min(128, next power of two of the most tokens)",
     "varlen attention": "attention with variable lengths; the key includes S_kv and the query group size",
     "dual gemm": "dual GEMM: GROUP 8, about twice the registers and shared memory of one GEMM",
 }
+
+AXES: dict[str, tuple[str, ...]] = dict.fromkeys(TITLES, ("M", "N")) | {
+    **dict.fromkeys(("elementwise", "in place"), ("BLOCK",)),
+    **dict.fromkeys(("matmul", "persistent matmul", "dual gemm"), ("M", "N", "K")),
+    "fp8 matmul": ("M",),
+    "grouped gemm": ("N", "K"),
+}
+"""Template → what the sizes of its rows are."""
 
 
 def _product(ms: tuple[int, ...], ns: tuple[int, ...]) -> str:

@@ -8,7 +8,7 @@ The data, with the reason of every correction, stand in `template_data`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tilewright.errors import UnknownChoice
@@ -53,7 +53,13 @@ def template(name: str, arch: int, *, as_written: bool = False) -> tuple[Row, ..
     group = EVERY if EVERY in WRITTEN[name] else group_of(arch)
     if as_written:
         return tuple(_written(name, group))
-    return _unique((*_corrected(name, group), *_added(name, group)))
+    corrections = CORRECTIONS.get((name, group), {})
+    written = ((row, corrections.get(row.written or "", (row.written, ""))[0]) for row in _written(name, group))
+    rows = [replace(row, knobs=_read(name, instead)) for row, instead in written if instead]
+    rows += [Row(name, group, _read(name, text), "added", None, why) for text, why in ADDED.get((name, group), ())]
+    return tuple(
+        {row.knobs: row for row in reversed(rows)}[knobs] for knobs in dict.fromkeys(row.knobs for row in rows)
+    )
 
 
 def title(name: str) -> str:
@@ -155,26 +161,6 @@ def _written(name: str, group: str) -> Iterator[Row]:
         instead, reason = corrections.get(text, (text, ""))
         fate: Literal["kept", "replaced", "dropped"] = "kept" if instead == text else "replaced"
         yield Row(name, group, _read(name, text), fate if instead else "dropped", text, reason)
-
-
-def _corrected(name: str, group: str) -> Iterator[Row]:
-    corrections = CORRECTIONS.get((name, group), {})
-    for row in _written(name, group):
-        instead, _ = corrections.get(row.written or "", (row.written, ""))
-        if instead:
-            yield Row(name, group, _read(name, instead), row.fate, row.written, row.reason)
-
-
-def _added(name: str, group: str) -> Iterator[Row]:
-    for text, reason in ADDED.get((name, group), ()):
-        yield Row(name, group, _read(name, text), "added", None, reason)
-
-
-def _unique(rows: Iterable[Row]) -> tuple[Row, ...]:
-    by_knobs: dict[Configuration, Row] = {}
-    for row in rows:
-        by_knobs.setdefault(row.knobs, row)
-    return tuple(by_knobs.values())
 
 
 def _read(name: str, text: str) -> Configuration:

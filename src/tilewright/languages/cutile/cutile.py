@@ -21,7 +21,7 @@ from typing import Any
 import cuda.tile as ct
 from cuda.tile import compilation
 
-from tilewright.errors import CompilerMissing
+from tilewright.errors import CompilerMissing, first_line, in_one_line
 from tilewright.languages import child
 from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile import private
@@ -70,10 +70,10 @@ class CuTile(Language):
                 bytecode_version=bytecode_version(find_tileiras()),
             )
         except ct.TileError as error:
-            said = _first_line(str(getattr(error, "message", "") or error))
+            said = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", f"{private.error_place(error)}{said}")
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
-            return Failed("front end", f"{type(error).__name__}: {_first_line(str(error))}")
+            return Failed("front end", in_one_line(error))
         return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch))
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
@@ -263,17 +263,7 @@ def compiler_message(returncode: int, stderr: str) -> str:
         if found := _LOCATED.search(line):
             return f"{Path(found['file']).name}:{found['line']}: {found['text'].strip()}"
     texts = [found["text"].strip() for line in stderr.splitlines() if (found := _ERROR.search(line))]
-    said = texts[0] if texts else _first_line(stderr) or "nothing on its error channel"
-    hint = _toolkit_hint() if returncode == 5 else ""
-    return f"tileiras returned {returncode}: {said}{hint}"
-
-
-def _toolkit_hint() -> str:
-    for name in ("CUDA_HOME", "CUDA_PATH"):
-        if os.environ.get(name):
-            return f" ({name}={os.environ[name]} may hold another toolkit version: unset it)"
-    return ""
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    said = texts[0] if texts else first_line(stderr) or "nothing on its error channel"
+    homes = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    hint = f" ({homes[0]}={os.environ[homes[0]]} may hold another toolkit version: unset it)" if homes else ""
+    return f"tileiras returned {returncode}: {said}{hint if returncode == 5 else ''}"

@@ -1,7 +1,7 @@
 """A kernel as it would be if all its floating-point numbers had one precision.
 
 In float64 the interpreter then gives what the kernel computes without what its types round away: a
-reference for a kernel that nobody wrote one for. Extents, strides and indices stay as they are, since Tile IR
+reference for a kernel that has none. Extents, strides and indices stay as they are, since Tile IR
 counts in elements. What looks at the bits of a number has no such meaning, and is refused.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from tilewright.tileir.read.tree import Constant, Global, KernelEntry, Op, PointerType, Region, TileModule, TileType
+from tilewright.tileir.read.tree import Constant, Location, Op, TileModule, TileType
 from tilewright.tileir.run.numbers import constant_values, is_float
 from tilewright.tileir.run.registry import Unsupported
 
@@ -28,101 +28,61 @@ def in_precision(module: TileModule, element: str) -> TileModule:
     Raises Unsupported, naming the operation, where the kernel depends on the bits of its numbers.
     """
     assert element in PRECISIONS
-    changed = _Changed(element)
-    return TileModule(
-        tuple(changed.entry(one) for one in module.entries), tuple(changed.global_(one) for one in module.globals)
-    )
+    changed: TileModule = _changed(module, element)
+    return changed
 
 
-class _Changed:
-    def __init__(self, element: str) -> None:
-        self.element = element
-
-    def entry(self, one: KernelEntry) -> KernelEntry:
-        parameters = tuple((name, self.value(kind)) for name, kind in one.parameters)
-        return replace(one, parameters=parameters, body=self._body(one.body))
-
-    def global_(self, one: Global) -> Global:
-        return replace(one, type=self.value(one.type), value=self.value(one.value))
-
-    def op(self, one: Op) -> Op:
-        if one.name in OF_BITS or (one.name == "bitcast" and self._is_of_float(one)):
-            place = f" ({one.location})" if one.location else ""
-            raise Unsupported(f"operation '{one.name}' depends on the bits of its numbers{place}")
-        return replace(
-            one,
-            result_types=tuple(self.value(kind) for kind in one.result_types),
-            operand_types={
-                name: tuple(self.value(kind) for kind in kinds) for name, kinds in one.operand_types.items()
-            },
-            attributes=self._attributes(one),
-            regions=tuple(self._region(region) for region in one.regions),
+def _changed(value: Any, element: str) -> Any:
+    """A part of the tree with other element types in it."""
+    if isinstance(value, Constant):
+        if not is_float(value.element):
+            return value
+        return Constant(element, tuple(float(number) for number in constant_values(value)))
+    if isinstance(value, tuple):
+        return tuple(
+            part
+            for one in value
+            for part in (_operations(one, element) if isinstance(one, Op) else (_changed(one, element),))
         )
-
-    def _region(self, one: Region) -> Region:
-        arguments = tuple((name, self.value(kind)) for name, kind in one.arguments)
-        return Region(arguments, self._body(one.body))
-
-    def _body(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        return tuple(part for one in ops for part in self._parts(self.op(one)))
-
-    def _parts(self, one: Op) -> tuple[Op, ...]:
-        """``fma`` as product and sum: to round once matters nothing here, and takes the interpreter long in float64."""
-        if one.name != "fma":
-            return (one,)
-        product, kinds = f"{one.results[0]}.product", one.operand_types
-        lhs, rhs, acc = (one.operands[name] for name in ("lhs", "rhs", "acc"))
-        first = replace(
-            one, name="mulf", results=(product,), operands={"lhs": lhs, "rhs": rhs},
-            operand_types={"lhs": kinds["lhs"], "rhs": kinds["rhs"]},
-        )  # fmt: skip
-        second = replace(
-            one, name="addf", operands={"lhs": (product,), "rhs": acc},
-            operand_types={"lhs": kinds["acc"], "rhs": kinds["acc"]},
-        )  # fmt: skip
-        return first, second
-
-    def _attributes(self, one: Op) -> dict[str, Any]:
-        found = {name: self.value(value) for name, value in one.attributes.items()}
-        if found.get("rounding_mode") in ROUGH and one.name in ("divf", "sqrt"):
-            found["rounding_mode"] = "nearest_even"
-        found.pop("flush_to_zero", None)
-        return found
-
-    def value(self, value: Any) -> Any:
-        """A type or an attribute, with other element types in it."""
-        if isinstance(value, Constant):
-            return self._constant(value)
-        if isinstance(value, PointerType):
-            return PointerType(self._element(value.pointee))
-        if isinstance(value, TileType):
-            inside = value.element
-            return replace(
-                value, element=self.value(inside) if isinstance(inside, PointerType) else self._element(inside)
-            )
-        if isinstance(value, tuple):
-            return tuple(self.value(one) for one in value)
-        if isinstance(value, list):
-            return [self.value(one) for one in value]
-        if isinstance(value, Mapping):
-            return {name: self.value(one) for name, one in value.items()}
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(
-                value, **{one.name: self._field(one.name, getattr(value, one.name)) for one in fields(value)}
-            )
+    if isinstance(value, Mapping):
+        return {name: _changed(one, element) for name, one in value.items()}
+    if not is_dataclass(value) or isinstance(value, (type, Location)):
         return value
+    parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    for name, part in parts.items():
+        is_element = name in ("element", "pointee") and isinstance(part, str)
+        parts[name] = (element if is_float(part) else part) if is_element else _changed(part, element)
+    return replace(value, **parts)
 
-    def _field(self, name: str, value: Any) -> Any:
-        return self._element(value) if name == "element" else self.value(value)
 
-    def _element(self, element: str) -> str:
-        return self.element if is_float(element) else element
+def _operations(op: Op, element: str) -> tuple[Op, ...]:
+    """``op`` in the other precision; ``fma`` as product and sum: to round once matters nothing here, and takes the
+    interpreter long in float64."""
+    _refuse_bits(op)
+    parts = {name: _changed(getattr(op, name), element) for name in ("result_types", "operand_types", "regions")}
+    attributes = _changed(op.attributes, element)
+    if attributes.get("rounding_mode") in ROUGH and op.name in ("divf", "sqrt"):
+        attributes["rounding_mode"] = "nearest_even"
+    attributes.pop("flush_to_zero", None)
+    changed = replace(op, attributes=attributes, **parts)
+    if op.name != "fma":
+        return (changed,)
+    product, kinds = f"{op.results[0]}.product", changed.operand_types
+    lhs, rhs, acc = (op.operands[name] for name in ("lhs", "rhs", "acc"))
+    first = replace(
+        changed, name="mulf", results=(product,), operands={"lhs": lhs, "rhs": rhs},
+        operand_types={"lhs": kinds["lhs"], "rhs": kinds["rhs"]},
+    )  # fmt: skip
+    second = replace(
+        changed, name="addf", operands={"lhs": (product,), "rhs": acc},
+        operand_types={"lhs": kinds["acc"], "rhs": kinds["acc"]},
+    )  # fmt: skip
+    return first, second
 
-    def _constant(self, one: Constant) -> Constant:
-        if not is_float(one.element):
-            return one
-        return Constant(self.element, tuple(float(value) for value in constant_values(one)))
 
-    def _is_of_float(self, one: Op) -> bool:
-        kinds = [*one.operand_types["source"], *one.result_types]
-        return any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds)
+def _refuse_bits(op: Op) -> None:
+    """Raises Unsupported for an operation that depends on the bits of its numbers."""
+    kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
+    if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
+        place = f" ({op.location})" if op.location else ""
+        raise Unsupported(f"operation '{op.name}' depends on the bits of its numbers{place}")

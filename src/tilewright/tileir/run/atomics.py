@@ -56,7 +56,7 @@ def update(
         return found.view(values.dtype), wrote
     wrote = np.ones(len(at), np.bool_)
     if mode == "xchg":
-        found, _ = _in_rounds(elements.view(bits), at, values.view(bits), None, _exchanged)
+        found, _ = _in_rounds(elements.view(bits), at, values.view(bits), None, lambda old, new, _: (new, None))
         return found.view(values.dtype), wrote
     dtype = values.dtype
     if mode in _UNSIGNED:
@@ -72,10 +72,6 @@ Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | No
 def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:
     equal = old == compare
     return np.where(equal, new, old), equal
-
-
-def _exchanged(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:
-    return new, None
 
 
 def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wanted: bool) -> Array:

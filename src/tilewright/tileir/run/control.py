@@ -7,6 +7,7 @@ inside a loop needs no case of its own: it leaves the ``if`` with its lanes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -52,7 +53,9 @@ class BlockExecutor:
                 values = tuple(frame[name] for name in op.operands.get("operands", ()))
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
-                self._simple(op, frame)
+                results = self._evaluated(op, frame, partial(self._context, frame))
+                for name, value in zip(op.results, results, strict=True):
+                    frame[name] = value
                 continue
             ended, away = CONTROL[op.name](self, op, frame)
             left += away
@@ -66,11 +69,6 @@ class BlockExecutor:
         return [*left, Exit("yield", frame.lanes, ())]
 
     # Simple operations ------------------------------------------------------------------------------------
-
-    def _simple(self, op: Op, frame: Frame) -> None:
-        results = self._evaluated(op, frame, lambda: self._context(frame))
-        for name, value in zip(op.results, results, strict=True):
-            frame[name] = value
 
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         values = {
@@ -136,7 +134,7 @@ class BlockExecutor:
                 for body, chosen in ((branches[0], condition), (branches[1], ~condition))
                 for one in self.run(body, Frame(frame.lanes[chosen], frame))
             ]
-        return _parted(exits, "yield")
+        return [one for one in exits if one.kind == "yield"], [one for one in exits if one.kind != "yield"]
 
     def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
         region = op.regions[0]
@@ -156,7 +154,8 @@ class BlockExecutor:
             goes_on = np.asarray(at < end, bool)
             if not goes_on.all():
                 chosen = np.broadcast_to(goes_on, len(active.lanes))
-                ended.append(Exit("yield", active.lanes[~chosen], _some(carried, ~chosen, active)))
+                leaving = np.flatnonzero(~chosen)
+                ended.append(Exit("yield", active.lanes[leaving], tuple(taken(value, leaving) for value in carried)))
                 if not chosen.any():
                     return ended, away
                 index = np.flatnonzero(chosen)
@@ -237,17 +236,6 @@ class _RegionScope:
         if isinstance(value, np.ndarray) and value.shape[0] != 1:
             raise Unsupported(f"a region that uses '{name}', which differs from block to block")
         return value
-
-
-def _parted(exits: Sequence[Exit], kind: str) -> tuple[list[Exit], list[Exit]]:
-    return [one for one in exits if one.kind == kind], [one for one in exits if one.kind != kind]
-
-
-def _some(values: Sequence[Value], chosen: Array, frame: Frame) -> tuple[Value, ...]:
-    if chosen.all():
-        return tuple(values)
-    index = np.flatnonzero(chosen)
-    return tuple(taken(value, index) for value in values)
 
 
 def _stored(at: Array, storage: DType) -> Array:

@@ -115,8 +115,9 @@ class Memory:
             array.itemsize, shadow,
         )  # fmt: skip
         if shadow.fit(array.itemsize, offset):
-            for other in self._sharing(shadow):
-                other.gaps = self._gaps(other)
+            for other in self.allocations:
+                if other.shadow is shadow:
+                    other.gaps = self._gaps(other)
         new.bit = shadow.join(name, may_alias)
         new.gaps = self._gaps(new)
         if self.watch and new.nbytes and not np.all(written):
@@ -170,9 +171,6 @@ class Memory:
             new.shadow.unwrite(granules_of(new)[0])
         self._enter(new)
         return new
-
-    def _sharing(self, shadow: Shadow) -> list[Allocation]:
-        return [one for one in self.allocations if one.shadow is shadow]
 
     def _place(self, size: int, alignment: int = ALIGNMENT) -> int:
         alignment = max(alignment, ALIGNMENT)
@@ -310,8 +308,9 @@ class Memory:
         addresses = picked.addresses
         if not len(addresses):
             return
-        home = self._nearest(int(addresses[0]))
-        if home is not None:
+        place = bisect.bisect_right(self._starts, int(addresses[0])) - 1
+        if place >= 0:
+            home = self.allocations[place]
             offsets = addresses - home.start
             if (
                 int(offsets.min()) >= home.low
@@ -347,10 +346,6 @@ class Memory:
             for some, aligned in ((~outside & ~misaligned, True), (misaligned, False)):
                 if some.any():
                     yield _Part(allocation, part.offsets[some], of[some], aligned)
-
-    def _nearest(self, address: int) -> Allocation | None:
-        place = bisect.bisect_right(self._starts, address) - 1
-        return self.allocations[place] if place >= 0 else None
 
 
 def _outside(touched: Touched) -> Mask:

@@ -65,7 +65,11 @@ class Turns:
     def wait(self, op: Op) -> None:
         """Hands on the turn after a pass of the loop ``op``, and returns when it has come round."""
         with self._condition:
-            self._look_for_deadlock(op)
+            version = self._version()
+            self._idle = self._idle + 1 if version == self._seen else 0
+            self._seen = version
+            if self._idle > TURNS * len(self._alive):
+                raise Deadlock(f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op)
             self._pass_on()
             self._until_mine()
 
@@ -96,10 +100,3 @@ class Turns:
             others = later or [one for one in self._alive if one != self._turn]
             self._turn = others[0] if others else self._turn
             self._condition.notify_all()
-
-    def _look_for_deadlock(self, op: Op) -> None:
-        version = self._version()
-        self._idle = self._idle + 1 if version == self._seen else 0
-        self._seen = version
-        if self._idle > TURNS * len(self._alive):
-            raise Deadlock(f"{len(self._alive)} blocks wait for one another, and memory no longer changes", op)

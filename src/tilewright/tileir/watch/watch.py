@@ -152,8 +152,9 @@ class Watch:
         assert blocks is not None
         if per_element > 1 and not isinstance(blocks, int):
             blocks = np.repeat(blocks, per_element)
-        if touched.how != WRITE:
-            self._uninitialised(touched, granules, per_element)
+        if touched.how != WRITE and (unwritten := shadow.unwritten(granules)) is not None:
+            elements = np.flatnonzero(unwritten) // per_element
+            self.report(UNINITIALISED, touched, elements, ", which nothing has written")
         for kind, some in self._kinds(touched, per_element):
             here = granules if some is None else granules[some]
             theirs = blocks if some is None or isinstance(blocks, int) else blocks[some]
@@ -162,7 +163,8 @@ class Watch:
             for other_kind, who in others:
                 self._race(touched, other_kind, who, element, per_element)
             if again is not None:
-                self._race_within(touched, np.flatnonzero(again), per_element)
+                because = ", which another block writes too, without synchronisation between them"
+                self.report(RACE, touched, np.flatnonzero(again) // per_element, because)
             self._aliased(touched, kind in (WEAK_WRITE, STRONG_WRITE), here, element, per_element)
         if touched.how == WRITE and not access.releases:
             shadow.overwrite(granules)
@@ -199,12 +201,6 @@ class Watch:
         grid = access.context.grid if access.context is not None else (1 << 31, 1, 1)
         return block_of(number - 1, grid)
 
-    def _uninitialised(self, touched: Touched, granules: Indices, per_element: int) -> None:
-        unwritten = touched.allocation.shadow.unwritten(granules)
-        if unwritten is not None:
-            elements = np.flatnonzero(unwritten) // per_element
-            self.report(UNINITIALISED, touched, elements, ", which nothing has written")
-
     def _race(self, touched: Touched, kind: int, who: Array, element: Indices | None, per_element: int) -> None:
         """The access conflicts with others of ``kind``, made by ``who`` at each granule."""
         at = np.flatnonzero(who)
@@ -213,10 +209,6 @@ class Watch:
         name = f"block {self.block(touched.access, first)}" if first > 0 else "another block"
         did = _WORDS[kind]
         self.report(RACE, touched, elements, f", which {name} {did} without synchronisation between them")
-
-    def _race_within(self, touched: Touched, at: Indices, per_element: int) -> None:
-        because = ", which another block writes too, without synchronisation between them"
-        self.report(RACE, touched, at // per_element, because)
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
         """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to
