@@ -7,7 +7,7 @@ import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import verdict
 
-from tilewright.playbook.analyses.gather_access import gathered, tile_accesses
+from tilewright.playbook.analyses.gather_access import gathered
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.playbook.entries.gather_load import ENTRY, EVERY
 from tilewright.source.syntax import Source
@@ -35,7 +35,7 @@ class TestGatherLoad(EntryContract):
 
 def one(line: str, shape: str = '("M", "N")') -> str:
     source = Source("task.py", copy(line, shape=shape))
-    return gathered(source, tile_accesses(source, "copy")[0]).text()
+    return gathered(source, source.calls("load", "store", inside=source.functions["copy"])[0]).text()
 
 
 def every(text: str) -> str:

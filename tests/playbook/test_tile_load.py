@@ -7,7 +7,7 @@ import pytest
 from tests.playbook.gathers import BLOCK, BLOCK_GRID, ROW, copy
 from tests.playbook.kit import changed_lines, verdict
 
-from tilewright.playbook.analyses.tile_access import accesses, converted
+from tilewright.playbook.analyses.tile_access import converted, with_accesses
 from tilewright.playbook.base import NotApplicable
 from tilewright.playbook.entries import tile_load
 from tilewright.playbook.entries.tile_load import ENTRY, EVERY, VIEWS
@@ -33,13 +33,13 @@ class TestTileLoad(EntryContract):
 def every(text: str, value: str = EVERY) -> str:
     source = Source("task.py", text)
     [kernel] = source.kernels
-    return tile_load._several(source, kernel, value).text
+    return with_accesses(source, kernel, lambda now: tile_load._possible(now, kernel, value))
 
 
 def one(body: str, **options: str) -> str:
     """What the first access of a kernel becomes."""
     source = Source("task.py", copy(body, **options))  # type: ignore[arg-type]
-    return converted(source, accesses(source, "copy")[0]).text()
+    return converted(source, source.calls("gather", "scatter", inside=source.functions["copy"])[0]).text()
 
 
 def test_a_row_in_chunks_is_loaded_and_its_index_arithmetic_goes() -> None:
@@ -167,7 +167,7 @@ columns = ct.arange(HEAD, dtype=ct.int32)
 v = ct.gather(x, (page[:, None], (token % PAGE)[:, None], columns[None, :]))
 """
     source = Source("task.py", copy(body, parameters="table, b, n, PAGE: ct.Constant[int], HEAD: ct.Constant[int]"))
-    [_, access] = accesses(source, "copy")
+    [_, access] = source.calls("gather", "scatter", inside=source.functions["copy"])
     assert converted(source, access).text() == (
         "ct.load(x, (ct.gather(table, (b, n)).item(), 0, 0), (1, PAGE, HEAD), padding_mode=ct.PaddingMode.ZERO)"
         ".reshape((PAGE, HEAD))"
@@ -184,7 +184,7 @@ def test_names_imported_from_cuda_tile_are_not_guessed() -> None:
     text = text.replace("@ct.", "@").replace("ct.gather", "gather").replace("ct.bid", "bid").replace("ct.ar", "ar")
     source = Source("task.py", text)
     with pytest.raises(NotApplicable, match="does not import"):
-        converted(source, accesses(source, "copy")[0])
+        converted(source, source.calls("gather", "scatter", inside=source.functions["copy"])[0])
 
 
 @pytest.mark.parametrize("text", [copy(ROW), copy(BLOCK, grid=BLOCK_GRID)], ids=["row", "block"])

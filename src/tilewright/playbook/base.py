@@ -1,32 +1,34 @@
-"""What a playbook entry is: where a change may apply in a kernel's source, and the change itself.
+"""The protocol of a playbook entry: one kind of change to the source of a kernel.
 
-An entry is one file with an `EntryDescription` and two functions. `sites` looks for places in the syntax tree, and may
-ask what is known of the incumbent (`KernelFacts`: counted work, machine code, bounds); `apply` changes exactly one
-of them. An entry proposes; whether the result is right and faster is the gate's to say, so an entry that
-cannot prove that it preserves meaning may still propose. What it can rule out, it should: a site that changes
-nothing costs a compilation.
+An entry is one file with a description and two methods. `Entry.sites` lists the places of the syntax tree where the
+change applies. It may look at what is known of the incumbent: counted work, machine code, bounds. `Entry.apply` makes
+the change at one of these places. Every version is verified and measured afterwards, so an entry need not prove that
+its change keeps the result. It should leave out what it can rule out: a version that changes nothing costs a
+compilation.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+import libcst as cst
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork
 from tilewright.ledger.records import EntryHistory
 from tilewright.records import Bound, MachineCode, Value, Workload
-from tilewright.source.syntax import Source
+from tilewright.source.syntax import Function, Node, Source
 from tilewright.task.task import Launch, Task
 
 Risk: TypeAlias = Literal["lossless", "lossy"]
-"""``lossy``: rounds differently by design. Tried only where the user allows it, and marked wherever it is kept."""
+"""A lossy change rounds differently by design. It is tried only where the user allows it, and marked where kept."""
 
 LAST = 99
-"""The place of an entry that no priority list names for a kind of bound (K2)."""
+"""The place of an entry that names none for a kind of bound."""
 
 
 class NotApplicable(Exception):
@@ -35,7 +37,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Effect:
-    """Expected speedup as a factor, 1.05 for 5 % less time, from ``low`` to ``high``, and where that is from."""
+    """Expected speedup as a factor (1.05: 5 % less time), from ``low`` to ``high``, with the source of the figures."""
 
     low: float
     high: float
@@ -59,11 +61,11 @@ class EntryDescription:
     when: str
     when_not: str
     priority: Mapping[str, int]
-    """Kind of bound (``memory``, ``balanced``, ``compute``) → place in the order of K2, 1 first."""
+    """Kind of bound (``memory``, ``balanced``, ``compute``) → place among the entries, 1 is tried first."""
     effect: Effect
     risk: Risk = "lossless"
     order: int = 1000
-    """Place in the catalogue, for lists; entries of other packages come last where they name none."""
+    """Place in lists of all entries. Entries of other packages come last unless they name a place."""
 
     def place(self, kind: str) -> int:
         return self.priority.get(kind, LAST)
@@ -71,26 +73,47 @@ class EntryDescription:
 
 @dataclass(frozen=True)
 class Site:
-    """One place where an entry applies. Line and column (from 1 and from 0) hold for the source it was found in."""
+    """One place where an entry applies. Line (from 1) and column (from 0) are those of the source it was found in."""
 
     kernel: str
-    """The function of the source that is changed."""
+    """The function that is changed."""
     line: int
     column: int
     what: str
     """A few words for a table: ``load of x``."""
     values: tuple[Value, ...]
-    """What `apply` may put there, the most promising first; all are tried in one iteration. Empty only where
-    ``search`` finds them."""
+    """What `Entry.apply` takes, the most promising first. All are tried in one iteration; empty with ``search``."""
     promise: float = 1.0
-    """Scales the entry's expected gain at this place: below 1 where the facts say that little is to be won."""
+    """Factor of the entry's expected gain: below 1 where little can be gained here."""
     why: str = ""
-    """What the facts say for this place."""
+    """What is known of this place."""
     search: Callable[[], tuple[Value, ...]] | None = field(default=None, compare=False, repr=False)
-    """Finds the values when the site is tried, where that takes compiling; it may find none."""
+    """Finds the values when the site is tried, where that takes compilations. It may find none."""
 
     def __str__(self) -> str:
         return f"{self.what}, {self.kernel} line {self.line}"
+
+
+def site_at(
+    source: Source, node: cst.CSTNode, what: str, values: tuple[Value, ...], promise: float = 1.0, why: str = ""
+) -> Site:
+    """The site that begins where ``node`` does."""
+    return Site(source.function_of(node), *source.place(node), what, values, promise, why)
+
+
+def node_at(source: Source, site: Site, nodes: Iterable[Node], missing: str) -> Node:
+    """The first of ``nodes`` that begins at a site. Raises `NotApplicable` with what is ``missing``."""
+    for node in nodes:
+        if source.place(node) == (site.line, site.column):
+            return node
+    raise NotApplicable(f"{source.name}:{site.line}: {missing}")
+
+
+def function_at(source: Source, site: Site, functions: Mapping[str, Function] | None = None) -> Function:
+    """The function that begins at a site, of all in the file or of some. Raises `NotApplicable`."""
+    known = source.functions if functions is None else functions
+    named = [known[site.kernel]] if site.kernel in known else []
+    return node_at(source, site, named, f"{site.kernel} does not begin here")
 
 
 @dataclass(frozen=True)
@@ -101,16 +124,21 @@ class KernelFacts:
     board: Board
     workloads: tuple[Workload, ...]
     bounds: Mapping[str, Bound]
-    """By workload; from the counted work of the baseline."""
+    """By workload, from the counted work of the baseline."""
     codes: Mapping[str, MachineCode]
     """By workload, of the shipped configuration."""
     count: Callable[[Workload], CountedWork] = field(repr=False)
-    """The work as it is counted in the incumbent's Tile IR; asked when needed, remembered by who gives it."""
+    """Counts the work in the incumbent's Tile IR, once for each workload."""
 
     def launch(self, workload: Workload) -> Launch:
         """The incumbent's launch on array specifications."""
         task = self.task
         return task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), self.board)
+
+    @property
+    def launches(self) -> list[Launch]:
+        """The launch of each workload."""
+        return [self.launch(workload) for workload in self.workloads]
 
     @property
     def sm(self) -> int:
@@ -125,7 +153,7 @@ class KernelFacts:
 
 
 class Entry(ABC):
-    """A playbook entry: a description and two functions, no state."""
+    """A playbook entry: a description and two methods, without state."""
 
     about: EntryDescription
 
@@ -138,8 +166,16 @@ class Entry(ABC):
         """The whole text with exactly this change. Raises `NotApplicable`."""
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
-        """What the entry sees and cannot change, one line each, for the person who goes on from there."""
+        """What the entry sees but cannot change, one line each, for the person who goes on from there."""
         return ()
+
+    def applies(self, source: Source, site: Site) -> bool:
+        """Whether the first value of a site can be applied."""
+        try:
+            self.apply(source, site, site.values[0])
+        except NotApplicable:
+            return False
+        return True
 
 
 FORMER_NAMES: Mapping[str, str] = {
@@ -148,16 +184,16 @@ FORMER_NAMES: Mapping[str, str] = {
     "H-ftz": "flush_to_zero", "H-approx": "approximate", "I": "swizzle", "J": "tokens", "K": "batching",
     "L": "proposed", "bounds": "check_bounds", "hoist": "hoisting", "rows": "rows_per_tile",
 }  # fmt: skip
-"""What entries are called in ledgers from before they had the names of their modules."""
+"""The name in ledgers of earlier versions → the name today."""
 
 
 def present_name(entry: str) -> str:
-    """The name of an entry as a ledger has it, old or new."""
+    """The name today of an entry in a ledger."""
     return FORMER_NAMES.get(entry, entry)
 
 
 def by_present_name(history: Mapping[str, EntryHistory]) -> dict[str, EntryHistory]:
-    """What earlier runs say of each entry, with the rows under its former name counted in."""
+    """The history of each entry, with the rows under its former name counted in."""
     found: dict[str, EntryHistory] = {}
     for name, one in history.items():
         known = found.get(present_name(name), EntryHistory(present_name(name), 0, 0, None))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
@@ -21,6 +21,8 @@ from tilewright.source.values import Known, value_of_text
 
 Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
+Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
+"""Node → what takes its place; for a statement that may be several statements or none."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,11 @@ class Source:
                 return node
         raise KeyError(f"{self.name}:{line}: no {kind.__name__} begins at column {column}")
 
-    def replaced(self, changes: Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]) -> str:
+    def changed(self, changes: Changes) -> Source:
+        """The source with nodes replaced by others."""
+        return Source(self.name, self.replaced(changes))
+
+    def replaced(self, changes: Changes) -> str:
         """The text with nodes replaced by others. A statement may be replaced by several."""
         changed = self.module.visit(_Swap(changes))
         assert isinstance(changed, cst.Module)
@@ -200,7 +206,7 @@ class Source:
 
 
 class _Swap(cst.CSTTransformer):
-    def __init__(self, changes: Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]) -> None:
+    def __init__(self, changes: Changes) -> None:
         super().__init__()
         self.changes = {id(node): new for node, new in changes.items()}
 

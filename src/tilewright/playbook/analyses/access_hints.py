@@ -1,18 +1,19 @@
-"""Loads and stores as the entries that set a keyword of theirs see them."""
+"""Loads and stores as seen by the entries that set one of their keywords."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import loops_around
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
 LOADS, STORES = ("load", "gather"), ("store", "scatter")
 MOST = 4
-"""Single accesses of a kernel that are sites of their own."""
+"""How many accesses of a file become sites of their own."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,11 @@ class ArrayAccess:
 
     call: cst.Call
     kernel: str
-    line: int
-    column: int
     kind: str
     """``load``, ``store``, ``gather`` or ``scatter``."""
     array: str
     depth: int
-    """Loops around it."""
+    """How many loops are around it."""
 
     @property
     def is_load(self) -> bool:
@@ -45,41 +44,33 @@ def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[A
     found = []
     for kind in kinds:
         for call in source.calls(kind):
-            line, column = source.place(call)
             array = argument(call, "array", 0)
-            depth = sum(isinstance(one, (cst.For, cst.While)) for one in source.parents(call))
             name = "?" if array is None else source.code(array)
-            found.append(ArrayAccess(call, source.function_of(call), line, column, kind, name, depth))
-    return sorted(found, key=lambda one: (-one.depth, one.line, one.column))
-
-
-def hottest(found: Iterable[ArrayAccess]) -> list[ArrayAccess]:
-    """Those in the innermost loops of each function, and as many others as make up `MOST`."""
-    return list(found)[:MOST]
+            found.append(ArrayAccess(call, source.function_of(call), kind, name, loops_around(source, call)))
+    return sorted(found, key=lambda access: (-access.depth, source.place(access.call)))
 
 
 def at(source: Source, site: Site, kinds: Sequence[str]) -> list[ArrayAccess]:
-    """The access that begins at the site, or all of the function that does. Raises `NotApplicable`."""
-    listed = accesses(source, kinds)
-    here = [one for one in listed if (one.line, one.column) == (site.line, site.column)]
+    """The access that begins at a site, or all of the function that begins there. Raises `NotApplicable`."""
+    place, listed = (site.line, site.column), accesses(source, kinds)
+    here = [access for access in listed if source.place(access.call) == place]
     function = source.tile_code.get(site.kernel)
-    if not here and function is not None and source.place(function) == (site.line, site.column):
-        here = [one for one in listed if one.kernel == site.kernel]
+    if not here and function is not None and source.place(function) == place:
+        here = [access for access in listed if access.kernel == site.kernel]
     if not here:
         raise NotApplicable(f"{source.name}:{site.line}: no {' or '.join(kinds)} stands here")
     return here
 
 
 def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value: str | None) -> str:
-    """The text with a keyword of these calls set, or taken away with None."""
-    text, places = source.text, [(one.line, one.column, one.kind) for one in chosen]
-    for place in sorted(places, reverse=True):  # from the end, so that the places before stay where they are
-        current = Source(source.name, text)
-        call = next(one.call for one in accesses(current, (place[2],)) if (one.line, one.column) == place[:2])
-        text = current.replaced({call: with_argument(call, name, value)})
-    return text
+    """The text with a keyword of these calls set; None removes it."""
+    places = sorted((*source.place(access.call), access.kind) for access in chosen)
+    for *place, kind in reversed(places):  # from the end, so that the places before stay where they are
+        call = next(call for call in source.calls(kind) if [*source.place(call)] == place)
+        source = source.changed({call: with_argument(call, name, value)})
+    return source.text
 
 
 def is_variable(node: cst.BaseExpression | None) -> bool:
-    """Whether a keyword is given by something that is chosen elsewhere."""
+    """Whether a keyword is given by a name whose value is chosen elsewhere."""
     return node is not None and bool(dotted(node)) and dotted(node) not in ("True", "False", "None")

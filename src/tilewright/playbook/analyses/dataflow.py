@@ -1,6 +1,6 @@
 """What a piece of tile code reads, assigns and touches in memory: enough to move it safely.
 
-Names are followed as written, over a whole function; what is not understood counts as touching everything.
+A name means the same in a whole function. Code that is not understood counts as touching everything.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import libcst as cst
 
 from tilewright.source.syntax import Function, Source, dotted, elements
 
+LOOPS = (cst.For, cst.While)
 LOADS = ("load", "gather", "load_advanced_indexing")
 _IMPURE = (
     "store", "scatter", "store_advanced_indexing", "atomic_add", "atomic_and", "atomic_cas", "atomic_max",
@@ -66,23 +67,42 @@ def names_assigned(node: cst.CSTNode) -> Counter[str]:
 def _assigned(node: cst.CSTNode) -> Iterator[str]:
     match node:
         case cst.AssignTarget() | cst.AugAssign() | cst.AnnAssign() | cst.For() | cst.NamedExpr():
-            yield from _targets(node.target)
+            yield from target_names(node.target)
         case cst.AsName():
-            yield from _targets(node.name)
+            yield from target_names(node.name)
     for child in node.children:
         yield from _assigned(child)
 
 
-def _targets(node: cst.CSTNode) -> Iterator[str]:
+def target_names(node: cst.CSTNode) -> Iterator[str]:
+    """The names in the target of an assignment or a loop."""
     if isinstance(node, cst.Name):
         yield node.value
     elif isinstance(node, (cst.Tuple, cst.List)):
         for one in node.elements:
-            yield from _targets(one.value)
+            yield from target_names(one.value)
 
 
 def parameters(function: Function) -> list[str]:
-    return [one.name.value for one in (*function.params.params, *function.params.kwonly_params)]
+    """The names of a function's parameters."""
+    listed = function.params
+    return [one.name.value for one in (*listed.posonly_params, *listed.params, *listed.kwonly_params)]
+
+
+def loops_around(source: Source, node: cst.CSTNode) -> int:
+    """How many loops ``node`` stands in."""
+    return sum(isinstance(above, LOOPS) for above in source.parents(node))
+
+
+def pairs_of(assign: cst.Assign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression | None]]:
+    """Each target of an assignment with its own value: two of ``a, b = x, y``; None where a call gives several."""
+    for one in assign.targets:
+        targets, values = elements(one.target), elements(assign.value)
+        if targets is None:
+            yield one.target, assign.value
+        else:
+            known = values is not None and len(values) == len(targets)
+            yield from zip(targets, values if known and values else [None] * len(targets), strict=True)
 
 
 def dependent(source: Source, function: Function, roots: Iterable[str]) -> set[str]:
@@ -93,7 +113,7 @@ def dependent(source: Source, function: Function, roots: Iterable[str]) -> set[s
         for kind in (cst.Assign, cst.AugAssign, cst.AnnAssign)
         for one in source.every(kind, function)
     ]
-    pieces += [(set(_targets(one.target)), names_read(one.iter)) for one in source.every(cst.For, function)]
+    pieces += [(set(target_names(one.target)), names_read(one.iter)) for one in source.every(cst.For, function)]
     while True:
         more = {name for written, read in pieces if read & found for name in written} - found
         if not more:
@@ -106,17 +126,10 @@ def assignments(
 ) -> Iterator[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]]:
     """Statements that assign names alone and one value to each: ``a = x`` and ``a, b = x, y``."""
     for line in source.every(cst.SimpleStatementLine, inside):
-        if len(line.body) != 1 or not isinstance(line.body[0], cst.Assign) or len(line.body[0].targets) != 1:
-            continue
-        target, value = line.body[0].targets[0].target, line.body[0].value
-        if isinstance(target, cst.Name):
-            yield line, target.value, value
-        elif isinstance(target, cst.Tuple):
-            names, values = elements(target), elements(value)
-            if names and values and len(names) == len(values):
-                for name, one in zip(names, values, strict=True):
-                    if isinstance(name, cst.Name):
-                        yield line, name.value, one
+        if len(line.body) == 1 and isinstance(line.body[0], cst.Assign) and len(line.body[0].targets) == 1:
+            for target, value in pairs_of(line.body[0]):
+                if isinstance(target, cst.Name) and value is not None:
+                    yield line, target.value, value
 
 
 class Effects:

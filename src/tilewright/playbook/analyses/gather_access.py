@@ -1,4 +1,4 @@
-"""A load or store of a tile, written as a gather or scatter of its elements: the reverse of `tile_access`."""
+"""Writes a load or store of a tile as a gather or scatter of its elements: the reverse of `tile_access`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.reaching import reaching
-from tilewright.playbook.analyses.tile_access import Converted, kept, tuple_text
+from tilewright.playbook.analyses.tile_access import Converted, tuple_text, with_kept
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, dotted, elements, is_atom
+from tilewright.source.syntax import Source, argument, dotted, elements
 
 PADDING = {
     "UNDETERMINED": None,
@@ -23,11 +24,6 @@ PADDING = {
 }
 """What a gather returns outside the array: zero, unless it is told."""
 KNOWN = ("index", "shape", "tile", "padding_mode", "check_bounds", "latency", "allow_tma")
-
-
-def tile_accesses(source: Source, function: str) -> list[cst.Call]:
-    """The tile loads and stores of a function."""
-    return source.calls("load", "store", inside=source.functions[function])
 
 
 def gathered(source: Source, call: cst.Call) -> Converted:
@@ -46,19 +42,14 @@ def gathered(source: Source, call: cst.Call) -> Converted:
     indices = _indices(source, index, shape)
     given = indices[0] if len(indices) == 1 else tuple_text(indices)
     arguments = [source.code(array), given]
-    if name == "load":
-        arguments += _padding(source, call)
-    else:
-        arguments.append(_tile(source, call))
+    tile = argument(call, "tile", 2)
+    arguments += _padding(source, call) if name == "load" or tile is None else [source.code(tile)]
     function = source.spelled("gather" if name == "load" else "scatter")
     if not function:
         raise NotApplicable(f"{source.name} does not import gathers and scatters of cuda.tile")
-    arguments += kept(source, call)
-    if sum(one.count("#") for one in arguments) != source.code(call).count("#"):
-        raise NotApplicable("a comment stands inside the call")
     padding = argument(call, "padding_mode", None)
     read = names_read(padding) if padding is not None else set()
-    return Converted(call, function, tuple(arguments), "", False, frozenset(read))
+    return Converted(call, function, with_kept(source, call, arguments), "", False, frozenset(read))
 
 
 def _shape(source: Source, call: cst.Call, name: str) -> Shape:
@@ -85,16 +76,9 @@ def _indices(source: Source, index: Sequence[cst.BaseExpression], shape: Shape) 
         places = f"{arange}({size}, dtype={int32})"
         if len(shape) > 1:
             places += f"[{', '.join(':' if axis == other else 'None' for other in range(len(shape)))}]"
-        factor = block if is_atom(one) or isinstance(one, cst.Integer) else f"({block})"
         by = size if size.isidentifier() or size.isdigit() else f"({size})"
-        found.append(places if block == "0" else f"{factor} * {by} + {places}")
+        found.append(places if block == "0" else f"{text_of(source, one)} * {by} + {places}")
     return found
-
-
-def _tile(source: Source, call: cst.Call) -> str:
-    tile = argument(call, "tile", 2)
-    assert tile is not None
-    return source.code(tile)
 
 
 def _padding(source: Source, call: cst.Call) -> list[str]:

@@ -30,7 +30,9 @@ class ScoreScale:
 
 def scales(source: Source, function: str) -> list[ScoreScale]:
     """The one multiplication that scales every exponent of ``function``; empty where there is no such one."""
-    code = source.functions[function]
+    code = source.functions.get(function)
+    if code is None:
+        return []
     exponentials = tuple(source.calls("exp", inside=code))
     if not exponentials or source.calls("exp2", inside=code):
         return []

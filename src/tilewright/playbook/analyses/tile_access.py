@@ -1,24 +1,26 @@
-"""A gather or scatter of consecutive elements, written as a load or store of a tile.
+"""Writes a gather or scatter of consecutive elements as a load or store of a tile.
 
 ``ct.gather(x, (row, n * TILE + arange(TILE)))`` reads block n of row `row`: ``ct.load(x, (row, n), (1, TILE))``.
-Where the range does not begin at a multiple of its size, the load is of a view that begins there
-(`Array.slice`). Where every lane asks a table for the same page, the table is read once.
+A range that does not begin at a multiple of its size is loaded from a view that begins there (`Array.slice`). A table
+that all lanes ask for the same page is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.dead_names import without_dead
+from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Same, Scalar, Span, bare
 from tilewright.playbook.analyses.index_masks import limits_of
 from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, elements, is_atom, number
+from tilewright.source.syntax import Source, argument, elements, number
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4
@@ -63,9 +65,27 @@ def with_access(source: Source, one: Converted) -> Source:
     return Source(source.name, source.replaced({one.call: broken}))
 
 
-def accesses(source: Source, function: str) -> list[cst.Call]:
-    """The gathers and scatters of a function."""
-    return source.calls("gather", "scatter", inside=source.functions[function])
+def convertible(
+    source: Source, function: str, kinds: Sequence[str], convert: Callable[[Source, cst.Call], Converted]
+) -> Iterator[Converted]:
+    """The accesses of a function that ``convert`` does not refuse."""
+    for call in source.calls(*kinds, inside=source.functions[function]):
+        try:
+            yield convert(source, call)
+        except NotApplicable:
+            continue
+
+
+def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
+    """The text with the ``possible`` accesses converted one after the other, and without what only they read."""
+    read: set[str] = set()
+    changed = source
+    while (one := next(possible(changed), None)) is not None:
+        read |= one.read
+        changed = with_access(changed, one)
+    if changed is source:
+        raise NotApplicable(f"{function} has no such access that can be replaced")
+    return without_dead(changed, function, read).text
 
 
 def converted(source: Source, call: cst.Call) -> Converted:
@@ -88,9 +108,7 @@ def converted(source: Source, call: cst.Call) -> Converted:
         function, last = source.spelled("store"), [_value(source, call, place)]
     if not function:
         raise NotApplicable(f"{source.name} does not import the tile access of cuda.tile")
-    arguments = (place.array, place.index, *last, *kept(source, call))
-    if sum(one.count("#") for one in arguments) != source.code(call).count("#"):
-        raise NotApplicable("a comment stands inside the call")
+    arguments = with_kept(source, call, [place.array, place.index, *last])
     read = frozenset(names_read(call) - names_read(call.args[0].value))
     return Converted(call, function, arguments, reshape, place.sliced, read)
 
@@ -198,14 +216,16 @@ def _padding(source: Source, call: cst.Call) -> str:
     return f"{source.spelled('PaddingMode')}.{PADDING[name]}"
 
 
-def kept(source: Source, call: cst.Call) -> list[str]:
-    """Arguments that both kinds of access have."""
-    found = []
+def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The arguments of the new access, with those that both kinds have. Raises `NotApplicable` for a comment."""
+    found = list(arguments)
     for name in ("check_bounds", "latency"):
         value = argument(call, name, None)
         if value is not None and not (name == "check_bounds" and is_true(value)):
             found.append(f"{name}={source.code(value)}")
-    return found
+    if sum(one.count("#") for one in found) != source.code(call).count("#"):
+        raise NotApplicable("a comment stands inside the call")
+    return tuple(found)
 
 
 def _value(source: Source, call: cst.Call, place: _Place) -> str:
@@ -217,9 +237,7 @@ def _value(source: Source, call: cst.Call, place: _Place) -> str:
         return text
     if shape is not None and _long(shape) != _long(place.sizes):
         raise NotApplicable(f"{text} is stored to more elements than it has")
-    if not is_atom(node):
-        text = f"({text})"
-    return f"{text}.reshape({place.shape})"
+    return f"{text_of(source, node)}.reshape({place.shape})"
 
 
 def _long(shape: Shape) -> list[str]:

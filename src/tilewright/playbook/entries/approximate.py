@@ -1,7 +1,7 @@
-"""Entry H, third part: quotients, roots and tanh as the hardware approximates them.
+"""Computes quotients, square roots and tanh as the hardware approximates them.
 
-A float32 quotient that is right to the last bit costs about ten instructions, an approximate one two. Where one
-divisor serves a whole row, its reciprocal is computed once for the row and multiplied.
+A float32 quotient that is right to the last bit takes about ten instructions, an approximate one two. A divisor that
+serves a whole row is inverted once and multiplied. Results differ in the last bits. No gain is recorded yet.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import assignments, dependent, loops_around, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
-from tilewright.source.syntax import Function, Source, argument, number, with_argument
+from tilewright.source.syntax import Changes, Function, Source, argument, number, with_argument
 
 APPROXIMATE, FLUSHED, RECIPROCAL, RSQRT = "approximate", "approximate, flush to zero", "reciprocal", "rsqrt"
 _ROUNDED = ("truediv", "sqrt", "tanh")
@@ -37,34 +37,31 @@ class Approximate(Entry):
         when_not="other dtypes; results that must be right to the last bit; quotients of scalars",
         priority={"compute": 8, "balanced": 6, "memory": 7},
         order=120,
-        effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
+        effect=Effect(1.0, 1.05, "assumed, not measured", "2026-11-20"),
         risk="lossy",
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
-        for name, function in source.tile_code.items():
+        for function in source.tile_code.values():
             tiles = _tile_names(source, function)
             for node in _candidates(source, function):
                 values = _values(source, function, node, tiles)
                 if values:
-                    line, column = source.place(node)
                     quotient = _quotient(source, node) is not None
                     what = "quotient" if quotient else source.code(node).partition("(")[0]
                     promise = BESIDE if values[0] == RECIPROCAL else 1.0
-                    found.append(Site(name, line, column, f"{what} in float32", values, promise))
-        return sorted(found, key=lambda one: -one.promise)[:MOST_SITES]
+                    found.append(site_at(source, node, f"{what} in float32", values, promise))
+        return sorted(found, key=lambda site: -site.promise)[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
-        nodes = _candidates(source, function) if function is not None else []
-        node = next((one for one in nodes if source.place(one) == (site.line, site.column) and _fits(one, site)), None)
-        if (
-            function is None
-            or node is None
-            or value not in _values(source, function, node, _tile_names(source, function))
-        ):
-            raise NotApplicable(f"{source.name}:{site.line}: nothing here to make {value}")
+        if function is None:
+            raise NotApplicable(f"{source.name}: no function {site.kernel}")
+        nodes = [node for node in _candidates(source, function) if _fits(node, site)]
+        node = node_at(source, site, nodes, nothing := f"nothing here to make {value}")
+        if value not in _values(source, function, node, _tile_names(source, function)):
+            raise NotApplicable(f"{source.name}:{site.line}: {nothing}")
         if value == RSQRT:
             return _with_rsqrt(source, function, node)
         quotient = _quotient(source, node)
@@ -93,7 +90,7 @@ def _truediv(source: Source, node: cst.BaseExpression) -> cst.Call:
 def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
     quotients = [one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.Divide)]
     found: list[cst.BaseExpression] = [*quotients, *source.calls(*_ROUNDED, inside=function)]
-    return sorted(found, key=lambda one: (not _in_loop(source, one), source.place(one)))
+    return sorted(found, key=lambda one: (not loops_around(source, one), source.place(one)))
 
 
 def _values(source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]) -> tuple[Value, ...]:
@@ -142,9 +139,14 @@ def _divided_by(source: Source, function: Function, root: cst.BaseExpression) ->
 
     Empty where the root is used for anything else.
     """
-    above = source.parent(root)
-    if isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide) and above.right is root:
-        return [above]
+
+    def divided(divisor: cst.CSTNode) -> cst.BinaryOperation | None:
+        above = source.parent(divisor)
+        fits = isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide)
+        return above if isinstance(above, cst.BinaryOperation) and fits and above.right is divisor else None
+
+    if (only := divided(root)) is not None:
+        return [only]
     names = [name for _, name, value in assignments(source, function) if value is root]
     if len(names) != 1 or names_assigned(function)[names[0]] != 1:
         return []
@@ -153,35 +155,16 @@ def _divided_by(source: Source, function: Function, root: cst.BaseExpression) ->
         for one in source.every(cst.Name, function.body)
         if one.value == names[0] and not isinstance(source.parent(one), cst.AssignTarget)
     ]
-    found = []
-    for use in uses:
-        above = source.parent(use)
-        if not isinstance(above, cst.BinaryOperation) or not isinstance(above.operator, cst.Divide):
-            return []
-        if above.right is not use:
-            return []
-        found.append(above)
-    return found
+    return [above for above in map(divided, uses) if above is not None] if all(map(divided, uses)) else []
 
 
 def _with_rsqrt(source: Source, function: Function, root: cst.BaseExpression) -> str:
     """x / sqrt(y) as x · rsqrt(y), in every place where the root divides."""
     assert isinstance(root, cst.Call)
     call = root.with_changes(func=cst.parse_expression(f"{source.tile_module}.rsqrt"))
-    quotients = _divided_by(source, function, root)
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {root: call}
-    for one in quotients:
-        if one.right is root:
-            changes = {one.right: call}
-        changes[one.operator] = cst.Multiply(
-            whitespace_before=one.operator.whitespace_before,  # type: ignore[attr-defined]
-            whitespace_after=one.operator.whitespace_after,  # type: ignore[attr-defined]
-        )
-    return source.replaced(changes)
-
-
-def _in_loop(source: Source, node: cst.CSTNode) -> bool:
-    return any(isinstance(one, (cst.For, cst.While)) for one in source.parents(node))
+    divides = [one.operator for one in _divided_by(source, function, root) if isinstance(one.operator, cst.Divide)]
+    times: Changes = {one: cst.Multiply(one.whitespace_before, one.whitespace_after) for one in divides}
+    return source.replaced({root: call, **times})
 
 
 ENTRY = Approximate()

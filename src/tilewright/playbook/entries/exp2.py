@@ -1,7 +1,8 @@
-"""Entry H, first part: exp(x) as exp2(x · log₂ e), the factor folded into what is multiplied anyway.
+"""Writes exp(x) as exp2(x · log₂ e), with the factor folded into a multiplication that is there anyway.
 
-The hardware has an instruction for 2ˣ alone. Written out, the factor can join a multiplication that is there: a
-scale of the scores, a subtraction of the maximum (one fused multiply-add), a constant.
+The hardware has an instruction for 2ˣ only, so every exp costs a multiplication. The factor can join the scale of the
+scores, the subtraction of the maximum (one fused multiply-add) or a constant. It rounds differently.
+No gain is recorded yet.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import loops_around
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
 from tilewright.playbook.analyses.log2_domain import ScoreScale, scales
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, number, with_argument
+from tilewright.source.syntax import Changes, Source, argument, number, with_argument
 
 FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6
+NO_SCALE = "no scale that all exponentials share"
 
 
 class Exp2(Entry):
@@ -29,7 +32,7 @@ class Exp2(Entry):
         when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
         priority={"compute": 8, "balanced": 6, "memory": 7},
         order=100,
-        effect=Effect(1.0, 1.05, "requirements K1 H (+1 to 5 %)", "2026-11-20"),
+        effect=Effect(1.0, 1.05, "assumed, not measured", "2026-11-20"),
         risk="lossy",
     )
 
@@ -37,38 +40,29 @@ class Exp2(Entry):
         found = []
         for name in source.tile_code:
             for scale in scales(source, name):
-                line, column = source.place(scale.place)
                 why = f"all {len(scale.exponentials)} exponentials of {name} are of scaled scores"
-                found.append(Site(name, line, column, f"scale of {scale.name}", (FOLDED,), why=why))
-        calls = sorted(source.calls("exp"), key=lambda one: not _in_loop(source, one))
+                found.append(site_at(source, scale.place, f"scale of {scale.name}", (FOLDED,), why=why))
+        calls = sorted(source.calls("exp"), key=lambda call: not loops_around(source, call))
         for call in calls[: MOST_SITES - len(found)]:
-            line, column = source.place(call)
-            what = f"exp of {source.code(call.args[0].value)}" if call.args else "exp"
-            values = [SCALED, APPROXIMATE] if argument(call, "rounding_mode") is None else [SCALED]
-            if call.args and _difference(call.args[0].value) is not None:
-                values.insert(0, FUSED)
-            if call.args:
-                found.append(Site(source.function_of(call), line, column, what, tuple(values)))
+            if not call.args:
+                continue
+            inside = call.args[0].value
+            values: tuple[str, ...] = (FUSED,) if _difference(inside) is not None else ()
+            values += (SCALED, APPROXIMATE) if argument(call, "rounding_mode") is None else (SCALED,)
+            found.append(site_at(source, call, f"exp of {source.code(inside)}", values))
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        place = (site.line, site.column)
         if value == FOLDED:
-            known = scales(source, site.kernel) if site.kernel in source.functions else []
-            scale = next((one for one in known if source.place(one.place) == place), None)
-            if scale is None:
-                raise NotApplicable(f"{source.name}:{site.line}: no scale that all exponentials share")
-            return _folded(source, site.kernel, scale)
-        call = next((one for one in source.calls("exp") if source.place(one) == place), None)
-        if call is None or not call.args:
-            raise NotApplicable(f"{source.name}:{site.line}: no call of exp")
+            known = {scale.place: scale for scale in scales(source, site.kernel)}
+            return _folded(source, site.kernel, known[node_at(source, site, known, NO_SCALE)])
+        call = node_at(source, site, [call for call in source.calls("exp") if call.args], "no call of exp")
         if value == APPROXIMATE:
             return _approximate(source, call)
         log2_e = log2_e_name(source, site.kernel)
         inside = call.args[0].value
         new = _fused(source, inside, log2_e) if value == FUSED else _scaled(source, inside, log2_e)
-        changed = source.replaced({call: _exp2(source, call, cst.parse_expression(new))})
-        return with_log2_e(Source(source.name, changed), log2_e)
+        return with_log2_e(source.changed({call: _exp2(source, call, cst.parse_expression(new))}), log2_e)
 
 
 def _approximate(source: Source, call: cst.Call) -> str:
@@ -82,9 +76,8 @@ def _folded(source: Source, function: str, scale: ScoreScale) -> str:
     """The scores of a function in units of log₂: one constant factor more, and exp2 everywhere."""
     log2_e = log2_e_name(source, function)
     factor = fitting(source, scale.factor, f"{factor_of(source, scale.factor)} * {log2_e}")
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {scale.factor: factor}
-    changes |= {call: _exp2(source, call, call.args[0].value) for call in scale.exponentials}
-    return with_log2_e(Source(source.name, source.replaced(changes)), log2_e)
+    calls: Changes = {call: _exp2(source, call, call.args[0].value) for call in scale.exponentials}
+    return with_log2_e(source.changed({scale.factor: factor, **calls}), log2_e)
 
 
 def _exp2(source: Source, call: cst.Call, inside: cst.BaseExpression) -> cst.Call:
@@ -118,10 +111,6 @@ def _difference(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseE
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
         return node.left, node.right
     return None
-
-
-def _in_loop(source: Source, node: cst.CSTNode) -> bool:
-    return any(isinstance(one, (cst.For, cst.While)) for one in source.parents(node))
 
 
 ENTRY = Exp2()

@@ -1,4 +1,8 @@
-"""E: latency hints on loads and stores: how far ahead the compiler should plan for them."""
+"""Sets the latency hint of loads and stores: how far ahead the compiler plans for them.
+
+It helps where a loop waits for its loads. Deep prefetching costs registers and shared memory. On an H200 it was kept
+in 2 of 8 tries (bench/recorded/h200-naive-2026-11-21.json).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,15 @@ from collections.abc import Sequence
 
 from tilewright.playbook.analyses.access_hints import (
     LOADS,
+    MOST,
     STORES,
     ArrayAccess,
     accesses,
     at,
-    hottest,
     is_variable,
     with_keyword,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source, number
 
@@ -23,8 +27,7 @@ FOR_STREAMS = (10, 6, 3, 1)
 FOR_PRODUCTS = (3, 6, 2, 10)
 FOR_ATTENTION = (6, 4, 2, 3)
 FOR_STORES = (3, 1, 6)
-"""K3: 1 for few elements, 2 and 3 as a rule, 6 for keys and values of attention, 10 for the main input;
-K1 E: 3 for stores."""
+"""Values to try, the usual choice first: long for a streamed input, middle for keys and values of attention."""
 LOWEST, HIGHEST = 1, 10
 
 
@@ -37,36 +40,38 @@ class LatencyHints(Entry):
         when_not="a kernel without a loop has nothing to start ahead",
         priority={"memory": 6, "balanced": 6, "compute": 6},
         order=70,
-        effect=Effect(1.00, 1.05, "K1 E: +2 to 5 %", "2026-11"),
+        effect=Effect(
+            1.00, 1.05, "assumed; kept in 2 of 8 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        open_ = [one for one in accesses(source) if not is_variable(one.keyword("latency"))]
+        open_ = [access for access in accesses(source) if not is_variable(access.keyword("latency"))]
         found = [_of_all(source, name, open_) for name in source.tile_code]
-        for one in hottest(open_):
-            values = _without(_values(source, one), one)
-            promise = 1.0 if one.depth else 0.5
-            found.append(Site(one.kernel, one.line, one.column, f"latency of {one}", values, promise, _why(one)))
+        for access in open_[:MOST]:
+            values = tuple(value for value in _values(source, access) if value != _hint(access))
+            promise = 1.0 if access.depth else 0.5
+            found.append(site_at(source, access.call, f"latency of {access}", values, promise, _why(access)))
         return [site for site in found if site is not None]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
             raise NotApplicable(f"latency={value}: {LOWEST} to {HIGHEST}")
         chosen = at(source, site, KINDS)
-        if (site.line, site.column) != (chosen[0].line, chosen[0].column):
+        if (site.line, site.column) != source.place(chosen[0].call):
             chosen = [one for one in chosen if one.is_load and not is_variable(one.keyword("latency"))]
         return with_keyword(source, chosen, "latency", str(value))
 
 
 def _of_all(source: Source, name: str, open_: Sequence[ArrayAccess]) -> Site | None:
     """All loads of a function at once, where it has several."""
-    loads = [one for one in open_ if one.is_load and one.kernel == name]
+    loads = [access for access in open_ if access.is_load and access.kernel == name]
     if len(loads) < 2:
         return None
-    line, column = source.place(source.tile_code[name])
-    known = [{*_known(one)} for one in loads]
-    values = tuple(one for one in _values(source, loads[0]) if any({one} != hints for hints in known))
-    return Site(name, line, column, f"latency of all loads of {name}", values, 1.1, f"{len(loads)} loads")
+    hints = [_hint(access) for access in loads]
+    values = tuple(value for value in _values(source, loads[0]) if any(value != hint for hint in hints))
+    what = f"latency of all loads of {name}"
+    return site_at(source, source.tile_code[name], what, values, 1.1, f"{len(loads)} loads")
 
 
 def _values(source: Source, access: ArrayAccess) -> tuple[int, ...]:
@@ -79,19 +84,15 @@ def _values(source: Source, access: ArrayAccess) -> tuple[int, ...]:
     return FOR_PRODUCTS if products else FOR_STREAMS
 
 
-def _known(access: ArrayAccess) -> tuple[int, ...]:
+def _hint(access: ArrayAccess) -> int | None:
     value = number(access.keyword("latency"))
-    return (int(value),) if value is not None else ()
-
-
-def _without(values: tuple[int, ...], access: ArrayAccess) -> tuple[int, ...]:
-    return tuple(one for one in values if one not in _known(access))
+    return None if value is None else int(value)
 
 
 def _why(access: ArrayAccess) -> str:
     loops = "in no loop" if not access.depth else "in a loop" if access.depth == 1 else f"in {access.depth} loops"
-    hint = f", latency={_known(access)[0]}" if _known(access) else ", no hint"
-    return loops + hint
+    hint = _hint(access)
+    return loops + (", no hint" if hint is None else f", latency={hint}")
 
 
 ENTRY = LatencyHints()
