@@ -1,4 +1,4 @@
-"""A kernel's body put into a loop over items, where each block did one: for persistence and for batching.
+"""Puts the body of a kernel into a loop over items, where each block did one item before.
 
 The old block ids become values of the item. What does not depend on the item moves in front of the loop, loads
 included: a block then loads its weights once. Comments stay with their statements.
@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read, parameters
+from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read, parameters
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Function, Source, argument, number
+from tilewright.playbook.analyses.grids import Grid, fresh_in
+from tilewright.playbook.analyses.task_code import with_kernel_argument
+from tilewright.playbook.base import NotApplicable, Site, function_at
+from tilewright.source.syntax import Changes, Function, Source, argument, number
 
 Statement = cst.BaseStatement
-_LOOPS = (cst.For, cst.While)
 
 
 def block_ids(source: Source, kernel: str) -> dict[cst.Call, int]:
@@ -55,6 +56,50 @@ def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
     )
 
 
+def one_item_kernel(source: Source, site: Site) -> str:
+    """The kernel of ``site``, where it stands and does one item a block. Raises `NotApplicable`."""
+    kernel = function_at(source, site, source.kernels).name.value
+    if is_persistent(source, kernel) or not block_ids(source, kernel):
+        raise NotApplicable(f"{kernel} does not do one item a block")
+    return kernel
+
+
+def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -> Source:
+    """The kernel with its body under ``header`` for each item, and given the extents that it needs.
+
+    ``header`` is the line of a loop, with ``{item}`` for its variable and ``{items}`` for their number. Where
+    ``guarded``, its variable may go beyond the last item. The items count along the grid as the hardware
+    starts blocks: axis 0 first. The grid of the launch is for the caller to set. Raises `NotApplicable`.
+    """
+    source = grid.source
+    axes = [axis for axis, extent in enumerate(grid.axes) if extent != "1"] or [0]
+    asked = {*block_ids(source, kernel).values(), *grid_extents(source, kernel).values()}
+    if beyond := sorted(one for one in asked if one >= len(grid.axes)):
+        raise NotApplicable(f"{kernel} asks for axis {beyond[0]} of a grid of {len(grid.axes)}")
+    *inner, last = axes
+    names = {axis: fresh_in(source, kernel, f"grid_{axis}") for axis in inner}
+    items = fresh_in(source, kernel, "items")
+    indices, extents = dict.fromkeys(range(len(grid.axes)), "0"), dict.fromkeys(range(len(grid.axes)), "1")
+    for place, axis in enumerate(axes):
+        index = _quotient("{item}", [names[one] for one in axes[:place]])
+        indices[axis] = index if axis == last else f"{index} % {names[axis]}"
+    extents |= names | {last: _quotient(items, list(names.values()))}
+    line = header.replace("ct.", f"{source.tile_module}.").replace("{items}", items)
+    guard = items if guarded else None
+    source = looped(source, kernel, line, fresh_in(source, kernel, "item"), indices, extents, guard=guard)
+    used = {one.value for one in source.every(cst.Name, source.kernels[kernel].body)}
+    for name, expression in [*((names[axis], grid.axes[axis]) for axis in inner), (items, grid.items)]:
+        if name in used:
+            source = with_kernel_argument(source, kernel, name, expression)
+    return source
+
+
+def _quotient(number: str, divisors: list[str]) -> str:
+    if not divisors:
+        return number
+    return f"{number} // {divisors[0]}" if len(divisors) == 1 else f"{number} // ({' * '.join(divisors)})"
+
+
 def looped(
     source: Source,
     kernel: str,
@@ -64,7 +109,7 @@ def looped(
     extents: Mapping[int, str],
     *,
     guard: str | None = None,
-) -> str:
+) -> Source:
     """The kernel with its body inside ``header``: a line such as ``for {item} in …:``, or that and a statement.
 
     Each ``ct.bid(axis)`` becomes ``indices[axis]`` and each ``ct.num_blocks(axis)`` ``extents[axis]``; both, and
@@ -96,17 +141,19 @@ def looped(
     first = list(loop.body.body) if "\n" in header else []  # what the header computes for each item
     loop = loop.with_changes(body=loop.body.with_changes(body=[*first, *inside], footer=function.body.footer))
     body = function.body.with_changes(body=[*before, *moved, loop], footer=())
-    return source.replaced({function.body: body})
+    return source.changed({function.body: body})
 
 
 def _with_indices(
     source: Source, kernel: str, item: str, indices: Mapping[int, str], extents: Mapping[int, str]
 ) -> Source:
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
-    for calls, texts in ((block_ids(source, kernel), indices), (grid_extents(source, kernel), extents)):
-        for call, axis in calls.items():
-            changes[call] = fitting(source, call, texts[axis].format(item=item))
-    return Source(source.name, source.replaced(changes))
+    asked = ((block_ids(source, kernel), indices), (grid_extents(source, kernel), extents))
+    changes: Changes = {
+        call: fitting(source, call, texts[axis].format(item=item))
+        for calls, texts in asked
+        for call, axis in calls.items()
+    }
+    return source.changed(changes)
 
 
 def _empty_loop(header: str) -> cst.For:
@@ -115,7 +162,7 @@ def _empty_loop(header: str) -> cst.For:
     return loop
 
 
-def invariant(
+def _invariant(
     source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
 ) -> list[Statement]:
     """Those of ``statements`` that give the same in every iteration of a loop whose body they are.
@@ -146,7 +193,7 @@ def invariant(
 def _split(
     source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
 ) -> tuple[list[Statement], list[Statement]]:
-    moved = invariant(source, function, statements, varying)
+    moved = _invariant(source, function, statements, varying)
     kept = [one for one in statements if one not in moved]
     return (moved, kept) if kept else ([], list(statements))
 
@@ -180,7 +227,7 @@ def _continued(source: Source, statements: Sequence[Statement], kernel: str, gua
     changed: list[Statement] = []
     for one in statements:
         returns = source.every(cst.Return, one)
-        if any(isinstance(above, _LOOPS) for each in returns for above in source.parents(each)):
+        if any(isinstance(above, LOOPS) for each in returns for above in source.parents(each)):
             raise NotApplicable(f"{kernel} returns from within a loop")
         if isinstance(one, cst.SimpleStatementLine) and returns and one is statements[-1]:
             continue

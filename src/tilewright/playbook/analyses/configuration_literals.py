@@ -1,17 +1,19 @@
-"""Literals that say a configuration: in calls, dictionaries, loops around a ``yield`` and assignments.
+"""Finds literals that hold a configuration: in calls, dictionaries, loops around a ``yield`` and assignments.
 
-A library lists what it tries, often by architecture. What the conditions around a literal say of the board is
-asked as far as they speak of ``get_device_capability()`` alone, so that another architecture's list is no place.
+A library often lists its configurations by architecture. A condition around a literal that asks only for
+``get_device_capability()`` is evaluated, so that the list of another architecture is left alone.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import pairs_of
+from tilewright.playbook.analyses.task_code import with_entry
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Configuration, Value
 from tilewright.source.syntax import Source, dotted, literal, with_argument
@@ -19,14 +21,14 @@ from tilewright.source.values import Known, Unread, value_of_text
 from tilewright.space.knobs import HINTS
 
 OTHER_HINTS = 0.5
-"""Promise of a literal whose hints are not those that are launched: another place may set them, or it is not used."""
+"""Promise of a literal with other hints than the launched ones: they are set elsewhere, or the literal is not used."""
 
 _CAPABILITY = re.compile(r"[\w.]*\bget_device_capability\([^()]*\)")
 
 
 @dataclass(frozen=True)
 class ConfigurationLiteral:
-    """One literal that says the shipped constants."""
+    """One literal that holds the shipped constants."""
 
     node: cst.Call | cst.Dict | cst.For | cst.Assign
     constants: tuple[str, ...]
@@ -34,7 +36,7 @@ class ConfigurationLiteral:
     """How many knobs have the shipped value there."""
     promise: float
     fixed: Configuration = Configuration(())  # noqa: RUF009  (frozen)
-    """What a change must say besides: the knobs over which loops run."""
+    """The values of knobs that loops run over, which a change must also write."""
 
 
 def literals(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLiteral]:
@@ -48,7 +50,8 @@ def literals(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLitera
         said = {name: value for name, value in (pairs(node) or {}).items() if name not in elsewhere}
         found = _matched(node, said, {name: values for name, (_, values) in loops.items()}, facts)
         if found is not None and _on_board(source, node, facts):
-            yield found if not found.fixed else _around(source, found, loops)
+            outermost = min((loop for loop, _ in loops.values()), key=source.place, default=None)
+            yield replace(found, node=outermost) if found.fixed and outermost is not None else found
 
 
 def assignments(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLiteral]:
@@ -68,16 +71,18 @@ def assignments(source: Source, facts: KernelFacts) -> Iterator[ConfigurationLit
 
 def written_in_literal(
     source: Source, node: cst.Call | cst.Dict, changes: Mapping[str, Value]
-) -> tuple[str, dict[str, Value]]:
-    """The text with what a call or dictionary names changed there, and what it does not name."""
+) -> tuple[Source, dict[str, Value]]:
+    """The source with what a call or dictionary names changed there, and what it does not name."""
     known = pairs(node) or {}
     mine = {name: value for name, value in changes.items() if name in known and not isinstance(known[name], Unread)}
     left = {name: value for name, value in changes.items() if name not in mine}
-    return source.replaced({node: _with_values(node, mine)}), left
+    return source.changed({node: _with_values(node, mine)}), left
 
 
-def written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
-    """The text with a configuration yielded before the loops that yield all others."""
+def written_before_loops(
+    source: Source, loop: cst.For, changes: Mapping[str, Value]
+) -> tuple[Source, dict[str, Value]]:
+    """The source with a configuration yielded before the loops that yield all others."""
     for call in source.every(cst.Call, loop):
         variables = {
             name.value: arg.keyword.value
@@ -91,21 +96,21 @@ def written_before_loops(source: Source, loop: cst.For, changes: Mapping[str, Va
             left = {name: value for name, value in changes.items() if name not in mine}
             new = new.with_changes(leading_lines=loop.leading_lines)
             rest = loop.with_changes(leading_lines=())
-            return source.replaced({loop: cst.FlattenSentinel([new, rest])}), left
+            return source.changed({loop: cst.FlattenSentinel([new, rest])}), left
     raise NotApplicable(f"{source.name}: a configuration beside these loops must name all that they run over")
 
 
 def written_in_assignments(
     source: Source, node: cst.Assign, changes: Mapping[str, Value]
-) -> tuple[str, dict[str, Value]]:
-    """The text with ``TILE_M = 128`` and its neighbours in the same block of statements changed."""
-    left, swaps = dict(changes), {}
+) -> tuple[Source, dict[str, Value]]:
+    """The source with ``TILE_M = 128`` and its neighbours in the same block of statements changed."""
+    left, swaps = dict(changes), dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]()
     for name in changes:
         for target, old in (part for one in (node, *_beside(source, node)) for part in assigned(one)):
             if target.lower() == name.lower() and not isinstance(literal(old), Unread):
                 swaps[old] = cst.parse_expression(repr(left.pop(name)))
                 break
-    return source.replaced(swaps), left  # type: ignore[arg-type]
+    return source.changed(swaps), left
 
 
 # Pieces -------------------------------------------------------------------------------------------
@@ -133,15 +138,9 @@ def pairs(node: cst.CSTNode | None) -> dict[str, Known] | None:
 
 def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
     """Name and value of each part of ``a = 1`` and of ``a, b = 1, 2``."""
-    if len(node.targets) != 1:
-        return
-    target, value = node.targets[0].target, node.value
-    if isinstance(target, cst.Name):
-        yield target.value, value
-    elif isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-        for left, right in zip(target.elements, value.elements, strict=False):
-            if isinstance(left.value, cst.Name):
-                yield left.value.value, right.value
+    for target, value in pairs_of(node) if len(node.targets) == 1 else ():
+        if isinstance(target, cst.Name) and value is not None:
+            yield target.value, value
 
 
 def _fixed_hints(source: Source) -> set[str]:
@@ -180,7 +179,7 @@ def _first(values: tuple[Known, ...]) -> Value:
 
 
 def _same(name: str, said: Known, shipped: Value) -> bool:
-    """Whether a literal says what is shipped; 1 is the compiler's choice for these two hints (facts 7.1)."""
+    """Whether a literal has the shipped value; 1 is what the compiler chooses for these two hints."""
     if name in ("occupancy", "num_ctas") and name in HINTS and said in (None, 1) and shipped in (None, 1):
         return True
     return type(said) is type(shipped) and said == shipped
@@ -200,14 +199,6 @@ def _loops(source: Source, node: cst.CSTNode) -> dict[str, tuple[cst.For, tuple[
         for arg in node.args
         if arg.keyword is not None and isinstance(arg.value, cst.Name) and arg.value.value in around
     }
-
-
-def _around(
-    source: Source, found: ConfigurationLiteral, loops: Mapping[str, tuple[cst.For, tuple[Known, ...]]]
-) -> ConfigurationLiteral:
-    """The same at the outermost of the loops; a new configuration goes before it."""
-    loop = min((loop for loop, _ in loops.values()), key=source.place)
-    return ConfigurationLiteral(loop, found.constants, found.same, found.promise, found.fixed)
 
 
 def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
@@ -239,15 +230,5 @@ def _on_board(source: Source, node: cst.CSTNode, facts: KernelFacts) -> bool:
 
 def _with_values(node: cst.Call | cst.Dict, values: Mapping[str, Value]) -> cst.Call | cst.Dict:
     for name, value in values.items():
-        node = with_argument(node, name, repr(value)) if isinstance(node, cst.Call) else _with_key(node, name, value)
+        node = with_argument(node, name, repr(value)) if isinstance(node, cst.Call) else with_entry(node, name, value)
     return node
-
-
-def _with_key(node: cst.Dict, name: str, value: Value) -> cst.Dict:
-    new = [
-        one.with_changes(value=cst.parse_expression(repr(value)))
-        if isinstance(one, cst.DictElement) and literal(one.key) == name
-        else one
-        for one in node.elements
-    ]
-    return node.with_changes(elements=new)

@@ -1,17 +1,16 @@
-"""Where the shipped configuration stands in a source, and how other values are written there.
+"""Finds where the shipped configuration stands in a source, and writes other values there.
 
-These forms are understood:
+It understands these forms:
 
-- the ``shipped={...}`` of the file's ``tw.Space(...)``, which then also lists what is new;
-- elsewhere a call or dictionary of literals, such as one ``SimpleNamespace(TILE_M=128, occupancy=2)`` of a
-  library's list of configurations, whose values are those that are shipped; where loops yield them, the new
-  configuration is yielded before the loops;
-- assignments of literals to names that are the knobs', in any case: ``TILE_N = 128``;
+- the ``shipped={...}`` of the file's ``tw.Space(...)``, which then also lists new values;
+- elsewhere a call or dictionary of literals with the shipped values, such as ``SimpleNamespace(TILE_M=128)`` in a
+  library's list of configurations; where loops yield them, the new configuration is yielded before the loops;
+- assignments of literals to the names of knobs, in upper or lower case: ``TILE_N = 128``;
 - the decorator of the launched kernel, for hints: ``@ct.kernel(occupancy=2)``.
 
-Several literals may say the same and only one be in effect; each is a place of its own, and the entry's change
-shows which it was once the file is loaded again. One change may touch two of these forms: a hint that a literal
-does not name goes to the decorator, one that a ``replace_hints(...)`` call fixes goes there.
+Several literals may have the same values while only one is in effect. Each is a place of its own; loading the changed
+file shows which one was. One change may touch two forms: a hint that a literal does not name goes to the decorator, and
+one that a ``replace_hints(...)`` call fixes goes to that call.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tilewright.playbook.analyses import task_code
 from tilewright.playbook.analyses.configuration_literals import ConfigurationLiteral, fixes_hints, last_name, pairs
 from tilewright.playbook.base import KernelFacts, NotApplicable, Site
 from tilewright.records import Configuration, Value
-from tilewright.source.syntax import Source, argument, with_argument
+from tilewright.source.syntax import Changes, Source, argument, with_argument
 from tilewright.source.values import Unread
 from tilewright.space.knobs import HINTS
 
@@ -81,14 +80,14 @@ def written(source: Source, site: Site, changes: Mapping[str, Value]) -> str:
     if isinstance(node, cst.Call) and last_name(node) == "Space":
         return _written_in_space(source, changes)
     fixed = [name for name in changes if name in HINTS and _fixing(source, site.kernel, name)]
-    text, left = _written_at(source, node, {name: changes[name] for name in changes if name not in fixed})
+    source, left = _written_at(source, node, {name: changes[name] for name in changes if name not in fixed})
     for name in fixed:
-        now = Source(source.name, text)
-        calls = _fixing(now, site.kernel, name)
-        text = now.replaced({call: with_argument(call, name, repr(changes[name])) for call in calls})
+        calls = _fixing(source, site.kernel, name)
+        renewed: Changes = {call: with_argument(call, name, repr(changes[name])) for call in calls}
+        source = source.changed(renewed)
     if others := [name for name in left if name not in HINTS]:
         raise NotApplicable(f"{source.name}:{site.line}: no literal value of {', '.join(others)} stands here")
-    return _with_decorator(Source(source.name, text), site.kernel, left) if left else text
+    return _with_decorator(source, site.kernel, left) if left else source.text
 
 
 def launched_kernel(facts: KernelFacts) -> str:
@@ -153,11 +152,10 @@ def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
             raise NotApplicable(f"{source.name}: the space has no knob '{name}'")
         known = _known(source, name, hint)
         if name in shipped and (known is None or value in known):
-            text = task_code.with_shipped(source, {name: value})
+            source = task_code.with_shipped(source, name, value)
         else:
             before = () if name in shipped else (None,)
-            text = task_code.with_knob(source, name, (*before, value), value, hint=hint)
-        source = Source(source.name, text)
+            source = task_code.with_knob(source, name, (*before, value), value, hint=hint)
     return source.text
 
 
@@ -171,15 +169,15 @@ def _known(source: Source, name: str, hint: bool) -> tuple[Value, ...] | None:
     return values if len(values) == len(listed) else None
 
 
-def _written_at(source: Source, node: cst.CSTNode, changes: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
-    """The text with what the literal at a place names changed there, and what it does not name."""
+def _written_at(source: Source, node: cst.CSTNode, changes: Mapping[str, Value]) -> tuple[Source, dict[str, Value]]:
+    """The source with what the literal at a place names changed there, and what it does not name."""
     if isinstance(node, cst.For):
         return written_as.written_before_loops(source, node, changes)
     if isinstance(node, cst.Assign):
         return written_as.written_in_assignments(source, node, changes)
     if isinstance(node, (cst.Call, cst.Dict)):
         return written_as.written_in_literal(source, node, changes)
-    return source.text, dict(changes)
+    return source, dict(changes)
 
 
 def _fixing(source: Source, kernel: str, name: str) -> list[cst.Call]:

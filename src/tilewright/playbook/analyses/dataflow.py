@@ -83,7 +83,7 @@ def target_names(node: cst.CSTNode) -> Iterator[str]:
             yield from target_names(one.value)
 
 
-def parameters(function: Function) -> list[str]:
+def parameters(function: Function | cst.Lambda) -> list[str]:
     """The names of a function's parameters."""
     listed = function.params
     return [one.name.value for one in (*listed.posonly_params, *listed.params, *listed.kwonly_params)]

@@ -1,7 +1,6 @@
-"""The grid of a launch as the number of its items: how a launch is told to start fewer blocks than there are.
+"""Gives the axes of a launch's grid and their product names, so that a launch can start fewer blocks than items.
 
-A kernel's launch is one expression in the task file. Here its axes get names, and the product of them one too,
-so that a kernel can be passed them and the patch reads as a person would have written it.
+The kernel can then be passed these numbers, and the patch reads as a person would have written it.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned
-from tilewright.playbook.analyses.task_code import LaunchCode, fresh_name, launch_of
+from tilewright.playbook.analyses.task_code import LaunchCode, fresh_name, inserted, launch_of, numbered, with_grid
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.source.syntax import Source, dotted, elements, number
 
@@ -44,8 +43,8 @@ def flat_grid(source: Source) -> Grid:
     counted = [axis for axis, one in zip(axes, written, strict=True) if number(one) != 1] or axes[:1]
     items = " * ".join(counted)
     if in_function and not items.isidentifier():
-        source, items = _with_local(source, "items", items.removeprefix("(").removesuffix(")") if len(counted) == 1
-                                    else items)  # fmt: skip
+        alone = items.removeprefix("(").removesuffix(")") if len(counted) == 1 else items
+        source, items = _with_local(source, "items", alone)
     axes = tuple("1" if number(one) == 1 else axis for axis, one in zip(axes, written, strict=True))
     return Grid(source, axes if len(counted) > 1 else tuple(items if a in counted else a for a in axes), items)
 
@@ -63,8 +62,9 @@ def starts(facts: KernelFacts, source: Source) -> str:
 
 def fresh_in(source: Source, function: str, name: str) -> str:
     """``name``, or with a number behind it where the function or the file's top level has such a name."""
-    taken = {one.value for one in source.every(cst.Name, source.functions[function])} | _top_level(source)
-    return next(one for one in (name, *(f"{name}_{number}" for number in range(2, 1000))) if one not in taken)
+    return numbered(
+        name, {one.value for one in source.every(cst.Name, source.functions[function])} | _top_level(source)
+    )
 
 
 def _top_level(source: Source) -> set[str]:
@@ -104,15 +104,13 @@ def _is_short(node: cst.BaseExpression) -> bool:
 def _with_local(source: Source, name: str, expression: str) -> tuple[Source, str]:
     """The launch function with a variable set just before the launch."""
     name = fresh_name(source, name)
-    launch = launch_of(source)
-    line = next(one for one in source.parents(launch.call) if isinstance(one, cst.SimpleStatementLine))
-    statement = cst.parse_statement(f"{name} = {expression}")
-    assert isinstance(statement, cst.SimpleStatementLine)
-    first = statement.with_changes(leading_lines=line.leading_lines)
-    both = cst.FlattenSentinel([first, line.with_changes(leading_lines=())])
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {line: both}
-    text = source.replaced(changes)
+    source = before_launch(source, f"{name} = {expression}")
     if name == "grid":  # the launch takes the variable instead of what it holds
-        changed = Source(source.name, text)
-        text = changed.replaced({launch_of(changed).grid: cst.Name(name)})
-    return Source(source.name, text), name
+        source = with_grid(source, name)
+    return source, name
+
+
+def before_launch(source: Source, statement: str) -> Source:
+    """The launch function with a statement just before the launch."""
+    lines = (one for one in source.parents(launch_of(source).call) if isinstance(one, cst.SimpleStatementLine))
+    return source.changed(inserted(statement, next(lines)))

@@ -1,7 +1,7 @@
-"""Where a kernel gets the number of its row from, and how that becomes the number of a group of rows.
+"""Finds where a kernel gets the number of its row from, and turns that into the number of a group of rows.
 
-One block a row (``row = ct.bid(0)``): the grid shrinks. A loop over all rows in strides (``for row in range(bid, M,
-num_blocks)``): its end does. A loop over a block's own rows (``row = ct.bid(0) * R + i``): its length does.
+With one block a row (``row = ct.bid(0)``) the grid shrinks. In a loop over all rows in strides (``for row in range(bid,
+M, num_blocks)``) the end shrinks. In a loop over a block's own rows (``row = ct.bid(0) * R + i``) the length shrinks.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Literal
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, pairs_of
 from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.reaching import reaching
 from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Function, Source, argument, dotted, elements, is_atom, number
+from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements, number
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,11 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
     once = {name for name, times in names_assigned(function).items() if times == 1}
     found: list[RowNumber] = []
     for line in source.every(cst.SimpleStatementLine, function):
-        for name, value in _pairs(line):
-            if name in once and (one := _assigned(source, function, line, name, value)) is not None:
-                found.append(one)
+        single = (one for one in line.body if isinstance(one, cst.Assign) and len(one.targets) == 1)
+        for target, value in (pair for one in single for pair in pairs_of(one)):
+            if value is not None and (name := dotted(target)) in once:
+                row = _assigned(source, function, line, name, value)
+                found += [row] if row is not None else []
     for loop in source.every(cst.For, function):
         step = _range(loop, 3)
         if step is None or dotted(loop.target) not in once:
@@ -50,8 +52,8 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
     return found
 
 
-def grouped(source: Source, row: RowNumber, count: str) -> dict[cst.CSTNode, cst.CSTNode]:
-    """What changes in the kernel so that ``row`` counts groups of ``count`` rows; the grid is not of the kernel."""
+def grouped(source: Source, row: RowNumber, count: str) -> Changes:
+    """What changes in the kernel so that ``row`` counts groups of ``count`` rows. The caller changes the grid."""
     if row.kind == "block":
         return {}
     if row.kind == "stride":
@@ -61,11 +63,9 @@ def grouped(source: Source, row: RowNumber, count: str) -> dict[cst.CSTNode, cst
         return {end: cst.parse_expression(text)}
     assert row.loop is not None and isinstance(row.node, cst.SimpleStatementLine)
     fewer = f"{row.length} // {count}"
-    changes: dict[cst.CSTNode, cst.CSTNode] = {(_range(row.loop, 1) or [])[0]: cst.parse_expression(fewer)}
-    for one in source.every(cst.Name, row.node):
-        if one.value == row.length:
-            changes[one] = cst.parse_expression(f"({fewer})")
-    return changes
+    lengths = [name for name in source.every(cst.Name, row.node) if name.value == row.length]
+    inside: Changes = {name: cst.parse_expression(f"({fewer})") for name in lengths}
+    return {(_range(row.loop, 1) or [])[0]: cst.parse_expression(fewer), **inside}
 
 
 def grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseExpression:
@@ -79,26 +79,6 @@ def grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseEx
     if axes is None or axis >= len(axes):
         raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
     return axes[axis]
-
-
-def ceil_div(source: Source, extent: cst.BaseExpression, by: str) -> str:
-    text = source.code(extent)
-    return f"-(-{text if is_atom(extent) or isinstance(extent, cst.Integer) else f'({text})'} // {by})"
-
-
-def _pairs(line: cst.SimpleStatementLine) -> list[tuple[str, cst.BaseExpression]]:
-    """Names and what is assigned to them."""
-    found: list[tuple[str, cst.BaseExpression]] = []
-    for one in line.body:
-        if not isinstance(one, cst.Assign) or len(one.targets) != 1:
-            continue
-        target = one.targets[0].target
-        names, values = elements(target), elements(one.value)
-        if names is not None and values is not None and len(names) == len(values):
-            found += zip(map(dotted, names), values, strict=True)
-        elif isinstance(target, cst.Name):
-            found.append((target.value, one.value))
-    return found
 
 
 def _assigned(

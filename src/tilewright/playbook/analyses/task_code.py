@@ -1,21 +1,21 @@
-"""The task's side of a change: its launch, its knobs, the kernel's parameters, as edits from text to text.
+"""Changes the task around a kernel: its launch, its knobs and the kernel's parameters.
 
-A kernel that gains a constant needs a parameter, an argument at its launch and a knob in the space. That works
-where kernel, launch and task stand in one file; elsewhere `NotApplicable` says what is missing.
+A kernel that gains a constant needs a parameter, an argument at its launch and a knob in the space. That works where
+kernel, launch and task stand in one file. Elsewhere `NotApplicable` says what is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import parameters
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted, elements, keyword, literal
-
-Dictionary = cst.Dict
+from tilewright.source.syntax import Changes, Source, argument, dotted, elements, keyword, literal
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class LaunchCode:
 
     @property
     def parameters(self) -> list[str]:
-        return [one.name.value for one in (*self.function.params.params, *self.function.params.kwonly_params)]
+        return parameters(self.function)
 
 
 def task_of(source: Source) -> cst.Call:
@@ -66,7 +66,7 @@ def launch_of(source: Source) -> LaunchCode:
     return LaunchCode(function, calls[0], kernel.value, grid, args)
 
 
-def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> str:
+def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value, *, hint: bool = False) -> Source:
     """The space with one more knob (or with more values of one it has), shipped at ``shipped``."""
     space = space_of(source)
     lists = "hints" if hint else "constants"
@@ -76,38 +76,34 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
     known = _entry(given, name) if given is not None else None
     listed = _values(known) if known is not None else []
     listed = list(dict.fromkeys([*listed, *values, shipped]))
-    changed = _with_entry(given or cst.Dict(elements=()), name, _expression(tuple(listed)))
-    new = _set(space, "shipped", _with_entry(own, name, _expression(shipped)))
-    return source.replaced({space: _set(new, lists, changed)})
+    changed = with_entry(given or cst.Dict(elements=()), name, tuple(listed))
+    new = _set(space, "shipped", with_entry(own, name, shipped))
+    return source.changed({space: _set(new, lists, changed)})
 
 
-def with_shipped(source: Source, changes: Mapping[str, Value]) -> str:
-    """The space shipping other values of knobs that it has."""
+def with_shipped(source: Source, name: str, value: Value) -> Source:
+    """The space shipping another value of a knob that it has."""
     own = _dictionary(argument(space_of(source), "shipped"), "shipped")
-    if own is None:
-        raise NotApplicable(f"{source.name}: the space ships no literal configuration")
-    new = own
-    for name, value in changes.items():
-        if _entry(own, name) is None:
-            raise NotApplicable(f"{source.name}: the shipped configuration names no '{name}'")
-        new = _with_entry(new, name, _expression(value))
-    return source.replaced({own: new})
+    if own is None or _entry(own, name) is None:
+        raise NotApplicable(f"{source.name}: the space ships no literal value of '{name}'")
+    return source.changed({own: with_entry(own, name, value)})
 
 
-def with_kernel_constant(source: Source, kernel: str, name: str) -> str:
+def with_kernel_constant(source: Source, kernel: str, name: str) -> Source:
     """A kernel with one more constant at its end, passed from the configuration."""
-    text = with_launch_parameter(source, "config")
     annotation = f"{source.tile_module}.Constant[int]"
-    return with_kernel_argument(Source(source.name, text), kernel, name, f"config.{name}", annotation)
+    return with_kernel_argument(with_launch_parameter(source, "config"), kernel, name, f"config.{name}", annotation)
 
 
-def with_kernel_argument(source: Source, kernel: str, name: str, expression: str, annotation: str | None = None) -> str:
+def with_kernel_argument(
+    source: Source, kernel: str, name: str, expression: str, annotation: str | None = None
+) -> Source:
     """A kernel with one more parameter at its end, given ``expression`` at the launch."""
     launch = launch_of(source)
     if launch.kernel != kernel:
         raise NotApplicable(f"{source.name}: the launch starts {launch.kernel}, not {kernel}")
     function = source.functions[kernel]
-    if name in _names(function):
+    if name in parameters(function):
         raise NotApplicable(f"{source.name}: '{name}' is taken in {kernel}")
     params = function.params
     if params.star_kwarg is not None or params.kwonly_params or isinstance(params.star_arg, cst.Param):
@@ -116,28 +112,38 @@ def with_kernel_argument(source: Source, kernel: str, name: str, expression: str
     last = cst.Param(cst.Name(name), annotation=hint)
     listed = [one.with_changes(comma=_comma(one.comma)) for one in params.params]
     args = _appended(source, launch, cst.parse_expression(expression))
-    return source.replaced({params: params.with_changes(params=[*listed, last]), launch.args: args})
+    return source.changed({params: params.with_changes(params=[*listed, last]), launch.args: args})
 
 
-def with_launch_parameter(source: Source, name: str) -> str:
+def with_launch_parameter(source: Source, name: str) -> Source:
     """The launch also taking ``name``, e.g. ``hardware``: Tilewright passes what its parameters name."""
     launch = launch_of(source)
     if name in launch.parameters:
-        return source.text
+        return source
     params = launch.function.params
     listed = [one.with_changes(comma=_comma(one.comma)) for one in params.params]
-    return source.replaced({params: params.with_changes(params=[*listed, cst.Param(cst.Name(name))])})
+    return source.changed({params: params.with_changes(params=[*listed, cst.Param(cst.Name(name))])})
 
 
-def with_grid(source: Source, expression: str) -> str:
+def with_grid(source: Source, expression: str) -> Source:
     """The launch with another grid."""
-    return source.replaced({launch_of(source).grid: cst.parse_expression(expression)})
+    return source.changed({launch_of(source).grid: cst.parse_expression(expression)})
+
+
+def inserted(statement: str, line: cst.SimpleStatementLine) -> Changes:
+    """A change that puts a statement in front of a line. It takes over the comments and blank lines above that line."""
+    new = cst.parse_statement(statement).with_changes(leading_lines=line.leading_lines)
+    return {line: cst.FlattenSentinel([new, line.with_changes(leading_lines=())])}
 
 
 def fresh_name(source: Source, name: str) -> str:
     """``name``, or with a number behind it where the file has such a name."""
-    taken = {one.value for one in source.every(cst.Name)}
-    return next(one for one in (name, *(f"{name}_{number}" for number in range(2, 1000))) if one not in taken)
+    return numbered(name, {one.value for one in source.every(cst.Name)})
+
+
+def numbered(name: str, taken: Collection[str]) -> str:
+    """``name``, or with a number behind it where it is taken."""
+    return next(one for one in (name, *(f"{name}_{number}" for number in itertools.count(2))) if one not in taken)
 
 
 def constants_of(source: Source, kernel: str) -> list[str]:
@@ -152,7 +158,7 @@ def constants_of(source: Source, kernel: str) -> list[str]:
 def argument_of(source: Source, kernel: str, parameter: str) -> cst.BaseExpression | None:
     """The launch's expression for one parameter of the kernel; None where it cannot be told."""
     launch = launch_of(source)
-    names = [one.name.value for one in source.functions[kernel].params.params]
+    names = parameters(source.functions[kernel])
     given = elements(_literal_args(source, launch))
     if launch.kernel != kernel or given is None or parameter not in names or len(given) != len(names):
         return None
@@ -212,7 +218,7 @@ def _is_empty(space: object) -> bool:
     return isinstance(space, cst.SimpleWhitespace) and not space.value
 
 
-def _dictionary(node: cst.BaseExpression | None, what: str) -> Dictionary | None:
+def _dictionary(node: cst.BaseExpression | None, what: str) -> cst.Dict | None:
     if node is None:
         return None
     if not isinstance(node, cst.Dict):
@@ -220,23 +226,22 @@ def _dictionary(node: cst.BaseExpression | None, what: str) -> Dictionary | None
     return node
 
 
-def _entry(node: Dictionary, name: str) -> cst.BaseExpression | None:
+def _entry(node: cst.Dict, name: str) -> cst.BaseExpression | None:
     for one in node.elements:
         if isinstance(one, cst.DictElement) and _text(one.key) == name:
             return one.value
     return None
 
 
-def _with_entry(node: Dictionary, name: str, value: cst.BaseExpression) -> Dictionary:
-    new, found = [], False
-    for one in node.elements:
-        if isinstance(one, cst.DictElement) and _text(one.key) == name:
-            one, found = one.with_changes(value=value), True
-        new.append(one)
-    if not found:
-        new = [one.with_changes(comma=_comma(one.comma)) for one in new]
-        new.append(cst.DictElement(cst.SimpleString(f'"{name}"'), value))
-    return node.with_changes(elements=new)
+def with_entry(node: cst.Dict, name: str, value: object) -> cst.Dict:
+    """A literal dictionary with a value for one key, at its end where the key is new."""
+    new = cst.parse_expression(repr(value))
+    if _entry(node, name) is None:
+        listed = [one.with_changes(comma=_comma(one.comma)) for one in node.elements]
+        return node.with_changes(elements=[*listed, cst.DictElement(cst.SimpleString(f'"{name}"'), new)])
+    mine = [isinstance(one, cst.DictElement) and _text(one.key) == name for one in node.elements]
+    listed = [one.with_changes(value=new) if own else one for one, own in zip(node.elements, mine, strict=True)]
+    return node.with_changes(elements=listed)
 
 
 def _set(call: cst.Call, name: str, value: cst.BaseExpression) -> cst.Call:
@@ -259,24 +264,12 @@ def _values(node: cst.BaseExpression) -> list[Value]:
     listed = elements(node)
     if listed is None:
         raise NotApplicable("a knob's values are not written as a literal list")
-    return [_value(one) for one in listed]
-
-
-def _value(node: cst.BaseExpression) -> Value:
-    value = literal(node)
-    if value is None or isinstance(value, (int, float, str)):
-        return value
-    raise NotApplicable("a knob's value is not written as a literal")
-
-
-def _expression(value: object) -> cst.BaseExpression:
-    return cst.parse_expression(repr(value))
+    found = [value for value in map(literal, listed) if value is None or isinstance(value, (int, float, str))]
+    if len(found) < len(listed):
+        raise NotApplicable("a knob's value is not written as a literal")
+    return found
 
 
 def _text(node: cst.BaseExpression) -> str | None:
     value = node.evaluated_value if isinstance(node, cst.SimpleString) else None
     return value if isinstance(value, str) else None
-
-
-def _names(function: cst.FunctionDef) -> set[str]:
-    return {one.name.value for one in function.params.params}

@@ -1,8 +1,8 @@
-"""Entry K: several small items a block, in slots, instead of one each.
+"""Gives each block several small items, in slots, instead of one.
 
-The catalogue's K is about many tiny launches of one kernel that become one. A task of Tilewright has one launch,
-so what is left of it is the same inside the launch: blocks that copy or scale a few elements each, whose start
-costs as much as their work. A slot beyond the last item does nothing.
+It applies to thousands of blocks that copy or scale a few elements each: the start of such a block takes as long as its
+work. It costs a new knob, ``SLOTS``, and leaves fewer blocks to balance. On an H200 it was kept in 1 of 5 tries
+(bench/recorded/h200-naive-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.playbook.analyses.block_loop import is_persistent
+from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
 from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
-from tilewright.playbook.analyses.items import one_item_kernel, with_items
 from tilewright.playbook.analyses.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 SLOTS = (2, 4, 8)
 VALUES: tuple[Value, ...] = (4, 2, 8, "4 unrolled", "2 unrolled")
 SMALL_BYTES = 32 << 10
-"""Of all tensors for each block; above it, the start of a block is no part of its time that counts."""
+"""Of all tensors, for each block. With more, the start of a block hardly counts."""
 INTENSITY = 10.0
-"""FLOP per byte from which a block is no copy (P-05)."""
+"""FLOP per byte from which a block is no copy."""
 WAVES = 16
 """Blocks an SM, so that with eight slots there is still work for all."""
 
@@ -38,7 +37,9 @@ class Batching(Entry):
         "them needs the caller's code; and items that are large, or fewer than 16 an SM",
         priority={"memory": 6, "balanced": 8, "compute": 9},
         order=150,
-        effect=Effect(1.0, 1.3, "requirements K1 K (+10 to 70 %, for separate launches)", "2026-11-20"),
+        effect=Effect(
+            1.0, 1.3, "assumed; kept in 1 of 5 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -46,28 +47,20 @@ class Batching(Entry):
         if not kernel or is_persistent(source, kernel):
             return ()
         small = []
-        for workload in facts.workloads:
-            blocks = math.prod(facts.launch(workload).grid)
-            traffic = facts.task.traffic(workload.dims)
-            if facts.task.work(workload.dims) > INTENSITY * traffic:
-                continue
-            share = traffic / blocks
-            if blocks >= WAVES * facts.board.sms and share <= SMALL_BYTES:
-                small.append((share, blocks))
+        for workload, launch in zip(facts.workloads, facts.launches, strict=True):
+            blocks, traffic = math.prod(launch.grid), facts.task.traffic(workload.dims)
+            is_copy = facts.task.work(workload.dims) <= INTENSITY * traffic
+            if is_copy and blocks >= WAVES * facts.board.sms and traffic / blocks <= SMALL_BYTES:
+                small.append((traffic / blocks, blocks))
         if not small:
             return ()
-        line, column = source.place(source.kernels[kernel])
         share, blocks = min(small)
         why = f"{blocks:,} blocks of {share / 1024:.1f} KiB each"
-        site = Site(kernel, line, column, "one small item a block", VALUES, why=why)
-        try:
-            self.apply(source, site, VALUES[0])
-        except NotApplicable:
-            return ()
-        return (site,)
+        site = site_at(source, source.kernels[kernel], "one small item a block", VALUES, why=why)
+        return (site,) if self.applies(source, site) else ()
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        name, kernel = source.name, one_item_kernel(source, site)
+        kernel = one_item_kernel(source, site)
         slots = int(str(value).split()[0])
         grid = flat_grid(source)
         knob = fresh_name(grid.source, "SLOTS")
@@ -78,9 +71,9 @@ class Batching(Entry):
             last = f"min((ct.bid(0) + 1) * {knob}, {{items}})"
             item = f"for {{item}} in range(ct.bid(0) * {knob}, {last}):"
         source = with_items(grid, kernel, item, guarded="unrolled" in str(value))
-        source = Source(name, with_grid(source, f"(-(-{grid.items} // config.{knob}),)"))
-        source = Source(name, with_kernel_constant(source, kernel, knob))
-        return with_knob(source, knob, SLOTS, slots)
+        source = with_grid(source, f"(-(-{grid.items} // config.{knob}),)")
+        source = with_kernel_constant(source, kernel, knob)
+        return with_knob(source, knob, SLOTS, slots).text
 
 
 ENTRY = Batching()

@@ -1,8 +1,8 @@
-"""``assume_divisible_by`` on whole numbers that a launch passes: addresses made of them are known to be aligned.
+"""Tells the compiler that a whole number passed to the kernel is a multiple of 16, so that addresses are aligned.
 
-Extents and strides of arrays carry such a fact already (a launch specialises on 16), plain numbers do not. A wrong
-claim is undefined behaviour, so it is proposed only where the task keeps every number that it serves divisible, and
-only in the task's own file, whose launch is the only caller.
+A launch specialises on that for the extents and strides of arrays, but not for plain numbers. It costs nothing at run
+time. A wrong claim is undefined behaviour, so it is offered only where the number is a multiple in every shape that the
+task serves, and only in the task's own file, whose launch is the only caller. No gain is recorded yet.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tilewright.errors import TilewrightError
 from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.task_code import launch_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 DIVISORS = (16, 8)
-"""16 elements are 16 bytes or more of every dtype: the widest access (K9: TMA needs 16 contiguous bytes)."""
+"""16 elements are at least 16 bytes of every dtype, the widest access; TMA needs 16 contiguous bytes."""
 
 
 class Divisible(Entry):
@@ -32,7 +32,7 @@ class Divisible(Entry):
         when_not="some shape that the task serves makes it no multiple",
         priority={"memory": 7, "balanced": 8, "compute": 9},
         order=240,
-        effect=Effect(1.0, 1.20, "cutile-facts 1.6: assume_divisible_by helps alignment", "2026-11"),
+        effect=Effect(1.0, 1.20, "assumed, not measured", "2026-11"),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -71,8 +71,7 @@ def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
         numbers = list(_passed(facts, place))
         divisor = next((one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None)
         if divisor is not None and any(numbers):
-            line, column = source.place(param)
-            yield Site(kernel, line, column, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
+            yield site_at(source, param, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
 
 
 def _is_multiple(number: object, divisor: int) -> bool:

@@ -1,8 +1,8 @@
-"""Loop-invariant hoisting: what every iteration computes alike, moved in front of the loop.
+"""Moves what every iteration of a loop computes alike in front of the loop.
 
-The front end of cuda-tile 1.7 moves most of it already, loads of arrays that the kernel never writes included (the
-Tile IR is the same with `scale = ct.load(weight, …)` inside the loop or before it). It leaves what stands under
-an ``if`` within the loop; that is what is offered here.
+The front end of cuda-tile 1.7 does most of this itself: the Tile IR is the same with ``scale = ct.load(weight, …)``
+inside the loop or before it. It leaves alone what stands under an ``if`` in the loop, and that is offered here. A moved
+tile occupies registers during the whole loop. No gain is recorded yet.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, names_assigned, names_read
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
 BEFORE_LOOP = "before the loop"
 MOST_SITES = 6
-_LOOPS = (cst.For, cst.While)
 
 
 class Hoisting(Entry):
@@ -31,18 +30,15 @@ class Hoisting(Entry):
         "tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
         order=200,
-        effect=Effect(
-            1.0, 1.1, "requirements K4 (anti-patterns: type conversion and masks in each iteration)", "2026-11-20"
-        ),
+        effect=Effect(1.0, 1.1, "assumed, not measured", "2026-11-20"),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         found = []
-        for name, function in source.tile_code.items():
+        for function in source.tile_code.values():
             for statement, _ in _invariant(source, function):
-                line, column = source.place(statement)
-                names = " and ".join(names_assigned(statement))
-                found.append(Site(name, line, column, f"{names}, the same in each iteration", (BEFORE_LOOP,)))
+                what = f"{' and '.join(names_assigned(statement))}, the same in each iteration"
+                found.append(site_at(source, statement, what, (BEFORE_LOOP,)))
         return found[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -68,7 +64,7 @@ def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleS
             if isinstance(above, cst.FunctionDef):
                 break
             under_if = under_if or (isinstance(above, cst.If) and outermost is None)
-            if isinstance(above, _LOOPS):
+            if isinstance(above, LOOPS):
                 if names_read(statement) & set(names_assigned(above)):
                     break
                 outermost = above
@@ -82,10 +78,9 @@ def _hoisted(source: Source, statement: cst.SimpleStatementLine, loop: cst.For |
     left: cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
     if len(block.body) == 1:
         left = cst.SimpleStatementLine([cst.Pass()])
-    text = source.replaced({statement: left})
-    changed = Source(source.name, text)
+    changed = source.changed({statement: left})
     place = source.place(loop)
-    again = next(one for kind in _LOOPS for one in changed.every(kind) if changed.place(one) == place)
+    again = next(one for kind in LOOPS for one in changed.every(kind) if changed.place(one) == place)
     return changed.replaced({again: cst.FlattenSentinel([statement, again])})
 
 

@@ -1,7 +1,7 @@
-"""Padding of tile loads: zero where nothing is said and the GPU fills in nothing itself; none where no tile is ragged.
+"""Adds zero padding to tile loads that may end outside their array, or removes padding that is never used.
 
-Before sm_90 there is no TMA to fill the lanes outside an array, and what they hold is undetermined. Where every shape
-that the task promises has whole tiles, on the other hand, a padding such as -inf costs a selection for nothing.
+Before sm_90 there is no TMA to fill the lanes outside an array, so their values are undetermined. Where every promised
+shape has whole tiles, a padding such as -inf costs a selection for nothing. No gain is recorded yet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.analyses.task_code import argument_of, shape_of
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
@@ -33,36 +33,33 @@ class Padding(Entry):
         when_not="shapes that the task promises and that end within a tile",
         priority={"memory": 8, "balanced": 8, "compute": 9},
         order=220,
-        effect=Effect(1.0, 1.03, "requirements K1 A: on Ampere outside lanes are not zero filled", "2026-08"),
+        effect=Effect(1.0, 1.03, "assumed, not measured", "2026-08"),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         found: list[Site] = []
         for call in _loads(source, kernel) if kernel else ():
-            line, column = source.place(call)
             array = source.code(call.args[0].value)
             padded = argument(call, "padding_mode", None)
             even = _is_never_ragged(source, kernel, call, facts)
             if padded is None and facts.sm < TMA and even is False:
-                found.append(Site(kernel, line, column, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
+                found.append(site_at(source, call, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
             elif padded is not None and even:
                 why = "every promised extent is a multiple of its tile"
-                found.append(Site(kernel, line, column, f"padding of {array}", (NONE,), why=why))
+                found.append(site_at(source, call, f"padding of {array}", (NONE,), why=why))
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = _loads(source, site.kernel) if site.kernel in source.functions else []
-        call = next((one for one in calls if source.place(one) == (site.line, site.column)), None)
-        if call is None:
-            raise NotApplicable(f"{source.name}:{site.line}: no tile load of {site.kernel} begins here")
+        call = node_at(source, site, calls, f"no tile load of {site.kernel} begins here")
         padded = argument(call, "padding_mode", None)
         if value == ZERO and padded is None:
             mode = f"{source.spelled('PaddingMode')}.ZERO"
             return source.replaced({call: with_argument(call, "padding_mode", mode)})
         if value == NONE and padded is not None:
-            text = source.replaced({call: with_argument(call, "padding_mode", None)})
-            return without_dead(Source(source.name, text), site.kernel, names_read(padded)).text
+            changed = source.changed({call: with_argument(call, "padding_mode", None)})
+            return without_dead(changed, site.kernel, names_read(padded)).text
         raise NotApplicable(f"the load is padded as '{value}' asks already")
 
 

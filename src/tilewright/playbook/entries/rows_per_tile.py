@@ -1,7 +1,8 @@
-"""Several rows a tile: a kernel whose block handles one row at a time handles ROWS of them in one tile.
+"""Lets a block handle ROWS rows in one tile, where it handled one row at a time.
 
-A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most
-of the block idle. `row_numbers` finds the row, `row_tiles` rewrites what follows from it; the number is a new knob.
+A short row does not give a block enough work: loads wait for one another, and a reduction of one row leaves most of the
+block idle. It costs registers, so long rows lose by it, and a new knob. `row_numbers` finds the row and `row_tiles`
+rewrites what follows from it. On an H200 it was kept in 0 of 5 tries (bench/recorded/h200-naive-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Sequence
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import parameters
+from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.grids import fresh_in, starts
-from tilewright.playbook.analyses.row_numbers import RowNumber, ceil_div, grid_axis, grouped, row_numbers
+from tilewright.playbook.analyses.row_numbers import RowNumber, grid_axis, grouped, row_numbers
 from tilewright.playbook.analyses.row_tiles import RowTiles
 from tilewright.playbook.analyses.task_code import (
     constants_of,
@@ -21,7 +24,7 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, elements, number
 
@@ -39,7 +42,9 @@ class RowsPerTile(Entry):
         when_not="rows so long that one fills the registers of a block",
         priority={"memory": 3, "balanced": 3},
         order=190,
-        effect=Effect(0.9, 1.5, "wiki: fp32 tile cliff at 4-8 K elements; measured.md", "2026-11-21"),
+        effect=Effect(
+            0.9, 1.5, "assumed; kept in 0 of 5 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -53,20 +58,16 @@ class RowsPerTile(Entry):
             except NotApplicable:
                 continue
             values = _values(source, row, _elements(facts, source, kernel, width))
-            line, column = source.place(row.node)
-            site = Site(kernel, line, column, f"one row a tile, {row.name}", values)
-            if values and _applies(self, source, site):
-                found.append(site)
-        return found
+            if values:
+                found.append(site_at(source, row.node, f"one row a tile, {row.name}", values))
+        return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.kernels.get(site.kernel)
         if function is None or not isinstance(value, int) or value < 2:
             raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
-        for row in row_numbers(source, function):
-            if source.place(row.node) == (site.line, site.column) and site.what.endswith(f" {row.name}"):
-                return _applied(source, site.kernel, row, value)
-        raise NotApplicable(f"{source.name}:{site.line}: no row's number begins here")
+        rows = {row.node: row for row in row_numbers(source, function) if site.what.endswith(f" {row.name}")}
+        return _applied(source, site.kernel, rows[node_at(source, site, rows, "no row's number begins here")], value)
 
 
 def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
@@ -74,17 +75,16 @@ def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
     values = {1, value} if row.kind != "loop" else {value}
     if row.kind == "loop" and value not in _values(source, row, None):
         raise NotApplicable(f"{row.length} is not always a multiple of {value}")
-    text, _ = _kernel(source, kernel, row, knob)
-    text = with_kernel_constant(Source(source.name, text), kernel, knob)
-    changed = Source(source.name, text)
+    changed, _ = _kernel(source, kernel, row, knob)
+    changed = with_kernel_constant(changed, kernel, knob)
     if row.kind == "block":
         axis = grid_axis(changed, launch_of(changed).grid, row.axis)
-        new = cst.parse_expression(ceil_div(changed, axis, f"config.{knob}"))
-        changed = Source(source.name, changed.replaced({axis: new}))
-    return with_knob(changed, knob, sorted(values), value)
+        fewer = f"-(-{text_of(changed, axis)} // config.{knob})"
+        changed = changed.changed({axis: cst.parse_expression(fewer)})
+    return with_knob(changed, knob, sorted(values), value).text
 
 
-def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[str, str | None]:
+def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
     """The file with only the kernel changed, and the length of its row tile as it is written."""
     function = source.kernels[kernel]
     rows = fresh_in(source, kernel, "rows")
@@ -93,23 +93,22 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[str
     assert isinstance(body, cst.BaseSuite)
     if not tiles.written:
         raise NotApplicable(f"{kernel} writes nothing that follows from {row.name}")
-    # A second parse gives the definition of the row, which the rewriting keeps, its place in the new text.
-    changed = Source(source.name, source.replaced({function.body: body}))
-    again = next(
-        one for one in row_numbers(changed, changed.kernels[kernel]) if (one.name, one.kind) == (row.name, row.kind)
-    )
-    changes = dict(grouped(changed, again, knob))
-    text = changed.replaced(changes)
+    changed = source.changed({function.body: body})
+    changed = changed.changed(grouped(changed, _again(changed, kernel, row), knob))
     if any(name.value == rows for name in changed.every(cst.Name, changed.kernels[kernel].body)):
-        text = _with_rows(Source(source.name, text), kernel, row, rows, knob)
-    return text, tiles.width
+        changed = _with_rows(changed, kernel, row, rows, knob)
+    return changed, tiles.width
 
 
-def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> str:
+def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
+    """The definition of the row, which the rewriting keeps, in the new text."""
+    found = row_numbers(source, source.kernels[kernel])
+    return next(one for one in found if (one.name, one.kind) == (row.name, row.kind))
+
+
+def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
     """With the numbers of a group's rows as a tile, right after the group's own number."""
-    again = next(
-        one for one in row_numbers(source, source.kernels[kernel]) if (one.name, one.kind) == (row.name, row.kind)
-    )
+    again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
         raise NotApplicable(f"{source.name} imports neither arange nor int32 of cuda.tile")
@@ -117,9 +116,8 @@ def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str
     if isinstance(again.node, cst.For):
         body = again.node.body
         assert isinstance(body, cst.IndentedBlock)
-        return source.replaced({body: body.with_changes(body=[line, *body.body])})
-    both: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([again.node, line])
-    return source.replaced({again.node: both})
+        return source.changed({body: body.with_changes(body=[line, *body.body])})
+    return source.changed({again.node: cst.FlattenSentinel([again.node, line])})
 
 
 def _knob(source: Source) -> str:
@@ -159,17 +157,9 @@ def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None
         return None if width is None else int(width)
     if width not in constants_of(source, kernel):
         return None
-    place = [one.name.value for one in source.functions[kernel].params.params].index(width)
-    given = [facts.launch(workload).args[place] for workload in facts.workloads]
+    place = parameters(source.functions[kernel]).index(width)
+    given = [launch.args[place] for launch in facts.launches]
     return max((value for value in given if isinstance(value, int)), default=None)
-
-
-def _applies(entry: RowsPerTile, source: Source, site: Site) -> bool:
-    try:
-        entry.apply(source, site, site.values[0])
-    except NotApplicable:
-        return False
-    return True
 
 
 ENTRY = RowsPerTile()

@@ -1,8 +1,9 @@
-"""Extents and strides of arrays as constants of the kernel.
+"""Makes extents and strides of arrays constants of the kernel.
 
-`ct.ArrayAnnotation` makes a launch compile for the very extents it has, so the change is right for all shapes
-and costs a compilation for each new one. It is proposed for extents that all workloads share: a model's width,
-not its batch.
+`ct.ArrayAnnotation` lets a launch compile for the extents that it has. The result is right for all shapes, and each new
+shape costs a compilation. It is offered for extents that all workloads share: the width of a model, not its batch. On
+an H200 it was kept in 1 of 2 tries (bench/recorded/h200-naive-2026-11-21.json) and, on TileGym's kernels, in 0 of 4
+(bench/recorded/h200-tilegym-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -13,7 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.analyses.dataflow import parameters
+from tilewright.playbook.analyses.task_code import inserted
+from tilewright.playbook.base import (
+    Effect,
+    Entry,
+    EntryDescription,
+    KernelFacts,
+    NotApplicable,
+    Site,
+    function_at,
+    site_at,
+)
 from tilewright.records import Value
 from tilewright.source.syntax import Source, dotted
 from tilewright.task.tensors import ArraySpec
@@ -32,7 +44,9 @@ class StaticShapes(Entry):
         when_not="the extent changes from launch to launch: each new one is compiled anew",
         priority={"memory": 7, "balanced": 7, "compute": 8},
         order=230,
-        effect=Effect(0.98, 1.15, "cutile-facts 1.6: static shape and stride facts help alignment", "2026-11"),
+        effect=Effect(
+            0.98, 1.15, "assumed; kept in 1 of 2 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -46,18 +60,15 @@ class StaticShapes(Entry):
             return []
         strides = {name: axes for name, axes in _strides(facts, source, kernel) if name in shapes}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
-        line, column = source.place(function)
         why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
-        return [Site(kernel, line, column, f"static extents of {kernel}", values, why=why)]
+        return [site_at(source, function, f"static extents of {kernel}", values, why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.kernels.get(site.kernel)
-        if function is None or source.place(function) != (site.line, site.column):
-            raise NotApplicable(f"{source.name}:{site.line}: no kernel {site.kernel} begins here")
+        function = function_at(source, site, source.kernels)
         said = _FACT.findall(str(value))
         if not said:
             raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")
-        changes: dict[cst.CSTNode, cst.CSTNode] = {}
+        changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {}
         for param in function.params.params:
             axes = {
                 kind: tuple(int(axis) for name, one, axis in said if (name, one) == (param.name.value, kind))
@@ -67,8 +78,7 @@ class StaticShapes(Entry):
                 if not _is_free(source, param):
                     raise NotApplicable(f"{source.name}: '{param.name.value}' has an annotation of its own")
                 changes[param] = _annotated(source, param, axes)
-        text = source.replaced(changes)
-        return _with_import(Source(source.name, text))
+        return _with_import(source.changed(changes))
 
 
 def _is_free(source: Source, param: cst.Param) -> bool:
@@ -78,10 +88,9 @@ def _is_free(source: Source, param: cst.Param) -> bool:
 
 def _arrays(facts: KernelFacts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
     """The array parameters of the kernel with what each workload passes."""
-    names = [one.name.value for one in source.kernels[kernel].params.params]
     passed: dict[str, list[ArraySpec]] = {}
-    for workload in facts.workloads:
-        for name, arg in zip(names, facts.launch(workload).args, strict=False):
+    for launch in facts.launches:
+        for name, arg in zip(parameters(source.kernels[kernel]), launch.args, strict=False):
             if isinstance(arg, ArraySpec):
                 passed.setdefault(name, []).append(arg)
     return passed
@@ -126,27 +135,17 @@ def _annotated(source: Source, param: cst.Param, axes: Axes) -> cst.Param:
 
 def _with_import(source: Source) -> str:
     """The text with ``from typing import Annotated`` before its first import, where it is missing."""
-    if "Annotated" in _imported_from(source, "typing"):
+    imports = source.every(cst.ImportFrom)
+    typing = [one for one in imports if one.module is not None and dotted(one.module) == "typing"]
+    named = [alias for one in typing if not isinstance(one.names, cst.ImportStar) for alias in one.names]
+    if any(dotted(alias.name) == "Annotated" and alias.asname is None for alias in named):
         return source.text
     for line in source.module.body:
         first = line.body[0] if isinstance(line, cst.SimpleStatementLine) and line.body else None
         future = isinstance(first, cst.ImportFrom) and first.module is not None and dotted(first.module) == "__future__"
-        if isinstance(first, (cst.Import, cst.ImportFrom)) and not future:
-            new = cst.parse_statement("from typing import Annotated\n")
-            assert isinstance(line, cst.SimpleStatementLine) and isinstance(new, cst.SimpleStatementLine)
-            new = new.with_changes(leading_lines=line.leading_lines)
-            return source.replaced({line: cst.FlattenSentinel([new, line.with_changes(leading_lines=())])})
+        if isinstance(line, cst.SimpleStatementLine) and isinstance(first, (cst.Import, cst.ImportFrom)) and not future:
+            return source.replaced(inserted("from typing import Annotated", line))
     raise NotApplicable(f"{source.name} imports nothing")
-
-
-def _imported_from(source: Source, module: str) -> list[str]:
-    return [
-        dotted(alias.name)
-        for one in source.every(cst.ImportFrom)
-        if one.module is not None and dotted(one.module) == module and not isinstance(one.names, cst.ImportStar)
-        for alias in one.names
-        if alias.asname is None
-    ]
 
 
 ENTRY = StaticShapes()

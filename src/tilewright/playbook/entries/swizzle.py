@@ -1,8 +1,8 @@
-"""Entry I: block swizzle. Tiles of a product are walked in bands of GROUP_SIZE_M rows, so that the tiles of
-both factors that neighbouring blocks load are still in the L2.
+"""Walks the tiles of a product in bands of GROUP_SIZE_M rows, so that neighbouring blocks find their inputs in the L2.
 
-The last band may be lower than the others: its height is clamped, because the usual helper without the clamp
-misses tiles (X-19: of 10×4 tiles in bands of 8, six are never computed).
+It applies to products with more tiles than SMs whose tensors exceed the L2. It costs a few integer operations a block
+and a new knob. The height of the last band is clamped: without the clamp, of 10×4 tiles in bands of 8 six are never
+computed. On an H200 it was kept in 1 of 4 tries (bench/recorded/h200-naive-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
-from tilewright.source.syntax import Function, Source, argument, dotted, elements
+from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements
 
 HEIGHTS = (8, 4, 16)
 IN_L2 = 0.5
@@ -34,7 +34,7 @@ IN_L2 = 0.5
 
 
 @dataclass(frozen=True)
-class _Tiles:
+class TilePair:
     """How a kernel comes to its tile of the product: two names, from two block ids or from one number."""
 
     first: str
@@ -59,52 +59,43 @@ class BlockSwizzle(Entry):
         when_not="no two blocks load the same tiles, or everything fits into the L2",
         priority={"compute": 4, "balanced": 4, "memory": 8},
         order=130,
-        effect=Effect(1.0, 1.15, "requirements K1 I (+5 to 15 %)", "2026-11-20"),
+        effect=Effect(
+            1.0, 1.15, "assumed; kept in 1 of 4 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         launched = starts(facts, source)
         kernels = [launched] if launched else sorted(source.kernels)
-        blocks = max(math.prod(facts.launch(workload).grid) for workload in facts.workloads)
-        moved = max(
-            sum(one.nbytes for one in facts.task.arrays(workload.dims).values()) for workload in facts.workloads
-        )
+        blocks = max(math.prod(launch.grid) for launch in facts.launches)
+        arrays = [facts.task.arrays(workload.dims).values() for workload in facts.workloads]
+        moved = max(sum(array.nbytes for array in each) for each in arrays)
         promise = 1.0 if moved > facts.board.l2_bytes else IN_L2
         found = []
         for kernel in kernels:
             for tiles in _tiles(source, kernel):
                 if not tiles.linear and blocks <= facts.board.sms:
                     continue
-                line, column = source.place(tiles.statements[0])
                 why = f"{blocks:,} blocks, {moved >> 20} MiB of tensors, an L2 of {facts.board.l2_bytes >> 20} MiB"
-                site = Site(kernel, line, column, f"tiles {tiles.first}, {tiles.second}", HEIGHTS, promise, why)
-                try:
-                    self.apply(source, site, HEIGHTS[0])
-                except NotApplicable:
-                    continue
-                found.append(site)
-        return found
+                what = f"tiles {tiles.first}, {tiles.second}"
+                found.append(site_at(source, tiles.statements[0], what, HEIGHTS, promise, why))
+        return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         kernel = site.kernel
         if kernel not in source.kernels:
             raise NotApplicable(f"{source.name}: no kernel {kernel}")
-        place = (site.line, site.column)
-        tiles = next((one for one in _tiles(source, kernel) if source.place(one.statements[0]) == place), None)
-        if tiles is None:
-            raise NotApplicable(f"{source.name}:{site.line}: no pair of tile indices in plain order")
+        known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
+        tiles = known[node_at(source, site, known, "no pair of tile indices in plain order")]
         if not _launches(source, kernel):
             if not tiles.linear:
                 raise NotApplicable(f"{source.name}: the grid of {kernel} is not set in this file")
             height = fresh_in(source, kernel, "GROUP_SIZE_M")
-            return _banded(source, kernel, tiles, height, f"{height} = {value}")
+            return _banded(source, kernel, tiles, height, f"{height} = {value}").text
         height = fresh_name(source, "GROUP_SIZE_M")
-        if tiles.linear:
-            source = Source(source.name, _banded(source, kernel, tiles, height))
-        else:
-            source = _flattened(source, kernel, tiles, height)
-        source = Source(source.name, with_kernel_constant(source, kernel, height))
-        return with_knob(source, height, sorted(HEIGHTS), value)
+        source = (_banded if tiles.linear else _flattened)(source, kernel, tiles, height)
+        source = with_kernel_constant(source, kernel, height)
+        return with_knob(source, height, sorted(HEIGHTS), value).text
 
 
 def _launches(source: Source, kernel: str) -> bool:
@@ -114,7 +105,7 @@ def _launches(source: Source, kernel: str) -> bool:
         return False
 
 
-def _banded(source: Source, kernel: str, tiles: _Tiles, height: str, *before: str) -> str:
+def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
     """The kernel with its two indices from a walk in bands; ``before`` are statements to go first."""
     in_band, top, band = (fresh_in(source, kernel, name) for name in ("in_band", "top", "band"))
     lines, tile = list(before), tiles.linear
@@ -131,29 +122,27 @@ def _banded(source: Source, kernel: str, tiles: _Tiles, height: str, *before: st
     new = [cst.parse_statement(one) for one in lines]
     first, *others = tiles.statements
     new[0] = new[0].with_changes(leading_lines=first.leading_lines)
-    changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {first: cst.FlattenSentinel(new)}
-    changes |= {one: cst.FlattenSentinel([]) for one in others}
-    return source.replaced(changes)
+    gone: Changes = {line: cst.FlattenSentinel([]) for line in others}
+    return source.changed({first: cst.FlattenSentinel(new), **gone})
 
 
-def _flattened(source: Source, kernel: str, tiles: _Tiles, height: str) -> Source:
+def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Source:
     """Bands on one axis of the grid in place of two, the kernel given the numbers of rows and columns."""
-    name = source.name
     rows, columns = (fresh_in(source, kernel, one) for one in ("rows", "columns"))
     tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
-    grid = flat_grid(Source(name, _banded(source, kernel, tiles, height)))
+    grid = flat_grid(_banded(source, kernel, tiles, height))
     source = grid.source
     for parameter, axis in zip((rows, columns), tiles.axes, strict=True):
-        source = Source(name, with_kernel_argument(source, kernel, parameter, grid.axes[axis]))
+        source = with_kernel_argument(source, kernel, parameter, grid.axes[axis])
     if len(grid.axes) == 2:
-        return Source(name, with_grid(source, f"({grid.items},)"))
-    return Source(name, with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})"))
+        return with_grid(source, f"({grid.items},)")
+    return with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})")
 
 
 # Finding the two indices --------------------------------------------------------------------------
 
 
-def _tiles(source: Source, kernel: str) -> list[_Tiles]:
+def _tiles(source: Source, kernel: str) -> list[TilePair]:
     """The pairs of tile indices of a kernel that multiplies, in plain order. Never raises."""
     function = source.kernels[kernel]
     if not _multiplies(source, function):
@@ -175,7 +164,7 @@ def _multiplies(source: Source, function: Function) -> bool:
     )
 
 
-def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
+def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
     """``row = ct.bid(0)`` and ``column = ct.bid(1)``, where the kernel asks for neither anywhere else."""
     function = source.kernels[kernel]
     try:
@@ -194,11 +183,10 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[_Tiles]:
     (row, first), (column, second) = named[0], named[1]
     if source.parent(first) is not source.parent(second):
         return
-    lines = tuple(sorted({id(one): one for one in (first, second)}.values(), key=source.place))
-    yield _Tiles(row, column, lines)
+    yield TilePair(row, column, _in_order(source, first, second))
 
 
-def _from_one_number(source: Source, function: Function) -> Iterator[_Tiles]:
+def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
     """``row = tile // columns`` and ``column = tile % columns``, or the other way round; also where a third index
     is split off, so that the one that changes more slowly is ``tile // columns % rows``."""
     counted = names_assigned(function)
@@ -222,8 +210,12 @@ def _from_one_number(source: Source, function: Function) -> Iterator[_Tiles]:
             linear = number if extent is None else f"{number} % ({_operand(extent)} * {_operand(width)})"
             extent = extent or _slow_extent(source, function, number, width)
             if extent is not None:
-                lines = tuple(sorted({id(one): one for one in (line, other)}.values(), key=source.place))
-                yield _Tiles(slow, fast, lines, linear, extent, width)
+                yield TilePair(slow, fast, _in_order(source, line, other), linear, extent, width)
+
+
+def _in_order(source: Source, *lines: cst.SimpleStatementLine) -> tuple[cst.SimpleStatementLine, ...]:
+    """Each line once, in the order of the text."""
+    return tuple(sorted({id(line): line for line in lines}.values(), key=source.place))
 
 
 def _slow_extent(source: Source, function: Function, number: str, width: str) -> str | None:
@@ -254,7 +246,7 @@ def _total(source: Source, function: Function, name: str) -> str | None:
     return None
 
 
-def _ordered(source: Source, function: Function, tiles: _Tiles) -> _Tiles | None:
+def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | None:
     """With rows first: the index that comes first where results are stored. None where a statement that assigns
     the two assigns more, or the two are never stored at."""
     pair = {tiles.first, tiles.second}
@@ -270,13 +262,12 @@ def _ordered(source: Source, function: Function, tiles: _Tiles) -> _Tiles | None
             continue
         if first < second:
             return tiles
-        if not tiles.linear:
-            return _Tiles(tiles.second, tiles.first, tiles.statements, axes=(1, 0))
-        return _Tiles(tiles.second, tiles.first, tiles.statements, tiles.linear, tiles.columns, tiles.rows, tiles.axes)
+        axes = tiles.axes if tiles.linear else (1, 0)
+        return TilePair(tiles.second, tiles.first, tiles.statements, tiles.linear, tiles.columns, tiles.rows, axes)
     return None
 
 
-def _is_shared(source: Source, function: Function, tiles: _Tiles) -> bool:
+def _is_shared(source: Source, function: Function, tiles: TilePair) -> bool:
     """Whether some load follows from the row alone and some from the column alone."""
     by_row, by_column = (dependent(source, function, [one]) for one in (tiles.first, tiles.second))
     kinds = set()

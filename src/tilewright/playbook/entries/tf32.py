@@ -1,7 +1,9 @@
-"""Entry D: the TF32 guard. Float32 tiles go into a product as tfloat32, which the tensor cores multiply.
+"""Casts the float32 operands of a product to tfloat32, which the tensor cores multiply.
 
-Without the cast cuTile multiplies float32 exactly, on the ordinary cores. Where a task declares that tf32 (or
-coarser) is precise enough, the cast loses nothing that was promised; elsewhere it is a lossy change.
+Without the cast cuTile multiplies float32 exactly, on the ordinary cores. Where the task declares that tf32 or coarser
+is precise enough, the cast loses nothing that was promised; elsewhere it is lossy (`tf32_lossy`). It costs bits of the
+mantissa: ten remain. On an H200 it was kept in the one try that there was, and matmul_fp32 ran 48 times as fast in the
+end (bench/recorded/README.md).
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted
 
 VALUES = ("tfloat32",)
 
-EFFECT = Effect(1.5, 8.0, "requirements K1 D: about 2×, TileGym's wiki measured about 8×", "2026-11-20")
+EFFECT = Effect(1.5, 8.0, "assumed; kept in 1 of 1 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21")
 WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they are"
 
 
@@ -41,31 +43,22 @@ class Tf32(Entry):
                 if operands is None or any(_is_tf32(source, function, one) for one in operands):
                     continue
                 if {dtype_of(source, function, one, known) for one in operands} - {None} == {"float32"}:
-                    line, column = source.place(node)
                     what = f"product of {' and '.join(_short(source, one) for one in operands)}"
-                    site = Site(name, line, column, what, VALUES, why="float32 operands, no tensor core path")
-                    try:
-                        self.apply(source, site, VALUES[0])
-                    except NotApplicable:
-                        continue
-                    found.append(site)
-        return found
+                    found.append(site_at(source, node, what, VALUES, why="float32 operands, no tensor core path"))
+        return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
         products = _products(source, function) if function is not None else []
-        node = next((one for one in products if source.place(one) == (site.line, site.column)), None)
-        operands = _operands(source, node) if node is not None else None
-        if function is None or node is None or operands is None:
-            raise NotApplicable(f"{source.name}:{site.line}: no product of two tiles")
+        node = node_at(source, site, products, missing := "no product of two tiles")
+        operands = _operands(source, node)
+        if function is None or operands is None:
+            raise NotApplicable(f"{source.name}:{site.line}: {missing}")
         if any(_is_tf32(source, function, one) for one in operands):
             raise NotApplicable(f"{source.name}:{site.line}: the operands are tfloat32 already")
         cast = f".astype({source.tile_module}.{value})"
         if isinstance(node, cst.Call) and node in source.calls("mma", inside=function):
-            changes: dict[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]] = {
-                one: cst.parse_expression(text_of(source, one) + cast) for one in operands
-            }
-            return source.replaced(changes)
+            return source.replaced({one: cst.parse_expression(text_of(source, one) + cast) for one in operands})
         left, right = (text_of(source, one) + cast for one in operands)
         return _accumulating(source, node, operands, f"{source.tile_module}.mma({left}, {right}, ")
 

@@ -1,4 +1,4 @@
-"""TF32 where the task declares float32: the change of `tf32.py` as one that rounds differently."""
+"""Casts the float32 operands of a product to tfloat32 though the task declares float32: `tf32` as a lossy change."""
 
 from __future__ import annotations
 

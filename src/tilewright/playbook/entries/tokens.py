@@ -1,9 +1,10 @@
-"""Entry J: token chains. Accesses that wait for others with which they share no byte, and how to end the wait.
+"""Ends the wait of an access for another one with which it shares no byte.
 
-cuTile orders accesses to one array by tokens: a load waits for the stores to its array that stand before it, and
-a store in a loop for the one of the iteration before, unless an index of it is the loop's own variable. Two forms
-of source end such a wait: the load moved in front of the store, and a loop over the stored index itself. Both
-are offered only where the interpreter has shown that no byte is shared; `findings` tells of all the others.
+cuTile orders accesses to one array by tokens. A load waits for the stores to its array before it. A store in a loop
+waits for that of the iteration before, unless one of its indices is the loop's own variable. Moving the load in front
+of the store ends the first wait, and a loop over the stored index itself ends the second. Both are offered only where
+the interpreter has shown that no byte is shared; `findings` lists all other waits. On an H200 it was kept in 0 of 2
+tries (bench/recorded/h200-naive-2026-11-21.json).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
+from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.independence import Waiting, waiting
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
 OVER_INDEX = "loop over the index"
+GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,9 @@ class Tokens(Entry):
         "computed by division, which no source form frees",
         priority={"memory": 9, "balanced": 9, "compute": 10},
         order=140,
-        effect=Effect(1.0, 1.1, "requirements K1 J (variable)", "2026-11-20"),
+        effect=Effect(
+            1.0, 1.1, "assumed; kept in 0 of 2 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -66,38 +71,31 @@ class Tokens(Entry):
         if isinstance(proven, str):
             return ()
         independent = {(one.place, one.awaited_place) for one in proven if one.independent}
-        found = {}
+        found: dict[cst.Call, Site] = {}
         for move in moves:  # the furthest way up comes last and stays
             pairs = {(source.place(move.load), source.place(store)) for store in move.passed}
             if pairs <= independent:
-                line, column = source.place(move.load)
                 lines = _lines(source, move.passed)
                 why = f"waits for stores in {lines}, with which it shares no byte on any reduced workload"
-                value = f"above line {source.place(move.above)[0]}"
-                kernel = source.function_of(move.load)
-                found[line, column] = Site(kernel, line, column, "load after a store", (value,), why=why)
+                found[move.load] = site_at(source, move.load, "load after a store", (_above(source, move),), why=why)
         for loop in loops:
             place = source.place(loop.store)
             if (place, place) in independent:
-                line, column = place
                 why = "waits for the store of the iteration before, with which it shares no byte"
-                kernel = source.function_of(loop.store)
-                found[place] = Site(kernel, line, column, "store in a loop", (OVER_INDEX,), why=why)
+                found[loop.store] = site_at(source, loop.store, "store in a loop", (OVER_INDEX,), why=why)
         return list(found.values())
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
-        place = (site.line, site.column)
-        if function is not None and value == OVER_INDEX:
-            for loop in _renamed(source, function):
-                if source.place(loop.store) == place:
-                    return _over_index(source, loop)
-        elif function is not None:
-            for move in _moves(source, function):
-                above = f"above line {source.place(move.above)[0]}"
-                if source.place(move.load) == place and above == value:
-                    return _moved(source, move)
-        raise NotApplicable(f"{source.name}:{site.line}: no access here whose wait a change of source would end")
+        missing = "no access here whose wait a change of source would end"
+        if function is None:
+            raise NotApplicable(f"{source.name}:{site.line}: {missing}")
+        if value == OVER_INDEX:
+            loops = {loop.store: loop for loop in reversed([*_renamed(source, function)])}
+            return _over_index(source, loops[node_at(source, site, loops, missing)])
+        moves = {move.load: move for move in _moves(source, function) if _above(source, move) == value}
+        move = moves[node_at(source, site, moves, missing)]
+        return source.replaced({move.above: cst.FlattenSentinel([move.statement, move.above]), move.statement: GONE})
 
     def findings(self, source: Source, facts: KernelFacts) -> tuple[str, ...]:
         """What waits for what, for a person who looks where the time goes; or why that cannot be said."""
@@ -162,9 +160,8 @@ def _same_array(effects: Effects, store: cst.Call, load: cst.Call) -> bool:
     return bool(arrays[0] & arrays[1])
 
 
-def _moved(source: Source, move: _Move) -> str:
-    new = cst.FlattenSentinel([move.statement, move.above])
-    return source.replaced({move.above: new, move.statement: cst.FlattenSentinel([])})
+def _above(source: Source, move: _Move) -> str:
+    return f"above line {source.place(move.above)[0]}"
 
 
 # A loop over the index ----------------------------------------------------------------------------
@@ -211,7 +208,7 @@ def _over_index(source: Source, found: _Renamed) -> str:
     assert isinstance(found.loop.iter, cst.Call)
     bounds = [arg.value for arg in found.loop.iter.args]
     base = source.code(found.base)
-    limits = [f"{base} + {_term(source, one)}" for one in bounds]
+    limits = [f"{base} + {text_of(source, one)}" for one in bounds]
     new = cst.parse_expression(f"range({', '.join(limits if len(limits) == 2 else [base, *limits])})")
     lines = [*found.statement.leading_lines]
     assert isinstance(found.loop.body, cst.IndentedBlock)
@@ -226,11 +223,6 @@ def _over_index(source: Source, found: _Renamed) -> str:
         leading_lines=[*found.loop.leading_lines, *(one for one in lines if one.comment is not None)],
     )
     return source.replaced({found.loop: loop})
-
-
-def _term(source: Source, node: cst.BaseExpression) -> str:
-    text = source.code(node)
-    return text if isinstance(node, (cst.Name, cst.Integer, cst.Call, cst.Attribute)) else f"({text})"
 
 
 ENTRY = Tokens()

@@ -1,4 +1,9 @@
-"""The num_worker_warps hint: how many warps share the registers of a tile."""
+"""Sets the num_worker_warps hint: how many warps share the registers of a tile.
+
+Eight warps instead of four halve the registers that a tile needs of each thread. It applies where large tiles spill. It
+costs threads, of which an SM holds a fixed number. On an H200 it was kept in 0 of 15 tries
+(bench/recorded/h200-naive-2026-11-21.json); `tune_space` sets the hint together with the tiles.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +25,9 @@ class WorkerWarps(OneHint):
         when_not="registers are no limit: 4 is what the compiler takes by itself",
         priority={"memory": 4, "balanced": 3, "compute": 3},
         order=170,
-        effect=Effect(1.0, 1.70, "cutile-facts 7.1, 8.3: 255 to 168 registers; measured.md 5", "2026-11"),
+        effect=Effect(
+            1.0, 1.70, "assumed; kept in 0 of 15 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
+        ),
     )
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
