@@ -44,6 +44,16 @@ class Effect:
     source: str
     date: str
 
+    @classmethod
+    def assumed(cls, low: float, high: float, *, kept: int = 0, of: int = 0) -> Effect:
+        """From general experience, and how often the change was kept in the recorded runs on an H200."""
+        tries = (
+            f"kept in {kept} of {of} tries in bench/recorded/h200-naive-2026-11-21.json"
+            if of
+            else "not tried in the recorded runs"
+        )
+        return cls(low, high, f"assumed; {tries}", "2026-11-21")
+
     @property
     def expected(self) -> float:
         """The geometric middle."""
@@ -90,30 +100,34 @@ class Site:
     search: Callable[[], tuple[Value, ...]] | None = field(default=None, compare=False, repr=False)
     """Finds the values when the site is tried, where that takes compilations. It may find none."""
 
+    @classmethod
+    def at(
+        cls,
+        source: Source,
+        node: cst.CSTNode,
+        what: str,
+        values: tuple[Value, ...],
+        promise: float = 1.0,
+        why: str = "",
+    ) -> Site:
+        """The site that begins where ``node`` does."""
+        return cls(source.function_of(node), *source.place(node), what, values, promise, why)
+
+    def node(self, source: Source, nodes: Iterable[Node], missing: str) -> Node:
+        """The first of ``nodes`` that begins here. Raises `NotApplicable` with what is ``missing``."""
+        for node in nodes:
+            if source.place(node) == (self.line, self.column):
+                return node
+        raise NotApplicable(f"{source.name}:{self.line}: {missing}")
+
+    def function(self, source: Source, functions: Mapping[str, Function] | None = None) -> Function:
+        """The function that begins here, of all in the file or of some. Raises `NotApplicable`."""
+        known = source.functions if functions is None else functions
+        named = [known[self.kernel]] if self.kernel in known else []
+        return self.node(source, named, f"{self.kernel} does not begin here")
+
     def __str__(self) -> str:
         return f"{self.what}, {self.kernel} line {self.line}"
-
-
-def site_at(
-    source: Source, node: cst.CSTNode, what: str, values: tuple[Value, ...], promise: float = 1.0, why: str = ""
-) -> Site:
-    """The site that begins where ``node`` does."""
-    return Site(source.function_of(node), *source.place(node), what, values, promise, why)
-
-
-def node_at(source: Source, site: Site, nodes: Iterable[Node], missing: str) -> Node:
-    """The first of ``nodes`` that begins at a site. Raises `NotApplicable` with what is ``missing``."""
-    for node in nodes:
-        if source.place(node) == (site.line, site.column):
-            return node
-    raise NotApplicable(f"{source.name}:{site.line}: {missing}")
-
-
-def function_at(source: Source, site: Site, functions: Mapping[str, Function] | None = None) -> Function:
-    """The function that begins at a site, of all in the file or of some. Raises `NotApplicable`."""
-    known = source.functions if functions is None else functions
-    named = [known[site.kernel]] if site.kernel in known else []
-    return node_at(source, site, named, f"{site.kernel} does not begin here")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned
 from tilewright.playbook.analyses.expressions import fitting
 from tilewright.playbook.analyses.grids import Grid, fresh_in
 from tilewright.playbook.analyses.task_code import with_kernel_argument
-from tilewright.playbook.base import NotApplicable, Site, function_at
+from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Changes, Function, Source, argument, number
 
 Statement = cst.BaseStatement
@@ -58,7 +58,7 @@ def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
 
 def one_item_kernel(source: Source, site: Site) -> str:
     """The kernel of ``site``, where it stands and does one item a block. Raises `NotApplicable`."""
-    kernel = function_at(source, site, source.kernels).name.value
+    kernel = site.function(source, source.kernels).name.value
     if is_persistent(source, kernel) or not block_ids(source, kernel):
         raise NotApplicable(f"{kernel} does not do one item a block")
     return kernel

@@ -1,4 +1,4 @@
-"""Small changes to expressions: a factor, a cast, parentheses where an operator needs them; and log₂ e."""
+"""Writes parts of expressions: operands with the parentheses that they need, and the constant log₂ e."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PRIMARY = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.F
 
 
 def text_of(source: Source, node: cst.BaseExpression) -> str:
-    """The text of an expression, fit to stand in front of ``.`` or beside ``*``."""
+    """The text of an expression, in parentheses where it could not stand in front of ``.`` or beside ``*``."""
     text = source.code(node)
     return text if isinstance(node, _PRIMARY) or node.lpar else f"({text})"
 

@@ -9,8 +9,8 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.reaching import reaching
-from tilewright.playbook.analyses.tile_access import Converted, tuple_text, with_kept
-from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call
+from tilewright.playbook.analyses.tile_access import Converted, with_kept
+from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, tile_call, tuple_text
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source, argument, dotted, elements
 

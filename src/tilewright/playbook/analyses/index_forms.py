@@ -1,8 +1,8 @@
-"""The forms that the index of a gather or scatter has: a scalar, or ``block * TILE + arange(TILE)``.
+"""Reads the index of a gather or scatter: a scalar, or a range such as ``block * TILE + arange(TILE)``.
 
-Integer arithmetic of scalars is read as a polynomial of names and calls, so that ``start = n * TILE`` two lines
-above, ``TILE * n`` and ``(n + 1) * TILE - TILE`` are understood alike. A name counts only where the value that it
-has at the access is the one that the index was computed with.
+Integer arithmetic is read as a polynomial of names and calls, so ``start = n * TILE`` two lines above, ``TILE * n`` and
+``(n + 1) * TILE - TILE`` mean the same. A name counts only where its value at the access is the one that the index was
+computed with.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive elements from ``start`` along one axis of the index tile."""
+    """Consecutive elements from ``start`` along one axis of the index tile, or the same element for all lanes."""
 
     start: Scalar
     size: Scalar
@@ -84,19 +84,11 @@ class Span:
     """Of the index tile."""
     axis: int
     """The axis that has ``size`` elements; the others have one."""
+    same: bool = False
+    """All lanes have the element ``start``: ``(n * PAGE + arange(PAGE)) // PAGE`` is n."""
 
 
-@dataclass(frozen=True)
-class Same:
-    """One element for all lanes along an axis of the index tile: ``(n * PAGE + arange(PAGE)) // PAGE`` is n."""
-
-    scalar: Scalar
-    size: Scalar
-    rank: int
-    axis: int
-
-
-Form: TypeAlias = Scalar | Span | Same
+Form: TypeAlias = Scalar | Span
 ONE = Scalar({(): 1})
 
 
@@ -122,8 +114,12 @@ class Forms:
             case cst.Name():
                 return self._name(node, where)
             case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
-                right = self.of(node.right, where)
-                return _sum(self.of(node.left, where), right, isinstance(node.operator, cst.Subtract))
+                left, right = self.of(node.left, where), self.of(node.right, where)
+                if isinstance(node.operator, cst.Subtract):
+                    if isinstance(right, Span):
+                        raise NotApplicable("the indices are not consecutive")
+                    right = -right
+                return _sum(left, right)
             case cst.BinaryOperation(operator=cst.Multiply()):
                 return self._product(self.of(node.left, where), self.of(node.right, where), node)
             case cst.BinaryOperation(operator=cst.FloorDivide() | cst.Modulo()):
@@ -149,27 +145,24 @@ class Forms:
         return form
 
     def _product(self, left: Form, right: Form, node: cst.BaseExpression) -> Form:
-        match left, right:
-            case Scalar(), Scalar():
-                return left * right
-            case Same(), Scalar():
-                return replace(left, scalar=left.scalar * right)
-            case Scalar(), Same():
-                return replace(right, scalar=left * right.scalar)
-        raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
+        spans = [form for form in (left, right) if isinstance(form, Span)]
+        if len(spans) > 1 or any(not span.same for span in spans):
+            raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
+        product = _start(left) * _start(right)
+        return replace(spans[0], start=product) if spans else product
 
     def _divided(self, node: cst.BinaryOperation, where: cst.CSTNode) -> Form:
         """A range that begins at a multiple of its size, divided by that size: its number, or the place in it."""
         left = self.of(node.left, where)
         if isinstance(left, Scalar):
             return self._atom(node, where)
-        if not isinstance(left, Span) or self._scalar(node.right, where) != left.size:
+        if left.same or self._scalar(node.right, where) != left.size:
             raise NotApplicable(f"{self.source.code(node)} is no range of consecutive elements")
         number, rest = left.start.over(left.size)
         if rest.terms:
             raise NotApplicable(f"{self.source.code(node)} is not the same for all of its range")
         if isinstance(node.operator, cst.FloorDivide):
-            return Same(number, left.size, left.rank, left.axis)
+            return replace(left, start=number, same=True)
         return replace(left, start=Scalar({}))
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
@@ -177,13 +170,13 @@ class Forms:
         given = argument(call, "indices", 1)
         indices = elements(given) or [given] if given is not None else []
         forms = [self.of(one, where) for one in indices]
-        same = next((form for form in forms if isinstance(form, Same)), None)
-        if same is None or len(call.args) != 2 or any(isinstance(form, Span) for form in forms):
+        spans = [form for form in forms if isinstance(form, Span)]
+        if not spans or len(call.args) != 2 or any(not span.same for span in spans):
             return self._atom(call, where)
-        texts = [form.scalar.text if isinstance(form, Same) else form.text for form in forms]  # type: ignore[union-attr]
+        texts = [_start(form).text for form in forms]
         index = texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
         text = f"{self.source.code(call.func)}({self.source.code(call.args[0].value)}, {index}).item()"
-        return replace(same, scalar=Scalar({(text,): 1}))
+        return replace(spans[0], start=Scalar({(text,): 1}))
 
     def _name(self, node: cst.Name, where: cst.CSTNode) -> Form:
         definition = reaching(self.source, node.value, where)
@@ -198,7 +191,7 @@ class Forms:
                 self.open_.discard(id(definition.node))
         if isinstance(value, cst.Call) and tile_call(self.source, value) == "gather":
             found = self._looked_up(value, definition.node)
-            return found if isinstance(found, Same) else self._atom(node, where)
+            return found if isinstance(found, Span) else self._atom(node, where)
         return self._atom(node, where)
 
     def _call(self, node: cst.Call, where: cst.CSTNode) -> Form:
@@ -272,31 +265,23 @@ def _is_arithmetic(source: Source, value: cst.BaseExpression) -> bool:
     return isinstance(value, (cst.Name, cst.Integer, cst.UnaryOperation))
 
 
-def _sum(left: Form, right: Form, subtract: bool) -> Form:
-    if subtract and isinstance(right, Scalar):
-        right = -right
-    elif subtract:
+def _start(form: Form) -> Scalar:
+    return form.start if isinstance(form, Span) else form
+
+
+def _sum(left: Form, right: Form) -> Form:
+    total = _start(left) + _start(right)
+    spans = [form for form in (left, right) if isinstance(form, Span)]
+    if not spans:
+        return total
+    if len(spans) == 2 and not _lie_alike(*spans):
         raise NotApplicable("the indices are not consecutive")
-    match left, right:
-        case Scalar(), Scalar():
-            return left + right
-        case Span(), Scalar():
-            return replace(left, start=left.start + right)
-        case Scalar(), Span():
-            return replace(right, start=left + right.start)
-        case Same(), Scalar():
-            return replace(left, scalar=left.scalar + right)
-        case Scalar(), Same():
-            return replace(right, scalar=left + right.scalar)
-        case Same(), Span() if _lie_alike(left, right):
-            return replace(right, start=left.scalar + right.start)
-        case Span(), Same() if _lie_alike(left, right):
-            return replace(left, start=left.start + right.scalar)
-    raise NotApplicable("the indices are not consecutive")
+    return replace(spans[0], start=total, same=all(span.same for span in spans))
 
 
-def _lie_alike(left: Span | Same, right: Span | Same) -> bool:
-    return (left.size, left.rank, left.axis) == (right.size, right.rank, right.axis)
+def _lie_alike(left: Span, right: Span) -> bool:
+    """Whether a range and one element for all of its lanes can be added."""
+    return left.same != right.same and (left.size, left.rank, left.axis) == (right.size, right.rank, right.axis)
 
 
 def _product(term: Term, factor: int) -> str:

@@ -1,8 +1,8 @@
-"""Rewrites tile code that handles one row so that it handles several: each value of a row gains an axis of rows.
+"""Rewrites tile code for one row so that it handles several: each value of a row gains an axis of rows.
 
-A value that follows from the row's number has the shape ``(1, N)``, ``(N,)`` or, as a statistic of the row, ``()``.
-Afterwards it has ``(ROWS, N)`` or ``(ROWS, 1)``, so that everything element by element still broadcasts as before,
-and reductions run along the last axis. Whatever has another form is refused, with the reason.
+A value that depends on the row's number has the shape ``(1, N)``, ``(N,)`` or, as a statistic of the row, ``()``. It
+gets the shape ``(ROWS, N)`` or ``(ROWS, 1)``. Elementwise operations then broadcast as before, and reductions run along
+the last axis. Code of any other form is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read
+from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.tile_shapes import (
     ELEMENTWISE,
     FILLED,
@@ -24,9 +25,10 @@ from tilewright.playbook.analyses.tile_shapes import (
     reshaped,
     same_elements,
     tile_call,
+    tuple_text,
 )
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Function, Source, argument, dotted, elements, is_atom, with_argument
+from tilewright.source.syntax import Function, Source, argument, dotted, elements, with_argument
 
 WRITES = ("store", "scatter")
 SCALAR_CALLS = ("bid", "num_blocks", "cdiv")
@@ -195,7 +197,7 @@ class RowTiles(cst.CSTTransformer):
 
     def _fill(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old)
-        return with_argument(new, "shape", _tuple(self._new(shape)), 0)
+        return with_argument(new, "shape", tuple_text(self._new(shape)), 0)
 
     def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old.args[0].value)
@@ -212,7 +214,7 @@ class RowTiles(cst.CSTTransformer):
             raise NotApplicable(f"{self._said(old)} turns a row into another form")
         method = tile_call(self.source, old) != "reshape"
         if len(self._new(target)) != len(self._new(before)):
-            return with_argument(new, "shape", _tuple(self._new(target)), 0 if method else 1)
+            return with_argument(new, "shape", tuple_text(self._new(target)), 0 if method else 1)
         if not method:
             return new.args[0].value
         assert isinstance(new.func, cst.Attribute)
@@ -226,7 +228,7 @@ class RowTiles(cst.CSTTransformer):
 
     def _broadcast(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
         self._row_shape(old.args[0].value)
-        return with_argument(new, "shape", _tuple(self._new(self._row_shape(old))), 1)
+        return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), 1)
 
     def _load(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
         index, place = self._index(old)
@@ -237,7 +239,7 @@ class RowTiles(cst.CSTTransformer):
         if any(size != "1" for size in sizes[:-1]) or sizes[place] != "1":
             raise NotApplicable(f"{self._said(old)} loads more than one row already")
         sizes[place] = self.count
-        new = self._with_index(old, with_argument(new, "shape", _tuple(sizes), 2))
+        new = self._with_index(old, with_argument(new, "shape", tuple_text(sizes), 2))
         if place == len(index) - 1:
             return _method(new, "reshape", f"(({self.count}, 1))")
         self.width = sizes[-1]
@@ -258,9 +260,7 @@ class RowTiles(cst.CSTTransformer):
             if len(target) == len(self._new(shape)):
                 target = None
         if target is not None:
-            text = self.source.module.code_for_node(changed)
-            text = text if is_atom(changed) else f"({text})"
-            new = with_argument(new, "tile", f"{text}.reshape({_tuple(target)})", 2)
+            new = with_argument(new, "tile", f"{text_of(self.source, changed)}.reshape({tuple_text(target)})", 2)
         return self._with_index(old, new)
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
@@ -303,7 +303,3 @@ def _method(node: cst.Call, name: str, arguments: str) -> cst.Call:
     call = cst.parse_expression(f"x.{name}{arguments}")
     assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
     return call.with_changes(func=call.func.with_changes(value=node))
-
-
-def _tuple(items: Sequence[str]) -> str:
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

@@ -15,10 +15,10 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Same, Scalar, Span, bare
+from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span, bare
 from tilewright.playbook.analyses.index_masks import limits_of
 from tilewright.playbook.analyses.reaching import reaching
-from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call
+from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call, tuple_text
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source, argument, elements, number
 
@@ -138,8 +138,8 @@ def _place(source: Source, call: cst.Call) -> _Place:
     array, sliced = source.code(call.args[0].value), False
     index, sizes = [], []
     for axis, form in enumerate(forms):
-        if not isinstance(form, Span):
-            index.append(source.code(bare(indices[axis])) if isinstance(form, Scalar) else form.scalar.text)
+        if isinstance(form, Scalar) or form.same:
+            index.append(source.code(bare(indices[axis])) if isinstance(form, Scalar) else form.start.text)
             sizes.append("1")
             continue
         block, rest = form.start.over(form.size)
@@ -165,7 +165,7 @@ def _indices(source: Source, given: cst.BaseExpression, call: cst.Call) -> list[
 
 def _result(forms: Sequence[Form]) -> Shape:
     """Shape of the index tile. Its axes must be those of the array that are ranges, in their order."""
-    spans = [form for form in forms if isinstance(form, Span)]
+    spans = [form for form in forms if isinstance(form, Span) and not form.same]
     if all(span.size == ONE for span in spans):
         raise NotApplicable("no index is a range of consecutive elements")
     rank = max(form.rank for form in forms if not isinstance(form, Scalar))
@@ -176,7 +176,7 @@ def _result(forms: Sequence[Form]) -> Shape:
     for axis, span in zip(axes, spans, strict=True):
         sizes[axis] = span.size.text
     for form in forms:
-        if isinstance(form, Same) and sizes[rank - form.rank + form.axis] != form.size.text:
+        if isinstance(form, Span) and form.same and sizes[rank - form.rank + form.axis] != form.size.text:
             raise NotApplicable("all lanes along an axis read the same element")
     return tuple(sizes)
 
@@ -242,8 +242,3 @@ def _value(source: Source, call: cst.Call, place: _Place) -> str:
 
 def _long(shape: Shape) -> list[str]:
     return [size for size in shape if size != "1"]
-
-
-def tuple_text(items: Sequence[str]) -> str:
-    """A tuple as it is written."""
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

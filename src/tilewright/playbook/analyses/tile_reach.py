@@ -51,7 +51,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
 
 
 def _of_index(array: str, axis: int, form: object) -> Reach | None:
-    if isinstance(form, Span):
+    if isinstance(form, Span) and not form.same:
         block, rest = form.start.over(form.size)
         if rest.terms or not _counts(block):
             raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")

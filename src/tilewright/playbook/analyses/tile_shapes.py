@@ -1,8 +1,8 @@
-"""Shapes of the tiles in a kernel, as they are written: ``("1", "TILE_N")``, ``()`` of a scalar.
+"""Finds the shapes of the tiles in a kernel, as they are written: ``("1", "TILE_N")``, and ``()`` of a scalar.
 
-A name has the shape that all its assignments agree on. Where they do not, or an operation is not known, the
-shape is None, and an entry leaves the place alone. The same walk marks the tiles that follow from given names
-(`Tile.varies`), which is how "several rows a tile" finds what a row's values flow into.
+A name has the shape that all its assignments agree on. Where they disagree, or an operation is not known, the shape is
+None, and an entry leaves the place alone. The same walk marks the tiles that depend on given names (`Tile.varies`):
+`rows_per_tile` so finds what depends on the number of a row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import pairs_of
 from tilewright.source.syntax import Function, Source, argument, dotted, elements, number
 
 Shape: TypeAlias = tuple[str, ...]
-Bound: TypeAlias = tuple[cst.BaseExpression, cst.BaseExpression | None]
 
 ELEMENTWISE = (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "maximum", "minimum", "negative", "exp", "exp2", "log",
@@ -49,7 +49,9 @@ class Shapes:
         for _ in range(len(assigned) + 1):
             before = dict(self.names)
             for name, value, added in assigned:
-                tile = self._assigned_tile(name, value, added)
+                tile = Tile(None) if value is None else self._tile(value)
+                if added and tile is not None:
+                    tile = _together([self.names.get(name), tile])
                 if tile is not None:
                     self.names[name] = _joined(self.names.get(name), tile)
             if self.names == before:
@@ -62,19 +64,13 @@ class Shapes:
         """Shape of an expression of the function; None where it is not known."""
         return self._tile(node) or Tile(None)
 
-    def _assigned_tile(self, name: str, value: cst.BaseExpression | None, added: bool) -> Tile | None:
-        if value is None:
-            return Tile(None, False)
-        tile = self._tile(value)
-        if added and tile is not None:
-            return _together([self.names.get(name), tile])
-        return tile
-
     def _tile(self, node: cst.BaseExpression) -> Tile | None:
         """None where it hangs on a name that has not been walked over yet."""
         match node:
-            case cst.Name():
-                return self._name(node.value)
+            case cst.Name(value=name) if name in self._assigned and name not in self.varying:
+                return self.names.get(name)
+            case cst.Name(value=name):  # a parameter, a loop's variable, a constant of the module
+                return Tile((), name in self.varying)
             case cst.Integer() | cst.Float() | cst.SimpleString():
                 return Tile(())
             case cst.BinaryOperation() | cst.BooleanOperation():
@@ -91,15 +87,8 @@ class Shapes:
             case cst.Call():
                 return self._call(node)
             case cst.Attribute():
-                return Tile((), False) if dotted(node) else Tile(None, self._varies(node))
+                return Tile(()) if dotted(node) else Tile(None, self._varies(node))
         return Tile(None, self._varies(node))
-
-    def _name(self, name: str) -> Tile | None:
-        if name in self.varying:
-            return Tile((), True)
-        if name in self._assigned:
-            return self.names.get(name)
-        return Tile(())  # a parameter, a loop's variable, a constant of the module
 
     def _varies(self, node: cst.CSTNode) -> bool:
         names = {one.value for one in self.source.every(cst.Name, node)}
@@ -246,27 +235,13 @@ def _assignments(source: Source, function: Function) -> list[tuple[str, cst.Base
     for node in source.every(cst.BaseSmallStatement, function):  # type: ignore[type-abstract]
         match node:
             case cst.Assign():
-                for target in node.targets:
-                    found += _assigned(target.target, node.value)
+                pairs = pairs_of(node)
+                found += [(one.value, value, False) for one, value in pairs if isinstance(one, cst.Name)]
             case cst.AugAssign(target=cst.Name(value=name)):
                 found.append((name, node.value, True))
             case cst.AnnAssign(target=cst.Name(value=name)):
                 found.append((name, node.value, False))
-    for named in source.every(cst.NamedExpr, function):
-        found.append((dotted(named.target), named.value, False))
-    return found
-
-
-def _assigned(
-    target: cst.BaseExpression, value: cst.BaseExpression
-) -> list[tuple[str, cst.BaseExpression | None, bool]]:
-    names, values = elements(target), elements(value)
-    if names is None:
-        return [(target.value, value, False)] if isinstance(target, cst.Name) else []
-    if values is not None and len(values) == len(names):
-        pairs = zip(names, values, strict=True)
-        return [(dotted(name), one, False) for name, one in pairs]
-    return [(dotted(name), None, False) for name in names]
+    return found + [(dotted(one.target), one.value, False) for one in source.every(cst.NamedExpr, function)]
 
 
 def _joined(first: Tile | None, second: Tile) -> Tile:
@@ -276,7 +251,7 @@ def _joined(first: Tile | None, second: Tile) -> Tile:
 
 
 def _together(tiles: Sequence[Tile | None]) -> Tile | None:
-    """What an element-by-element operation gives. What is not walked over yet does not count."""
+    """The result of an element-by-element operation. Operands without a known tile yet are left out."""
     known = [one for one in tiles if one is not None]
     if not known:
         return None
@@ -296,3 +271,8 @@ def broadcast(first: Shape, second: Shape) -> Shape | None:
             return None
         sizes.append(other if one == "1" else one)
     return tuple(sizes)
+
+
+def tuple_text(items: Sequence[str]) -> str:
+    """A tuple as it is written."""
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

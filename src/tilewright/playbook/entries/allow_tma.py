@@ -13,7 +13,7 @@ import libcst as cst
 
 from tilewright.hardware.architectures import architecture
 from tilewright.playbook.analyses.access_hints import MOST, ArrayAccess, accesses, at, is_variable, with_keyword
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -31,9 +31,7 @@ class AllowTma(Entry):
         when_not="nothing is moved by TMA: sm_80 to 89 have none, and the compiler may have refused it already",
         priority={"memory": 4, "balanced": 3, "compute": 7},
         order=80,
-        effect=Effect(
-            0.95, 1.30, "assumed; kept in 1 of 16 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(0.95, 1.30, kept=1, of=16),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -65,7 +63,7 @@ def _site(source: Source, access: ArrayAccess, facts: KernelFacts) -> Site | Non
         if not moved:
             return None
         what, value, why = f"no TMA for the {access}", False, f"{moved} {instruction} instructions"
-    return site_at(source, access.call, what, (value,), 1.0 if access.kind == "store" else 0.5, why)
+    return Site.at(source, access.call, what, (value,), 1.0 if access.kind == "store" else 0.5, why)
 
 
 ENTRY = AllowTma()

@@ -12,7 +12,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, dependent, loops_around, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Source, argument, number, with_argument
 
@@ -37,7 +37,7 @@ class Approximate(Entry):
         when_not="other dtypes; results that must be right to the last bit; quotients of scalars",
         priority={"compute": 8, "balanced": 6, "memory": 7},
         order=120,
-        effect=Effect(1.0, 1.05, "assumed, not measured", "2026-11-20"),
+        effect=Effect.assumed(1.0, 1.05),
         risk="lossy",
     )
 
@@ -51,7 +51,7 @@ class Approximate(Entry):
                     quotient = _quotient(source, node) is not None
                     what = "quotient" if quotient else source.code(node).partition("(")[0]
                     promise = BESIDE if values[0] == RECIPROCAL else 1.0
-                    found.append(site_at(source, node, f"{what} in float32", values, promise))
+                    found.append(Site.at(source, node, f"{what} in float32", values, promise))
         return sorted(found, key=lambda site: -site.promise)[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -59,7 +59,7 @@ class Approximate(Entry):
         if function is None:
             raise NotApplicable(f"{source.name}: no function {site.kernel}")
         nodes = [node for node in _candidates(source, function) if _fits(node, site)]
-        node = node_at(source, site, nodes, nothing := f"nothing here to make {value}")
+        node = site.node(source, nodes, nothing := f"nothing here to make {value}")
         if value not in _values(source, function, node, _tile_names(source, function)):
             raise NotApplicable(f"{source.name}:{site.line}: {nothing}")
         if value == RSQRT:

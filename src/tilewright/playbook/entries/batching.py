@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
 from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
 from tilewright.playbook.analyses.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -37,9 +37,7 @@ class Batching(Entry):
         "them needs the caller's code; and items that are large, or fewer than 16 an SM",
         priority={"memory": 6, "balanced": 8, "compute": 9},
         order=150,
-        effect=Effect(
-            1.0, 1.3, "assumed; kept in 1 of 5 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.3, kept=1, of=5),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -56,7 +54,7 @@ class Batching(Entry):
             return ()
         share, blocks = min(small)
         why = f"{blocks:,} blocks of {share / 1024:.1f} KiB each"
-        site = site_at(source, source.kernels[kernel], "one small item a block", VALUES, why=why)
+        site = Site.at(source, source.kernels[kernel], "one small item a block", VALUES, why=why)
         return (site,) if self.applies(source, site) else ()
 
     def apply(self, source: Source, site: Site, value: Value) -> str:

@@ -23,16 +23,7 @@ from tilewright.playbook.analyses.task_code import (
     with_launch_parameter,
 )
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import (
-    Effect,
-    Entry,
-    EntryDescription,
-    KernelFacts,
-    NotApplicable,
-    Site,
-    function_at,
-    site_at,
-)
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
@@ -54,9 +45,7 @@ class CheckBounds(Entry):
         when_not="ragged shapes alone; tile loads through TMA, which checks bounds for nothing",
         priority={"memory": 4, "balanced": 4, "compute": 7},
         order=210,
-        effect=Effect(
-            1.0, 1.15, "assumed; kept in 1 of 3 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.15, kept=1, of=3),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -76,11 +65,11 @@ class CheckBounds(Entry):
             return ()
         why = f"{len(even)} of {len(facts.workloads)} workloads are even"
         what = f"bound checks of {len(checked)} accesses"
-        site = site_at(source, source.kernels[kernel], what, values, len(even) / len(facts.workloads), why)
+        site = Site.at(source, source.kernels[kernel], what, values, len(even) / len(facts.workloads), why)
         return (site,) if self.applies(source, site) else ()
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function_at(source, site, source.kernels)
+        site.function(source, source.kernels)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
         calls = _checked(source, site.kernel, str(value))

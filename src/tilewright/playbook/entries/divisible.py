@@ -15,7 +15,7 @@ from tilewright.errors import TilewrightError
 from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.task_code import launch_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -32,7 +32,7 @@ class Divisible(Entry):
         when_not="some shape that the task serves makes it no multiple",
         priority={"memory": 7, "balanced": 8, "compute": 9},
         order=240,
-        effect=Effect(1.0, 1.20, "assumed, not measured", "2026-11"),
+        effect=Effect.assumed(1.0, 1.20),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -71,7 +71,7 @@ def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
         numbers = list(_passed(facts, place))
         divisor = next((one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None)
         if divisor is not None and any(numbers):
-            yield site_at(source, param, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
+            yield Site.at(source, param, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
 
 
 def _is_multiple(number: object, divisor: int) -> bool:

@@ -14,7 +14,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import loops_around
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
 from tilewright.playbook.analyses.log2_domain import ScoreScale, scales
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Source, argument, number, with_argument
 
@@ -32,7 +32,7 @@ class Exp2(Entry):
         when_not="a few exponentials of a reduced tile, or a kernel that waits for memory",
         priority={"compute": 8, "balanced": 6, "memory": 7},
         order=100,
-        effect=Effect(1.0, 1.05, "assumed, not measured", "2026-11-20"),
+        effect=Effect.assumed(1.0, 1.05),
         risk="lossy",
     )
 
@@ -41,7 +41,7 @@ class Exp2(Entry):
         for name in source.tile_code:
             for scale in scales(source, name):
                 why = f"all {len(scale.exponentials)} exponentials of {name} are of scaled scores"
-                found.append(site_at(source, scale.place, f"scale of {scale.name}", (FOLDED,), why=why))
+                found.append(Site.at(source, scale.place, f"scale of {scale.name}", (FOLDED,), why=why))
         calls = sorted(source.calls("exp"), key=lambda call: not loops_around(source, call))
         for call in calls[: MOST_SITES - len(found)]:
             if not call.args:
@@ -49,14 +49,14 @@ class Exp2(Entry):
             inside = call.args[0].value
             values: tuple[str, ...] = (FUSED,) if _difference(inside) is not None else ()
             values += (SCALED, APPROXIMATE) if argument(call, "rounding_mode") is None else (SCALED,)
-            found.append(site_at(source, call, f"exp of {source.code(inside)}", values))
+            found.append(Site.at(source, call, f"exp of {source.code(inside)}", values))
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if value == FOLDED:
             known = {scale.place: scale for scale in scales(source, site.kernel)}
-            return _folded(source, site.kernel, known[node_at(source, site, known, NO_SCALE)])
-        call = node_at(source, site, [call for call in source.calls("exp") if call.args], "no call of exp")
+            return _folded(source, site.kernel, known[site.node(source, known, NO_SCALE)])
+        call = site.node(source, [call for call in source.calls("exp") if call.args], "no call of exp")
         if value == APPROXIMATE:
             return _approximate(source, call)
         log2_e = log2_e_name(source, site.kernel)

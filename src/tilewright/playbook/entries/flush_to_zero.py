@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.playbook.analyses.dataflow import loops_around
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, with_argument
 
@@ -28,7 +28,7 @@ class FlushToZero(Entry):
         when_not="other dtypes, which do not take it; results that matter below 1.2e-38",
         priority={"memory": 7, "balanced": 7, "compute": 9},
         order=110,
-        effect=Effect(1.0, 1.03, "assumed, not measured", "2026-11-20"),
+        effect=Effect.assumed(1.0, 1.03),
         risk="lossy",
     )
 
@@ -37,13 +37,13 @@ class FlushToZero(Entry):
         for rank, operation in enumerate(OPERATIONS):
             for call in source.calls(operation):
                 if argument(call, "flush_to_zero") is None:
-                    site = site_at(source, call, f"{operation} in float32", (True,))
+                    site = Site.at(source, call, f"{operation} in float32", (True,))
                     found.append((not loops_around(source, call), rank, site.line, site.column, site))
         return [site for *_, site in sorted(found, key=lambda ranked: ranked[:4])[:MOST_SITES]]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = [call for call in source.calls(*OPERATIONS) if source.function_of(call) == site.kernel]
-        call = node_at(source, site, calls, "no operation that can flush to zero")
+        call = site.node(source, calls, "no operation that can flush to zero")
         if argument(call, "flush_to_zero") is not None:
             raise NotApplicable(f"{source.name}:{site.line}: it says already whether it flushes to zero")
         return source.replaced({call: with_argument(call, "flush_to_zero", str(value))})

@@ -12,16 +12,7 @@ from collections.abc import Sequence
 from tilewright.playbook.analyses.gather_access import gathered
 from tilewright.playbook.analyses.tile_access import convertible, with_accesses
 from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import (
-    Effect,
-    Entry,
-    EntryDescription,
-    KernelFacts,
-    NotApplicable,
-    Site,
-    function_at,
-    site_at,
-)
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 
@@ -41,9 +32,7 @@ class GatherLoad(Entry):
         when_not="tiles that feed a product of matrices, or are read again by other blocks",
         priority={"memory": 5, "balanced": 6},
         order=20,
-        effect=Effect(
-            0.8, 1.4, "assumed; kept in 1 of 4 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(0.8, 1.4, kept=1, of=4),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -56,11 +45,11 @@ class GatherLoad(Entry):
             arrays = [source.code(one.call.args[0].value) for one in possible]
             promise = 1 / max(map(arrays.count, arrays))  # 1 where each element may be used once
             values = (EVERY, STORES, LOADS) if both else (EVERY,)
-            found.append(site_at(source, function, f"{len(possible)} tile loads and stores", values, promise))
+            found.append(Site.at(source, function, f"{len(possible)} tile loads and stores", values, promise))
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function_at(source, site)
+        site.function(source)
         kinds = KINDS.get(str(value))
         if kinds is None:
             raise NotApplicable(f"'{value}' is no value of this entry")

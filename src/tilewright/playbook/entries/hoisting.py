@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
@@ -30,7 +30,7 @@ class Hoisting(Entry):
         "tiles for which no registers are left",
         priority={"memory": 8, "balanced": 5, "compute": 6},
         order=200,
-        effect=Effect(1.0, 1.1, "assumed, not measured", "2026-11-20"),
+        effect=Effect.assumed(1.0, 1.1),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -38,7 +38,7 @@ class Hoisting(Entry):
         for function in source.tile_code.values():
             for statement, _ in _invariant(source, function):
                 what = f"{' and '.join(names_assigned(statement))}, the same in each iteration"
-                found.append(site_at(source, statement, what, (BEFORE_LOOP,)))
+                found.append(Site.at(source, statement, what, (BEFORE_LOOP,)))
         return found[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:

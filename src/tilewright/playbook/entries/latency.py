@@ -18,7 +18,7 @@ from tilewright.playbook.analyses.access_hints import (
     is_variable,
     with_keyword,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, number
 
@@ -40,9 +40,7 @@ class LatencyHints(Entry):
         when_not="a kernel without a loop has nothing to start ahead",
         priority={"memory": 6, "balanced": 6, "compute": 6},
         order=70,
-        effect=Effect(
-            1.00, 1.05, "assumed; kept in 2 of 8 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.00, 1.05, kept=2, of=8),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -51,7 +49,7 @@ class LatencyHints(Entry):
         for access in open_[:MOST]:
             values = tuple(value for value in _values(source, access) if value != _hint(access))
             promise = 1.0 if access.depth else 0.5
-            found.append(site_at(source, access.call, f"latency of {access}", values, promise, _why(access)))
+            found.append(Site.at(source, access.call, f"latency of {access}", values, promise, _why(access)))
         return [site for site in found if site is not None]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -71,7 +69,7 @@ def _of_all(source: Source, name: str, open_: Sequence[ArrayAccess]) -> Site | N
     hints = [_hint(access) for access in loads]
     values = tuple(value for value in _values(source, loads[0]) if any(value != hint for hint in hints))
     what = f"latency of all loads of {name}"
-    return site_at(source, source.tile_code[name], what, values, 1.1, f"{len(loads)} loads")
+    return Site.at(source, source.tile_code[name], what, values, 1.1, f"{len(loads)} loads")
 
 
 def _values(source: Source, access: ArrayAccess) -> tuple[int, ...]:

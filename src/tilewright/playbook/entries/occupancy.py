@@ -27,9 +27,7 @@ class OccupancyHint(OneHint):
         when_not="several CTAs fit already, or the bound on registers makes the code spill",
         priority={"memory": 2, "balanced": 1, "compute": 3},
         order=160,
-        effect=Effect(
-            1.02, 1.60, "assumed; kept in 3 of 12 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.02, 1.60, kept=3, of=12),
     )
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:

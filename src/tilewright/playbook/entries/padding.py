@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.dead_names import without_dead
 from tilewright.playbook.analyses.grids import starts
 from tilewright.playbook.analyses.task_code import argument_of, shape_of
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
@@ -33,7 +33,7 @@ class Padding(Entry):
         when_not="shapes that the task promises and that end within a tile",
         priority={"memory": 8, "balanced": 8, "compute": 9},
         order=220,
-        effect=Effect(1.0, 1.03, "assumed, not measured", "2026-08"),
+        effect=Effect.assumed(1.0, 1.03),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -44,15 +44,15 @@ class Padding(Entry):
             padded = argument(call, "padding_mode", None)
             even = _is_never_ragged(source, kernel, call, facts)
             if padded is None and facts.sm < TMA and even is False:
-                found.append(site_at(source, call, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
+                found.append(Site.at(source, call, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
             elif padded is not None and even:
                 why = "every promised extent is a multiple of its tile"
-                found.append(site_at(source, call, f"padding of {array}", (NONE,), why=why))
+                found.append(Site.at(source, call, f"padding of {array}", (NONE,), why=why))
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = _loads(source, site.kernel) if site.kernel in source.functions else []
-        call = node_at(source, site, calls, f"no tile load of {site.kernel} begins here")
+        call = site.node(source, calls, f"no tile load of {site.kernel} begins here")
         padded = argument(call, "padding_mode", None)
         if value == ZERO and padded is None:
             mode = f"{source.spelled('PaddingMode')}.ZERO"

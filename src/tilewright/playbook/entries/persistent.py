@@ -15,7 +15,7 @@ import libcst as cst
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
 from tilewright.playbook.analyses.grids import flat_grid, starts
 from tilewright.playbook.analyses.task_code import fresh_name, space_of, with_grid, with_knob, with_launch_parameter
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number
 
@@ -33,9 +33,7 @@ class Persistent(Entry):
         when_not="few or long items; blocks of unequal length, which the hardware's own scheduler balances better",
         priority={"memory": 2, "balanced": 2, "compute": 5},
         order=30,
-        effect=Effect(
-            1.0, 1.5, "assumed; kept in 2 of 11 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.5, kept=2, of=11),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -45,7 +43,7 @@ class Persistent(Entry):
         sms = facts.board.sms
         items = max(math.prod(launch.grid) for launch in facts.launches)
         why = f"up to {items:,} blocks on {sms} SMs: {items / sms:.0f} each"
-        site = site_at(source, source.kernels[kernel], "one block an item", BLOCKS_PER_SM, why=why)
+        site = Site.at(source, source.kernels[kernel], "one block an item", BLOCKS_PER_SM, why=why)
         return (site,) if items > WAVES * sms and self.applies(source, site) else ()
 
     def apply(self, source: Source, site: Site, value: Value) -> str:

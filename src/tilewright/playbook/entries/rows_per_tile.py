@@ -24,7 +24,7 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, elements, number
 
@@ -42,9 +42,7 @@ class RowsPerTile(Entry):
         when_not="rows so long that one fills the registers of a block",
         priority={"memory": 3, "balanced": 3},
         order=190,
-        effect=Effect(
-            0.9, 1.5, "assumed; kept in 0 of 5 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(0.9, 1.5, kept=0, of=5),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -59,7 +57,7 @@ class RowsPerTile(Entry):
                 continue
             values = _values(source, row, _elements(facts, source, kernel, width))
             if values:
-                found.append(site_at(source, row.node, f"one row a tile, {row.name}", values))
+                found.append(Site.at(source, row.node, f"one row a tile, {row.name}", values))
         return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -67,7 +65,7 @@ class RowsPerTile(Entry):
         if function is None or not isinstance(value, int) or value < 2:
             raise NotApplicable(f"{source.name}: no kernel {site.kernel} for {value} rows a tile")
         rows = {row.node: row for row in row_numbers(source, function) if site.what.endswith(f" {row.name}")}
-        return _applied(source, site.kernel, rows[node_at(source, site, rows, "no row's number begins here")], value)
+        return _applied(source, site.kernel, rows[site.node(source, rows, "no row's number begins here")], value)
 
 
 def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:

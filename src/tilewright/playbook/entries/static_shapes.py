@@ -16,16 +16,7 @@ import libcst as cst
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
 from tilewright.playbook.analyses.dataflow import parameters
 from tilewright.playbook.analyses.task_code import inserted
-from tilewright.playbook.base import (
-    Effect,
-    Entry,
-    EntryDescription,
-    KernelFacts,
-    NotApplicable,
-    Site,
-    function_at,
-    site_at,
-)
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, dotted
 from tilewright.task.tensors import ArraySpec
@@ -44,9 +35,7 @@ class StaticShapes(Entry):
         when_not="the extent changes from launch to launch: each new one is compiled anew",
         priority={"memory": 7, "balanced": 7, "compute": 8},
         order=230,
-        effect=Effect(
-            0.98, 1.15, "assumed; kept in 1 of 2 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(0.98, 1.15, kept=1, of=2),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -61,10 +50,10 @@ class StaticShapes(Entry):
         strides = {name: axes for name, axes in _strides(facts, source, kernel) if name in shapes}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
         why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
-        return [site_at(source, function, f"static extents of {kernel}", values, why=why)]
+        return [Site.at(source, function, f"static extents of {kernel}", values, why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = function_at(source, site, source.kernels)
+        function = site.function(source, source.kernels)
         said = _FACT.findall(str(value))
         if not said:
             raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")

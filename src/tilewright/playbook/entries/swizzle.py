@@ -24,7 +24,7 @@ from tilewright.playbook.analyses.task_code import (
     with_kernel_constant,
     with_knob,
 )
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements
 
@@ -59,9 +59,7 @@ class BlockSwizzle(Entry):
         when_not="no two blocks load the same tiles, or everything fits into the L2",
         priority={"compute": 4, "balanced": 4, "memory": 8},
         order=130,
-        effect=Effect(
-            1.0, 1.15, "assumed; kept in 1 of 4 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.15, kept=1, of=4),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -78,7 +76,7 @@ class BlockSwizzle(Entry):
                     continue
                 why = f"{blocks:,} blocks, {moved >> 20} MiB of tensors, an L2 of {facts.board.l2_bytes >> 20} MiB"
                 what = f"tiles {tiles.first}, {tiles.second}"
-                found.append(site_at(source, tiles.statements[0], what, HEIGHTS, promise, why))
+                found.append(Site.at(source, tiles.statements[0], what, HEIGHTS, promise, why))
         return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -86,7 +84,7 @@ class BlockSwizzle(Entry):
         if kernel not in source.kernels:
             raise NotApplicable(f"{source.name}: no kernel {kernel}")
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
-        tiles = known[node_at(source, site, known, "no pair of tile indices in plain order")]
+        tiles = known[site.node(source, known, "no pair of tile indices in plain order")]
         if not _launches(source, kernel):
             if not tiles.linear:
                 raise NotApplicable(f"{source.name}: the grid of {kernel} is not set in this file")

@@ -15,13 +15,13 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, dotted
 
 VALUES = ("tfloat32",)
 
-EFFECT = Effect(1.5, 8.0, "assumed; kept in 1 of 1 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21")
+EFFECT = Effect.assumed(1.5, 8.0, kept=1, of=1)
 WHEN_NOT = "operands of 16 bits or fewer, which the tensor cores take as they are"
 
 
@@ -44,13 +44,13 @@ class Tf32(Entry):
                     continue
                 if {dtype_of(source, function, one, known) for one in operands} - {None} == {"float32"}:
                     what = f"product of {' and '.join(_short(source, one) for one in operands)}"
-                    found.append(site_at(source, node, what, VALUES, why="float32 operands, no tensor core path"))
+                    found.append(Site.at(source, node, what, VALUES, why="float32 operands, no tensor core path"))
         return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = source.functions.get(site.kernel)
         products = _products(source, function) if function is not None else []
-        node = node_at(source, site, products, missing := "no product of two tiles")
+        node = site.node(source, products, missing := "no product of two tiles")
         operands = _operands(source, node)
         if function is None or operands is None:
             raise NotApplicable(f"{source.name}:{site.line}: {missing}")

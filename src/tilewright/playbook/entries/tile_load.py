@@ -13,17 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.playbook.analyses.tile_access import Converted, converted, convertible, with_accesses
 from tilewright.playbook.analyses.tile_shapes import tile_call
-from tilewright.playbook.base import (
-    Effect,
-    Entry,
-    EntryDescription,
-    KernelFacts,
-    NotApplicable,
-    Site,
-    function_at,
-    node_at,
-    site_at,
-)
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
@@ -47,9 +37,7 @@ class TileLoad(Entry):
         when_not="real gathers; kernels that stream each element once may lose by it: both are raced",
         priority={"memory": 1, "balanced": 1, "compute": 2},
         order=10,
-        effect=Effect(
-            1.0, 2.5, "assumed; kept in 1 of 20 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 2.5, kept=1, of=20),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -64,9 +52,9 @@ class TileLoad(Entry):
         if value == ONE:
             function = source.functions.get(site.kernel)
             calls = source.calls("gather", "scatter", inside=function) if function is not None else ()
-            one = converted(source, node_at(source, site, calls, "no gather or scatter begins here"))
+            one = converted(source, site.node(source, calls, "no gather or scatter begins here"))
             return with_accesses(source, site.kernel, lambda now: iter([one] if now is source else []))
-        function_at(source, site)
+        site.function(source)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
         return with_accesses(source, site.kernel, lambda now: _possible(now, site.kernel, str(value)))
@@ -78,10 +66,10 @@ def _sites(source: Source, function: Function, possible: Sequence[Converted], pr
     kinds = {tile_call(source, one.call) for one in direct}
     values: tuple[str, ...] = (EVERY, LOADS, STORES) if len(kinds) > 1 else (EVERY,) if kinds else ()
     values += (VIEWS,) if len(direct) < len(possible) else ()
-    found = [site_at(source, function, f"{len(possible)} gathers and scatters of ranges", values, promise, why)]
+    found = [Site.at(source, function, f"{len(possible)} gathers and scatters of ranges", values, promise, why)]
     for one in possible[:SINGLE_SITES] if len(possible) > 1 else ():
         what = f"{tile_call(source, one.call)} of {source.code(one.call.args[0].value)}"
-        found.append(site_at(source, one.call, what, (ONE,), promise / 2, why))
+        found.append(Site.at(source, one.call, what, (ONE,), promise / 2, why))
     return found
 
 

@@ -17,7 +17,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.independence import Waiting, waiting
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site, node_at, site_at
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
@@ -57,9 +57,7 @@ class Tokens(Entry):
         "computed by division, which no source form frees",
         priority={"memory": 9, "balanced": 9, "compute": 10},
         order=140,
-        effect=Effect(
-            1.0, 1.1, "assumed; kept in 0 of 2 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.1, kept=0, of=2),
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
@@ -77,12 +75,12 @@ class Tokens(Entry):
             if pairs <= independent:
                 lines = _lines(source, move.passed)
                 why = f"waits for stores in {lines}, with which it shares no byte on any reduced workload"
-                found[move.load] = site_at(source, move.load, "load after a store", (_above(source, move),), why=why)
+                found[move.load] = Site.at(source, move.load, "load after a store", (_above(source, move),), why=why)
         for loop in loops:
             place = source.place(loop.store)
             if (place, place) in independent:
                 why = "waits for the store of the iteration before, with which it shares no byte"
-                found[loop.store] = site_at(source, loop.store, "store in a loop", (OVER_INDEX,), why=why)
+                found[loop.store] = Site.at(source, loop.store, "store in a loop", (OVER_INDEX,), why=why)
         return list(found.values())
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -92,9 +90,9 @@ class Tokens(Entry):
             raise NotApplicable(f"{source.name}:{site.line}: {missing}")
         if value == OVER_INDEX:
             loops = {loop.store: loop for loop in reversed([*_renamed(source, function)])}
-            return _over_index(source, loops[node_at(source, site, loops, missing)])
+            return _over_index(source, loops[site.node(source, loops, missing)])
         moves = {move.load: move for move in _moves(source, function) if _above(source, move) == value}
-        move = moves[node_at(source, site, moves, missing)]
+        move = moves[site.node(source, moves, missing)]
         return source.replaced({move.above: cst.FlattenSentinel([move.statement, move.above]), move.statement: GONE})
 
     def findings(self, source: Source, facts: KernelFacts) -> tuple[str, ...]:

@@ -34,9 +34,7 @@ class TuneSpace(Entry):
         when_not="the space was tuned on this board for these workloads: nothing is predicted better",
         priority={"memory": 3, "balanced": 2, "compute": 2},
         order=40,
-        effect=Effect(
-            1.10, 1.50, "assumed; kept in 6 of 15 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.10, 1.50, kept=6, of=15),
     )
 
     def __init__(self) -> None:

@@ -25,9 +25,7 @@ class WorkerWarps(OneHint):
         when_not="registers are no limit: 4 is what the compiler takes by itself",
         priority={"memory": 4, "balanced": 3, "compute": 3},
         order=170,
-        effect=Effect(
-            1.0, 1.70, "assumed; kept in 0 of 15 tries in bench/recorded/h200-naive-2026-11-21.json", "2026-11-21"
-        ),
+        effect=Effect.assumed(1.0, 1.70, kept=0, of=15),
     )
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
