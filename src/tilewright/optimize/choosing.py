@@ -133,7 +133,7 @@ def _proposal(
         place=place,
         risk=about.risk,
         values=site.search or (lambda: site.values),
-        apply=lambda value: {**texts, path: entry.apply(source, site, value)},
+        apply=lambda value: {**texts, path: entry.change(source, site, value)},
         score=score,
         why=f"line {site.line}; {why}",
         line=site.line,

@@ -20,6 +20,7 @@ import libcst as cst
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork
 from tilewright.ledger.records import EntryHistory
+from tilewright.playbook.analyses.short_lines import with_short_lines
 from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.source.syntax import Function, Node, Source
 from tilewright.task.task import Launch, Task
@@ -178,6 +179,10 @@ class Entry(ABC):
     @abstractmethod
     def apply(self, source: Source, site: Site, value: Value) -> str:
         """The whole text with exactly this change. Raises `NotApplicable`."""
+
+    def change(self, source: Source, site: Site, value: Value) -> str:
+        """The text after `apply`, with the lines that it wrote under 120 characters where they can be broken."""
+        return with_short_lines(source.text, self.apply(source, site, value))
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
         """What the entry sees but cannot change, one line each, for the person who goes on from there."""

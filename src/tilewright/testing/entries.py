@@ -27,6 +27,7 @@ from typing import ClassVar
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.hardware.architectures import Board, board
 from tilewright.inspect.work import CountedWork, bound_of, count
+from tilewright.playbook.analyses.short_lines import LIMIT, with_short_lines
 from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
 from tilewright.records import MachineCode, Value
 from tilewright.source.syntax import Source
@@ -142,6 +143,13 @@ class EntryContract:
             assert not (names & kernels) - {site.kernel}, f"{site} = {value!r} changes {names}"
             for statement in _top(before) - _top(text):
                 assert TASK_STATEMENTS.search(statement) or self.allows(site, statement), statement
+
+    def test_what_it_writes_fits_into_120_columns(self) -> None:
+        for before, site, value, text in self._changes():
+            short = with_short_lines(before, text)
+            assert ast.dump(ast.parse(short)) == ast.dump(ast.parse(text)), f"{site} = {value!r}"
+            written = set(short.splitlines()) - set(before.splitlines())
+            assert not [line for line in written if len(line) > LIMIT], f"{site} = {value!r}"
 
     def test_a_site_of_another_source_is_refused(self) -> None:
         for text in self.examples.values():

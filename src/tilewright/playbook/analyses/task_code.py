@@ -143,7 +143,8 @@ def fresh_name(source: Source, name: str) -> str:
 
 def numbered(name: str, taken: Collection[str]) -> str:
     """``name``, or with a number behind it where it is taken."""
-    return next(one for one in (name, *(f"{name}_{number}" for number in itertools.count(2))) if one not in taken)
+    others = (f"{name}_{number}" for number in itertools.count(2))
+    return name if name not in taken else next(other for other in others if other not in taken)
 
 
 def constants_of(source: Source, kernel: str) -> list[str]:
