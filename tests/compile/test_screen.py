@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.compile import screen as screening
 from tilewright.compile.compile import Compiled, Unit
-from tilewright.compile.screen import KEEP, SLOWER, Row, candidate_of, ranking, screen
+from tilewright.compile.screen import KEEP, SLOWER, ScreenRow, candidate_of, ranking, screen
 from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
 from tilewright.hardware.prediction import WARPGROUP, Work, predict, shape_of, spill_us
 from tilewright.hardware.roofline import classify
@@ -39,19 +39,19 @@ def config(name: str, **knobs: int) -> Configuration:
     return Configuration.of({"NAME": name, **knobs})
 
 
-def row(name: str, *, grid: tuple[int, ...] = (132,), occupancy: int | None = None, **changes: object) -> Row:
+def row(name: str, *, grid: tuple[int, ...] = (132,), occupancy: int | None = None, **changes: object) -> ScreenRow:
     """A row whose code differs from GOOD in ``changes``; its hash is its name unless they say otherwise."""
     code = replace(GOOD, **{"code_hash": name, **changes})  # type: ignore[arg-type]
-    return Row(config(name), grid, code, occupancy)
+    return ScreenRow(config(name), grid, code, occupancy)
 
 
-def verdicts(rows: list[Row], work: Work = PRODUCT, shipped: str | None = None) -> dict[str, Screened]:
+def verdicts(rows: list[ScreenRow], work: Work = PRODUCT, shipped: str | None = None) -> dict[str, Screened]:
     bound = classify(work.flops, work.bytes, work.dtype, H200)
     screened = screen(rows, work, H200, bound, shipped=config(shipped) if shipped else None)
     return {str(one.configuration.NAME): each for one, each in zip(rows, screened, strict=True)}
 
 
-def good(count: int = KEEP) -> list[Row]:
+def good(count: int = KEEP) -> list[ScreenRow]:
     """So many good codes that `KEEP` saves nothing, the first the best."""
     return [row(f"good{index}", instructions=GOOD.instructions + 20 * index) for index in range(count)]
 
@@ -143,7 +143,7 @@ def test_a_tensor_path_that_nobody_has_is_not_missed() -> None:
 
 
 def test_memory_bound_work_does_not_ask_for_a_tensor_path() -> None:
-    rows = [Row(config("tensor"), (132,), GOOD), Row(config("plain"), (8192,), STREAM)]
+    rows = [ScreenRow(config("tensor"), (132,), GOOD), ScreenRow(config("plain"), (8192,), STREAM)]
     assert verdicts(rows, COPY)["plain"].verdict == "race"
 
 
@@ -200,24 +200,24 @@ WORKS = st.builds(Work, st.floats(0, 1e13), st.floats(1e3, 1e11), st.sampled_fro
 
 
 @st.composite
-def fields(draw: st.DrawFn) -> tuple[list[Row], Work, Configuration]:
+def fields(draw: st.DrawFn) -> tuple[list[ScreenRow], Work, Configuration]:
     codes = draw(st.lists(CODES, min_size=1, max_size=5))
     picks = draw(st.lists(st.tuples(st.sampled_from(codes), st.sampled_from([(132,), (4096, 2)])), min_size=1))
     rows = [
-        Row(config(str(index)), grid, code, draw(st.sampled_from([None, 1, 2, 8])))
+        ScreenRow(config(str(index)), grid, code, draw(st.sampled_from([None, 1, 2, 8])))
         for index, (code, grid) in enumerate(picks)
     ]
     return rows, draw(WORKS), draw(st.sampled_from(rows)).configuration
 
 
-def _screened(rows: list[Row], work: Work, shipped: Configuration) -> dict[Configuration, Screened]:
+def _screened(rows: list[ScreenRow], work: Work, shipped: Configuration) -> dict[Configuration, Screened]:
     bound = classify(work.flops, work.bytes, work.dtype, H200)
     screened = screen(rows, work, H200, bound, shipped=shipped)
     return {row.configuration: one for row, one in zip(rows, screened, strict=True)}
 
 
 @given(fields())
-def test_law_the_shipped_configuration_always_remains(field: tuple[list[Row], Work, Configuration]) -> None:
+def test_law_the_shipped_configuration_always_remains(field: tuple[list[ScreenRow], Work, Configuration]) -> None:
     rows, work, shipped = field
     screened = _screened(rows, work, shipped)
     assert screened[shipped].verdict != "out" and screened[shipped].duplicate_of is None
@@ -225,7 +225,7 @@ def test_law_the_shipped_configuration_always_remains(field: tuple[list[Row], Wo
 
 
 @given(fields())
-def test_law_enough_distinct_codes_remain(field: tuple[list[Row], Work, Configuration]) -> None:
+def test_law_enough_distinct_codes_remain(field: tuple[list[ScreenRow], Work, Configuration]) -> None:
     """Without a baseline too: as many as `KEEP`, or all that can be launched; never none of them."""
     rows, work, _ = field
     screened = _screened(rows, work, config("nobody"))
@@ -238,7 +238,7 @@ def test_law_enough_distinct_codes_remain(field: tuple[list[Row], Work, Configur
 
 
 @given(fields())
-def test_law_one_row_stands_for_each_distinct_code(field: tuple[list[Row], Work, Configuration]) -> None:
+def test_law_one_row_stands_for_each_distinct_code(field: tuple[list[ScreenRow], Work, Configuration]) -> None:
     rows, work, shipped = field
     screened = _screened(rows, work, shipped)
     standing = [row for row in rows if screened[row.configuration].duplicate_of is None]
@@ -249,7 +249,7 @@ def test_law_one_row_stands_for_each_distinct_code(field: tuple[list[Row], Work,
 
 
 @given(fields(), st.randoms(use_true_random=False))
-def test_law_the_order_of_rows_does_not_matter(field: tuple[list[Row], Work, Configuration], random) -> None:  # type: ignore[no-untyped-def]
+def test_law_the_order_of_rows_does_not_matter(field: tuple[list[ScreenRow], Work, Configuration], random) -> None:  # type: ignore[no-untyped-def]
     """Up to which duplicate stands for the others."""
     rows, work, shipped = field
     shuffled = random.sample(rows, len(rows))

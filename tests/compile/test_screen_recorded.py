@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compile.screen import Row, ranking, screen
+from tilewright.compile.screen import ScreenRow, ranking, screen
 from tilewright.hardware.architectures import board
 from tilewright.hardware.prediction import Work
 from tilewright.hardware.roofline import classify
@@ -42,7 +42,7 @@ class Case:
     """One recorded workload, screened."""
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[ScreenRow, ...]
     medians_us: dict[Configuration, float]
     screened: dict[Configuration, Screened]
 
@@ -95,7 +95,7 @@ def _case(name: str, recorded: dict) -> Case:  # type: ignore[type-arg]
     work = Work(task.work(dims), task.traffic(dims), task.compute_dtype)
     timed = [row for row in recorded["rows"] if "samples_us" in row]
     rows = tuple(
-        Row(
+        ScreenRow(
             Configuration.of(row["config"]), tuple(row["grid"]), MachineCode(**row["code"]),
             row["config"].get("occupancy"),
         )

@@ -17,7 +17,7 @@ from tilewright.records import Failed
 from tilewright.space.space import Space
 from tilewright.task.task import Task
 from tilewright.task.tensors import Output, Tensor, integers, normal, uniform
-from tilewright.testing.functions import FunctionEngine, Run
+from tilewright.testing.functions import FunctionEngine, FunctionLaunch
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verify import report
@@ -27,7 +27,7 @@ from tilewright.verify.engine import Ran
 from tilewright.verify.verdict import Verdict
 
 SPACE = Space(constants={"TILE_M": (16,), "TILE_N": (16,)}, shipped={"TILE_M": 16, "TILE_N": 16})
-Function = Callable[[Run], Any]
+Function = Callable[[FunctionLaunch], Any]
 
 
 def elementwise(reference: Callable[..., Any] = lambda x: 3 * x, dtype: str = "float32", **changes: Any) -> Task:
@@ -54,11 +54,11 @@ def product(dtype: str = "float32", **changes: Any) -> Task:
     )  # fmt: skip
 
 
-def thrice(run: Run) -> None:
+def thrice(run: FunctionLaunch) -> None:
     run["y"][...] = run["x"] * run["x"].dtype.type(3)
 
 
-def multiplied(run: Run) -> None:
+def multiplied(run: FunctionLaunch) -> None:
     run["y"][...] = (run["a"].astype(np.float32) @ run["b"].astype(np.float32)).astype(run["y"].dtype)
 
 
@@ -88,7 +88,7 @@ def passes(task: Task, function: Function, **more: Any) -> Verdict:
 def test_a_right_product_passes_in_every_dtype(dtype: str, seed: int) -> None:
     wide = np.float64 if dtype == "float64" else np.float32
 
-    def right(run: Run) -> None:
+    def right(run: FunctionLaunch) -> None:
         with np.errstate(over="ignore"):
             run["y"][...] = (run["a"].astype(wide) @ run["b"].astype(wide)).astype(run["y"].dtype)
 
@@ -123,7 +123,7 @@ def test_several_outputs() -> None:
         independent=("M",),
     )  # fmt: skip
 
-    def right(run: Run) -> None:
+    def right(run: FunctionLaunch) -> None:
         run["s"][...], run["m"][...] = run["x"].sum(axis=1), run["x"].max(axis=1)
 
     passes(task, right)
@@ -131,7 +131,7 @@ def test_several_outputs() -> None:
 
 
 def test_flushing_denormals_is_no_mistake() -> None:
-    def flushes(run: Run) -> None:
+    def flushes(run: FunctionLaunch) -> None:
         x = np.where(np.abs(run["x"]) < np.finfo(np.float32).tiny, 0, run["x"])
         run["y"][...] = x * np.float32(3)
 
@@ -146,7 +146,7 @@ def test_an_output_that_is_not_written_is_caught() -> None:
 
 
 def test_an_element_that_is_not_written_is_caught() -> None:
-    def last_row_left(run: Run) -> None:
+    def last_row_left(run: FunctionLaunch) -> None:
         run["y"][:-1] = run["x"][:-1] * np.float32(3)
 
     caught(elementwise(), last_row_left, "memory that nothing wrote")
@@ -171,7 +171,7 @@ def test_zeros_and_the_identity_are_caught() -> None:
 
 
 def test_lowered_precision_is_caught() -> None:
-    def halves(run: Run) -> None:
+    def halves(run: FunctionLaunch) -> None:
         with np.errstate(over="ignore"):
             run["y"][...] = (run["a"].astype(np.float16) @ run["b"].astype(np.float16)).astype(np.float32)
 
@@ -184,7 +184,7 @@ def tf32(array: Any) -> Any:
 
 
 def test_tf32_passes_only_where_it_is_declared() -> None:
-    def kernel(run: Run) -> None:
+    def kernel(run: FunctionLaunch) -> None:
         run["y"][...] = tf32(run["a"]) @ tf32(run["b"])
 
     caught(product(), kernel, "× the allowed error")
@@ -192,7 +192,7 @@ def test_tf32_passes_only_where_it_is_declared() -> None:
 
 
 def test_small_integers_must_come_out_exact() -> None:
-    def a_little_off(run: Run) -> None:
+    def a_little_off(run: FunctionLaunch) -> None:
         multiplied(run)
         run["y"][0, 0] = np.nextafter(run["y"][0, 0], np.float32(np.inf))
 
@@ -205,7 +205,7 @@ def test_a_trusted_implementation_sets_what_is_allowed() -> None:
         def outputs(self, dims: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
             return {"y": (inputs["a"] @ inputs["b"]) * np.float32(1.001)}
 
-    def as_sloppy(run: Run) -> None:
+    def as_sloppy(run: FunctionLaunch) -> None:
         run["y"][...] = (run["a"] @ run["b"]) * np.float32(1.001)
 
     caught(product(), as_sloppy, "× the allowed error")
@@ -237,7 +237,7 @@ def test_without_torch_the_reference_in_float32_serves_and_that_is_said() -> Non
 
 
 def test_a_kernel_for_the_benchmarked_shape_only_is_caught() -> None:
-    def whole_tiles(run: Run) -> None:
+    def whole_tiles(run: FunctionLaunch) -> None:
         m, n = (extent // 16 * 16 for extent in run["x"].shape)
         run["y"][...] = 0
         run["y"][:m, :n] = run["x"][:m, :n] * np.float32(3)
@@ -267,7 +267,7 @@ def test_kernels_for_friendly_data_only_are_caught(kernel: Any, reference: str, 
     }
     task = elementwise(references[reference], independent=("M",), serves=lambda N: N > 1)
 
-    def run(run: Run) -> None:
+    def run(run: FunctionLaunch) -> None:
         with np.errstate(all="ignore"):
             run["y"][...] = kernel(run["x"])
 
@@ -277,7 +277,7 @@ def test_kernels_for_friendly_data_only_are_caught(kernel: Any, reference: str, 
 
 
 def test_a_layout_that_is_allowed_is_tried_and_one_that_is_not_is_not() -> None:
-    def as_if_row_major(run: Run) -> None:
+    def as_if_row_major(run: FunctionLaunch) -> None:
         image = run.images["x"]
         flat = image.raw[image.offset :].view(np.float32)[: image.array.size].reshape(image.shape)
         run["y"][...] = flat * np.float32(3)
@@ -291,7 +291,7 @@ def test_a_layout_that_is_allowed_is_tried_and_one_that_is_not_is_not() -> None:
 
 
 def test_writing_beyond_an_output_is_caught() -> None:
-    def beyond(run: Run) -> None:
+    def beyond(run: FunctionLaunch) -> None:
         thrice(run)
         image = run.images["y"]
         image.raw[image.offset + image.array.nbytes + 8] = 1
@@ -300,7 +300,7 @@ def test_writing_beyond_an_output_is_caught() -> None:
 
 
 def test_writing_between_the_rows_of_a_view_is_caught() -> None:
-    def whole_rows(run: Run) -> None:
+    def whole_rows(run: FunctionLaunch) -> None:
         thrice(run)
         image = run.images["y"]
         image.raw[image.offset : image.offset + image.strides[0] * 4] = 0
@@ -310,7 +310,7 @@ def test_writing_between_the_rows_of_a_view_is_caught() -> None:
 
 
 def test_reading_beyond_an_input_shows() -> None:
-    def beyond(run: Run) -> None:
+    def beyond(run: FunctionLaunch) -> None:
         thrice(run)
         image = run.images["x"]
         after = image.raw[image.offset + image.array.nbytes :][:4].view(np.float32)[0]
@@ -320,7 +320,7 @@ def test_reading_beyond_an_input_shows() -> None:
 
 
 def test_a_changed_input_is_caught() -> None:
-    def spoils(run: Run) -> None:
+    def spoils(run: FunctionLaunch) -> None:
         thrice(run)
         run["x"][0, 0] = 0
 
@@ -333,10 +333,10 @@ def in_place(**changes: Any) -> Task:
 
 
 def test_in_place_is_tried_where_it_is_declared() -> None:
-    def buffered(run: Run) -> None:
+    def buffered(run: FunctionLaunch) -> None:
         run["y"][...] = run["x"][:, ::-1].copy() * np.float32(3)
 
-    def column_by_column(run: Run) -> None:
+    def column_by_column(run: FunctionLaunch) -> None:
         for column in range(run["x"].shape[1]):
             run["y"][:, column] = run["x"][:, -1 - column] * np.float32(3)
 
@@ -354,10 +354,10 @@ def updates() -> Task:
 def test_what_is_updated_starts_from_its_input() -> None:
     """trust.md 1: each run from the same data, whatever the run before left."""
 
-    def in_its_place(run: Run) -> None:
+    def in_its_place(run: FunctionLaunch) -> None:
         run["y"][...] = run["y"] * np.float32(3)
 
-    def of_something_else(run: Run) -> None:
+    def of_something_else(run: FunctionLaunch) -> None:
         run["y"][...] = run["y"] * np.float32(3) + run["x"] * np.float32(1e-3)
 
     verdict = passes(updates(), in_its_place)
@@ -369,7 +369,7 @@ def test_what_is_updated_starts_from_its_input() -> None:
 
 
 def test_dependence_on_the_order_of_blocks_is_caught_unless_declared() -> None:
-    def ordered(run: Run) -> None:
+    def ordered(run: FunctionLaunch) -> None:
         order = np.random.default_rng(run.seed).permutation(run["x"].shape[1])
         run["y"][...] = run["x"][:, order].cumsum(axis=1, dtype=np.float32)[:, -1:]
 
@@ -380,7 +380,7 @@ def test_dependence_on_the_order_of_blocks_is_caught_unless_declared() -> None:
 
 
 def test_drift_after_launches_is_caught() -> None:
-    def drifts(run: Run) -> None:
+    def drifts(run: FunctionLaunch) -> None:
         run["y"][...] = run["x"] * np.float32(3 + run.number)
 
     verdict = caught(elementwise(), drifts, "after 3 launches")
@@ -388,7 +388,7 @@ def test_drift_after_launches_is_caught() -> None:
 
 
 def test_an_output_that_the_kernel_adds_to_is_caught() -> None:
-    def adds(run: Run) -> None:
+    def adds(run: FunctionLaunch) -> None:
         run["y"][...] = np.nan_to_num(run["y"], nan=0, posinf=0) * (np.abs(run["y"]) < 1e6) + run["x"] * np.float32(3)
 
     caught(elementwise(), adds, "after 3 launches")
@@ -398,7 +398,7 @@ def test_an_output_that_the_kernel_adds_to_is_caught() -> None:
 
 
 def test_nan_where_the_reference_has_a_number_is_caught() -> None:
-    def nan(run: Run) -> None:
+    def nan(run: FunctionLaunch) -> None:
         thrice(run)
         run["y"][0, 0] = np.nan
 
@@ -408,7 +408,7 @@ def test_nan_where_the_reference_has_a_number_is_caught() -> None:
 
 @pytest.mark.parametrize("lost", [np.nan, np.inf])
 def test_a_special_value_that_is_lost_is_caught(lost: float) -> None:
-    def loses(run: Run) -> None:
+    def loses(run: FunctionLaunch) -> None:
         x = np.where(np.isnan(run["x"]) if np.isnan(lost) else np.isinf(run["x"]), np.float32(0), run["x"])
         run["y"][...] = x * np.float32(3)
 
@@ -417,7 +417,7 @@ def test_a_special_value_that_is_lost_is_caught(lost: float) -> None:
 
 
 def test_a_magnitude_that_the_output_cannot_hold_is_not_applicable() -> None:
-    def cubed(run: Run) -> None:
+    def cubed(run: FunctionLaunch) -> None:
         with np.errstate(over="ignore"):
             run["y"][...] = (run["x"].astype(np.float32) ** 3).astype(np.float16)
 
@@ -447,7 +447,7 @@ def test_what_the_engine_refuses_is_unverified() -> None:
 # 14, 15: launches
 
 
-def fails(run: Run) -> None:
+def fails(run: FunctionLaunch) -> None:
     raise ValueError("an illegal memory access was encountered")
 
 
@@ -456,7 +456,7 @@ def test_a_failed_launch_is_incorrect() -> None:
 
 
 def test_a_shape_that_does_not_compile_is_unverified_by_name() -> None:
-    def needs_pairs(run: Run) -> Any:
+    def needs_pairs(run: FunctionLaunch) -> Any:
         if run.dims["N"] % 2:  # type: ignore[operator]
             return Ran(failed=Failed("front end", "shape 7 is not a power of two"))
         return thrice(run)
@@ -520,8 +520,8 @@ def test_results_kept_by_pointer_or_by_contents_are_caught() -> None:
     by_shape: dict[Any, Any] = {}
     by_corner: dict[Any, Any] = {}
 
-    def keeps(kept: dict[Any, Any], key: Callable[[Run], Any]) -> Function:
-        def run(run: Run) -> None:
+    def keeps(kept: dict[Any, Any], key: Callable[[FunctionLaunch], Any]) -> Function:
+        def run(run: FunctionLaunch) -> None:
             if key(run) not in kept:
                 thrice(run)
                 kept[key(run)] = run["y"].copy()
@@ -541,7 +541,7 @@ def test_results_kept_by_pointer_or_by_contents_are_caught() -> None:
 
 
 def test_a_failing_case_is_made_small_and_can_be_run_alone() -> None:
-    def from_the_tenth_column(run: Run) -> None:
+    def from_the_tenth_column(run: FunctionLaunch) -> None:
         thrice(run)
         run["y"][:, 9:] *= np.float32(1.5)
 
@@ -572,7 +572,7 @@ def test_every_workload_is_covered() -> None:
 
 
 def test_the_json_has_what_scripts_rely_on() -> None:
-    def wrong(run: Run) -> None:
+    def wrong(run: FunctionLaunch) -> None:
         thrice(run)
         run["y"][0, 0] += 1
 
@@ -593,7 +593,7 @@ def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
     assert verdict.verdict == "correct"
     assert (("M", 3001), ("N", 770)) in {one.case.dims for one in verdict.results}
 
-    def wrong_far_out(run: Run) -> None:
+    def wrong_far_out(run: FunctionLaunch) -> None:
         thrice(run)
         if run["y"].shape[0] > 2000:
             run["y"][2000, 5] = np.nan
@@ -605,7 +605,7 @@ def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
 def test_a_case_that_names_a_domain_keeps_to_it() -> None:
     seen: list[Any] = []
 
-    def root(run: Run) -> None:
+    def root(run: FunctionLaunch) -> None:
         seen.append(run["x"].min())
         run["y"][...] = np.sqrt(run["x"])
 

@@ -9,8 +9,7 @@ Identical machine code under the same grid is timed once (many hints change noth
 compare a candidate with the best predicted one, so that they never drop everything: where all spill, spilling
 is no verdict (a 4000×4097×2000 product on an H200: 32 of 40 spill, and so does the fastest).
 
-The thresholds were chosen and are checked on bench/recorded/: no winner there
-is dropped.
+The thresholds were chosen and are checked on the races in bench/recorded/: no winner there is dropped.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ Verdict: TypeAlias = Literal["race", "last", "out"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ScreenRow:
     """One compiled candidate. ``grid`` in blocks of the tile language, each a cluster."""
 
     configuration: Configuration
@@ -62,16 +61,16 @@ class Row:
 
 
 def screen(
-    rows: Sequence[Row], work: Work, board: Board, bound: Bound, *, shipped: Configuration | None = None
+    rows: Sequence[ScreenRow], work: Work, board: Board, bound: Bound, *, shipped: Configuration | None = None
 ) -> tuple[Screened, ...]:
     """A verdict for each of ``rows``, in their order.
 
-    ``shipped`` is the baseline: it stands for its duplicates, and is "last" at worst.
+    ``shipped`` is the baseline: it represents its duplicates, and is "last" at worst.
     """
     groups = _groups(rows, work, board)
-    best = min((one for one in groups if one.fits.ctas), key=_by_time, default=None)
-    strongest = max((_strength(one.row.code.tensor_path) for one in groups if one.fits.ctas), default=0)
-    judged = [_judged(one, best, strongest, bound) for one in groups]
+    best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
+    strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
+    judged = [_judged(group, best, strongest, bound) for group in groups]
     kept = _enough_kept(_baseline_kept(judged, shipped))
     return _spread(rows, kept)
 
@@ -79,9 +78,9 @@ def screen(
 def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
     """Who races: "race" before "last", then by predicted time. Failed, duplicate and "out" are not in it."""
     racing = [
-        (one.verdict != "race", one.predicted.us, str(config), config)
-        for config, one in screened.items()
-        if isinstance(one, Screened) and one.duplicate_of is None and one.verdict != "out"
+        (result.verdict != "race", result.predicted.us, str(config), config)
+        for config, result in screened.items()
+        if isinstance(result, Screened) and result.duplicate_of is None and result.verdict != "out"
     ]
     return tuple(config for *_, config in sorted(racing, key=lambda entry: entry[:3]))
 
@@ -93,9 +92,9 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
 class _Group:
     """Rows with the same machine code and grid, which therefore behave alike."""
 
-    members: tuple[Row, ...]
-    row: Row
-    """The one that stands for them; the first, until the shipped one is known to be among them."""
+    members: tuple[ScreenRow, ...]
+    row: ScreenRow
+    """The one that represents them; the first, until the shipped configuration is found among them."""
     predicted: PredictedTime
     spill_us: float
     fits: Occupancy
@@ -106,14 +105,14 @@ class _Group:
         return replace(self, verdict=verdict, reason=reason)
 
 
-def _groups(rows: Sequence[Row], work: Work, board: Board) -> list[_Group]:
-    members: dict[tuple[str, tuple[int, ...]], list[Row]] = {}
+def _groups(rows: Sequence[ScreenRow], work: Work, board: Board) -> list[_Group]:
+    members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
     for row in rows:
         members.setdefault((row.code.code_hash, row.grid), []).append(row)
     return [_group(tuple(same), work, board) for same in members.values()]
 
 
-def _group(same: tuple[Row, ...], work: Work, board: Board) -> _Group:
+def _group(same: tuple[ScreenRow, ...], work: Work, board: Board) -> _Group:
     code, grid = same[0].code, same[0].grid
     fits = attainable_ctas(
         architecture(board.arch),
@@ -124,28 +123,28 @@ def _group(same: tuple[Row, ...], work: Work, board: Board) -> _Group:
     return _Group(same, same[0], predict(code, grid, work, board), spill_us(code, grid, work, board), fits)
 
 
-def _judged(one: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:
-    if best is None or not one.fits.ctas:
-        return one.judged("out", f"cannot be launched: {one.fits.why}")
-    times = one.predicted.us / best.predicted.us
-    if one is best:
-        return one.judged("race", f"predicted {_us(one)}, the shortest")
+def _judged(group: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:
+    if best is None or not group.fits.ctas:
+        return group.judged("out", f"cannot be launched: {group.fits.why}")
+    times = group.predicted.us / best.predicted.us
+    if group is best:
+        return group.judged("race", f"predicted {_us(group)}, the shortest")
     behind = f"predicted {times:.2f}× the shortest ({_us(best)})"
-    for rule in (_lost_tensor_path(one, times, strongest, bound), _spills(one, times), _unattained(one)):
+    for rule in (_lost_tensor_path(group, times, strongest, bound), _spills(group, times), _unattained(group)):
         if rule is not None:
             verdict, reason = rule
-            return one.judged(verdict, f"{reason}; {behind}")
+            return group.judged(verdict, f"{reason}; {behind}")
     if times > SLOWER:
-        return one.judged("out", f"{behind}, over {SLOWER:g}×")
-    return one.judged("race", behind)
+        return group.judged("out", f"{behind}, over {SLOWER:g}×")
+    return group.judged("race", behind)
 
 
 _Rule: TypeAlias = tuple[Verdict, str] | None
 
 
-def _lost_tensor_path(one: _Group, times: float, strongest: int, bound: Bound) -> _Rule:
+def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Rule:
     """A product on slower instructions than the others use, where products matter."""
-    path = one.row.code.tensor_path
+    path = group.row.code.tensor_path
     if bound.kind == "memory" or _strength(path) >= strongest:
         return None
     lost = "no tensor instructions" if path == "none" else f"only {path}"
@@ -153,8 +152,8 @@ def _lost_tensor_path(one: _Group, times: float, strongest: int, bound: Bound) -
     return verdict, f"{lost}, where others use a faster tensor path"
 
 
-def _spills(one: _Group, times: float) -> _Rule:
-    code, share = one.row.code, one.spill_us / one.predicted.us
+def _spills(group: _Group, times: float) -> _Rule:
+    code, share = group.row.code, group.spill_us / group.predicted.us
     if share < SPILL_SHARE:
         return None
     told = (
@@ -164,12 +163,12 @@ def _spills(one: _Group, times: float) -> _Rule:
     return ("out" if times > SPILLS_SLOWER else "last"), told
 
 
-def _unattained(one: _Group) -> _Rule:
+def _unattained(group: _Group) -> _Rule:
     """An occupancy hint that the code cannot meet: the grid was sized for it in vain."""
-    asked = min(row.occupancy or 1 for row in one.members)
-    if asked <= one.fits.ctas:
+    asked = min(row.occupancy or 1 for row in group.members)
+    if asked <= group.fits.ctas:
         return None
-    return "last", f"occupancy={asked} asked, {one.fits.ctas} fits: {one.fits.why}"
+    return "last", f"occupancy={asked} asked, {group.fits.ctas} fits: {group.fits.why}"
 
 
 def _strength(path: TensorPath) -> int:
@@ -179,49 +178,49 @@ def _strength(path: TensorPath) -> int:
     return 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
 
 
-def _by_time(one: _Group) -> tuple[float, str, tuple[int, ...]]:
-    return one.predicted.us, one.row.code.code_hash, one.row.grid
+def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
+    return group.predicted.us, group.row.code.code_hash, group.row.grid
 
 
 # Never everything ---------------------------------------------------------------------------------
 
 
 def _baseline_kept(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
-    """The shipped configuration stands for its group, which is then "last" at worst."""
+    """The shipped configuration represents its group, which is then "last" at worst."""
     kept = []
-    for one in groups:
-        mine = next((row for row in one.members if row.configuration == shipped), None)
+    for group in groups:
+        mine = next((row for row in group.members if row.configuration == shipped), None)
         if mine is not None:
-            one = replace(one, row=mine)
-            if one.verdict == "out":
-                one = one.judged("last", f"{one.reason}; kept as the baseline, because it is shipped today")
-        kept.append(one)
+            group = replace(group, row=mine)
+            if group.verdict == "out":
+                group = group.judged("last", f"{group.reason}; kept as the baseline, because it is shipped today")
+        kept.append(group)
     return kept
 
 
 def _enough_kept(groups: Sequence[_Group]) -> list[_Group]:
     """At least `KEEP` codes stay, if so many can be launched: the model may be wrong about all the others."""
-    staying = sum(one.verdict != "out" for one in groups)
-    dropped = sorted((one for one in groups if one.verdict == "out" and one.fits.ctas), key=_by_time)
-    saved = {id(one) for one in dropped[: max(0, KEEP - staying)]}
+    staying = sum(group.verdict != "out" for group in groups)
+    dropped = sorted((group for group in groups if group.verdict == "out" and group.fits.ctas), key=_by_time)
+    saved = {id(group) for group in dropped[: max(0, KEEP - staying)]}
     reason = f"kept, because fewer than {KEEP} others remain"
-    return [one.judged("last", f"{one.reason}; {reason}") if id(one) in saved else one for one in groups]
+    return [group.judged("last", f"{group.reason}; {reason}") if id(group) in saved else group for group in groups]
 
 
-def _spread(rows: Sequence[Row], groups: Sequence[_Group]) -> tuple[Screened, ...]:
-    by_row = {id(row): one for one in groups for row in one.members}
+def _spread(rows: Sequence[ScreenRow], groups: Sequence[_Group]) -> tuple[Screened, ...]:
+    by_row = {id(row): group for group in groups for row in group.members}
     return tuple(_screened(row, by_row[id(row)]) for row in rows)
 
 
-def _screened(row: Row, one: _Group) -> Screened:
-    if row is one.row:
-        return Screened(row.code, one.predicted, one.verdict, one.reason)
-    stands = one.row.configuration
-    return Screened(row.code, one.predicted, one.verdict, f"same machine code as {stands}", stands)
+def _screened(row: ScreenRow, group: _Group) -> Screened:
+    if row is group.row:
+        return Screened(row.code, group.predicted, group.verdict, group.reason)
+    representative = group.row.configuration
+    return Screened(row.code, group.predicted, group.verdict, f"same machine code as {representative}", representative)
 
 
-def _us(one: _Group) -> str:
-    return f"{one.predicted.us:,.1f} µs" if one.predicted.us < 100 else f"{one.predicted.us:,.0f} µs"
+def _us(group: _Group) -> str:
+    return f"{group.predicted.us:,.1f} µs" if group.predicted.us < 100 else f"{group.predicted.us:,.0f} µs"
 
 
 # What the compiler returns ------------------------------------------------------------------------
@@ -239,19 +238,19 @@ def screen_compiled(
     work = Work(task.work(workload.dims), task.traffic(workload.dims), task.compute_dtype)
     outcomes: dict[Configuration, Screened | Failed] = {}
     rows = []
-    for one in compiled:
-        failure = _failure(one)
+    for each in compiled:
+        failure = next((part for part in (each.built, each.code) if isinstance(part, Failed)), None)
         if failure is None:
-            rows.append(_row(task, one))
+            rows.append(_row(task, each))
         else:
-            outcomes[one.unit.configuration] = failure
+            outcomes[each.unit.configuration] = failure
     for row, verdict in zip(rows, screen(rows, work, board, bound, shipped=shipped), strict=True):
         outcomes[row.configuration] = verdict
     return outcomes
 
 
 def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
-    """The row of the result as it stands before the race."""
+    """The row of the result before the race."""
     config = compiled.unit.configuration
     seconds = compiled.built.seconds if isinstance(compiled.built, Built) else None
     if isinstance(screened, Failed):
@@ -262,13 +261,7 @@ def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
     return Candidate(config, status, screened.reason, screened.code, seconds, screened.predicted)
 
 
-def _failure(one: Compiled) -> Failed | None:
-    if isinstance(one.built, Failed):
-        return one.built
-    return one.code if isinstance(one.code, Failed) else None
-
-
-def _row(task: Task, one: Compiled) -> Row:
-    assert isinstance(one.code, MachineCode)
-    launch, hints = launch_of(task, one.unit)
-    return Row(one.unit.configuration, launch.grid, one.code, hints.get("occupancy"))
+def _row(task: Task, compiled: Compiled) -> ScreenRow:
+    assert isinstance(compiled.code, MachineCode)
+    launch, hints = launch_of(task, compiled.unit)
+    return ScreenRow(compiled.unit.configuration, launch.grid, compiled.code, hints.get("occupancy"))

@@ -236,7 +236,7 @@ def interleaved(
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _Status:
     state: State
     reason: str
     ratio: Interval | None = None
@@ -249,7 +249,7 @@ class _Race:
 
     def __init__(self, rounds: Rounds, policy: Policy, preferred: Sequence[int], planned: Plan) -> None:
         self.rounds, self.policy, self.preferred, self.planned = rounds, policy, preferred, planned
-        self.out: dict[int, _Standing] = {}
+        self.out: dict[int, _Status] = {}
         """Those that are timed no more: dropped or crashed."""
         self.seen: Look | None = None
         self.on_progress: Callable[[RaceProgress], None] = lambda progress: None
@@ -257,8 +257,8 @@ class _Race:
     def crashed(self, crash: CandidateCrashed) -> None:
         """Remove it, and time those again that were dropped only because it seemed faster."""
         self.rounds.live.remove(crash.index)
-        self.out[crash.index] = _Standing("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
-        for index in [index for index, standing in self.out.items() if standing.against == crash.index]:
+        self.out[crash.index] = _Status("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
+        for index in [index for index, status in self.out.items() if status.against == crash.index]:
             del self.out[index]
             self.rounds.live.append(index)
 
@@ -276,7 +276,7 @@ class _Race:
             return False
         for index in seen.dropped:
             reason = f"dropped after {seen.rounds} rounds: {seen.ratios[index]} × the leader's time"
-            self.out[index] = _Standing("dropped", reason, seen.ratios[index], seen.leader)
+            self.out[index] = _Status("dropped", reason, seen.ratios[index], seen.leader)
         rounds.live = [index for index in rounds.live if index not in seen.dropped]
         self.on_progress(RaceProgress(len(rounds.rows), tuple(rounds.live), seen.leader, len(rounds.disturbances)))
         return seen.rounds >= self.policy.min_rounds and settled(seen, rounds.live, self.preferred)
@@ -294,7 +294,7 @@ def race(
     on_progress: Callable[[RaceProgress], None] | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> RaceOutcome:
-    """Race candidates 0..n-1 of ``clock`` and pick the winner; the rules stand at the top of this module.
+    """Race candidates 0..n-1 of ``clock`` and pick the winner; the docstring of this module has the rules.
 
     ``cost``: one tuple a candidate, compared lexicographically, the smaller is preferred among the
     tied. ``noise``: the A/A check of this machine, carried in the result. ``now``: seconds.
@@ -313,18 +313,18 @@ def race(
 
 def _outcome(running: _Race, shipped: int | None, seconds: float, noise: Noise | None) -> RaceOutcome:
     rounds, policy = running.rounds, running.policy
-    standings = running.out | {index: _standing(index, running.seen, policy) for index in rounds.live}
+    statuses = running.out | {index: _status(index, running.seen, policy) for index in rounds.live}
     rows = np.array(rounds.rows).reshape(len(rounds.rows), rounds.n)
     candidates = []
     for index in range(rounds.n):
-        ran, standing = np.flatnonzero(np.isfinite(rows[:, index])), standings[index]
+        ran, status = np.flatnonzero(np.isfinite(rows[:, index])), statuses[index]
         samples = tuple(rows[ran, index].tolist())
         candidates.append(
-            Raced(index, standing.state, standing.reason, standing.ratio, tuple(ran.tolist()), samples)
+            Raced(index, status.state, status.reason, status.ratio, tuple(ran.tolist()), samples)
         )  # fmt: skip
-    eligible = [index for index in running.preferred if standings[index].state in ("leader", "tied")]
+    eligible = [index for index in running.preferred if statuses[index].state in ("leader", "tied")]
     winner = eligible[0] if eligible else None
-    leader = next((index for index in eligible if standings[index].state == "leader"), None)
+    leader = next((index for index in eligible if statuses[index].state == "leader"), None)
     why = _why(winner, leader, shipped, len(eligible), policy) + _ending(rounds.stop, len(rows), policy)
     return RaceOutcome(
         policy, tuple(candidates), winner, leader, rounds.stop, why, len(rows), len(rounds.disturbances),
@@ -332,18 +332,18 @@ def _outcome(running: _Race, shipped: int | None, seconds: float, noise: Noise |
     )  # fmt: skip
 
 
-def _standing(i: int, seen: Look | None, policy: Policy) -> _Standing:
+def _status(i: int, seen: Look | None, policy: Policy) -> _Status:
     """State, reason and ratio of a candidate that was still running when the race ended."""
     if seen is None:
-        return _Standing("undecided", "undecided: no round was completed")
+        return _Status("undecided", "undecided: no round was completed")
     if i == seen.leader:
-        return _Standing("leader", f"smallest median of those left after {seen.rounds} rounds")
+        return _Status("leader", f"smallest median of those left after {seen.rounds} rounds")
     band = f"{policy.tie_band:.1%}"
     text = f"after {seen.rounds} rounds: {seen.ratios[i]} × the leader's time"
     if i in seen.tied:
-        return _Standing("tied", f"tied {text}, and within {band} of all that are left", seen.ratios[i])
+        return _Status("tied", f"tied {text}, and within {band} of all that are left", seen.ratios[i])
     open_ = "the budget could not prove a tie" if i in seen.given_up else "neither proven tied nor slower"
-    return _Standing("undecided", f"undecided {text}; {open_} (tie band {band})", seen.ratios[i])
+    return _Status("undecided", f"undecided {text}; {open_} (tie band {band})", seen.ratios[i])
 
 
 def _why(winner: int | None, leader: int | None, shipped: int | None, eligible: int, policy: Policy) -> str:
@@ -351,7 +351,7 @@ def _why(winner: int | None, leader: int | None, shipped: int | None, eligible: 
     if winner is None:
         return "nothing was measured"
     if winner == leader and eligible == 1:
-        return "the leader; nothing else is proven to tie with it"
+        return f"fastest; no other candidate was shown to be within {policy.tie_band:.1%} of it"
     if winner == shipped:
         return f"shipped today, and {band}"
     return f"the cheapest of {eligible} that are {band}"

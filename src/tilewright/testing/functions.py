@@ -2,7 +2,7 @@
 
     FunctionEngine(task, lambda memory: memory["y"].__setitem__(..., 2 * memory["x"]))
 
-The function gets the images' arrays by name, as the kernel would get their memory, and `Run` says the
+The function gets the images' arrays by name, as the kernel would get their memory, and `FunctionLaunch` says the
 rest; it may do wrong whatever a kernel may do wrong.
 """
 
@@ -21,7 +21,7 @@ from tilewright.verify.images import Image
 
 
 @dataclass(frozen=True)
-class Run:
+class FunctionLaunch:
     """One launch as the function sees it."""
 
     arrays: Mapping[str, Array]
@@ -43,7 +43,7 @@ class FunctionEngine:
     raise ValueError for a launch that fails.
     """
 
-    def __init__(self, task: Task, function: Callable[[Run], Any], name: str = "interpreter") -> None:
+    def __init__(self, task: Task, function: Callable[[FunctionLaunch], Any], name: str = "interpreter") -> None:
         self.task, self.function, self.name = task, function, name
         self.runs = 0
 
@@ -64,7 +64,7 @@ class FunctionEngine:
         ran = Ran(kernels=("kernel",), declared="kernel")
         for number in range(launches):
             try:
-                said = self.function(Run(arrays, images, dims, number, seed))
+                said = self.function(FunctionLaunch(arrays, images, dims, number, seed))
             except ValueError as error:
                 return replace(ran, failed=Failed("race", str(error)))
             ran = said if isinstance(said, Ran) else ran

@@ -11,7 +11,17 @@ from tilewright.errors import MachineError
 from tilewright.hardware.machine import Target
 from tilewright.languages import language_of
 from tilewright.progress import BEST
-from tilewright.records import Bound, Built, Candidate, Checked, Configuration, Screened, Workload, WorkloadResult
+from tilewright.records import (
+    Bound,
+    Built,
+    Candidate,
+    Checked,
+    Configuration,
+    Failed,
+    Screened,
+    Workload,
+    WorkloadResult,
+)
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
 from tilewright.tune.judge import Judge
@@ -48,7 +58,7 @@ class Field:
         self.race = RaceResult((), ())
         self.space = self._space(ranking(screened), screened.get(task.space.shipped), top)
 
-    def _space(self, ranked: tuple[Configuration, ...], shipped: object, top: int) -> SearchSpace:
+    def _space(self, ranked: tuple[Configuration, ...], shipped: Screened | Failed | None, top: int) -> SearchSpace:
         same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
         baseline = same_code or self.task.space.shipped
         predicted = {config: time for config in ranked if (time := self.candidates[config].predicted) is not None}

@@ -28,7 +28,7 @@ from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.tune.field import Field
 from tilewright.tune.judge import judge_of
-from tilewright.tune.kept import Kept
+from tilewright.tune.run import TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.verify import tolerance as verify
 
@@ -71,11 +71,11 @@ def tune(
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         judge = stack.enter_context(judge_of(task, target, executor, policy, seed, progress))
-        kept = Kept(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
-        units = _space(task, kept.open, target, seeds)
+        run = TuningRun(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
+        units = _space(task, run.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, units, jobs or _jobs(target), seconds, progress))
-        _before_all(task, kept.open, target, policy, schedule)
-        for workload in kept.open:
+        _before_all(task, run.open, target, policy, schedule)
+        for workload in run.open:
             judge.prepare(workload.name)
             bound = _bound(task, workload, target)
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
@@ -83,8 +83,8 @@ def tune(
                 for batch in compiled.batches(search(field.space), field):
                     if field.verify(batch, judge, ahead=not compiled.all) and compiled.enough_to_race:
                         field.note(judge.race(workload.name, field.contestants, baseline=field.baseline))
-            kept.save(field.decided(judge.seed))
-    return kept.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
+            run.save(field.decided(judge.seed))
+    return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 
 
 def _space(task: Task, workloads: Sequence[Workload], target: Target, seeds: str | None) -> list[Unit]:

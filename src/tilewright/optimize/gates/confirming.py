@@ -1,4 +1,4 @@
-"""The confirmation of one candidate: rounds on all workloads, a look, more rounds while the table P-22 is open."""
+"""The confirmation of one candidate: rounds on all workloads, a look, more rounds while nothing is decided."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def confirm(
 ) -> Confirmed | Eliminated:  # fmt: skip
     """Decides on ``candidate`` against incumbent and baseline.
 
-    seed: of inputs that this run has not used (trust.md 24). policy, misses, patience: as `decide` takes them.
+    seed: of inputs that this run has not used. policy, misses, patience: as `decide` takes them.
     `Eliminated` where a version was wrong or broke the process on the way.
     """
-    found: dict[str, Confirmation] = {}
+    seen: dict[str, Confirmation] = {}
     done = 0
     for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):
         budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
@@ -38,10 +38,10 @@ def confirm(
             look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
             if isinstance(look, Eliminated):
                 return look
-            found[name] = found[name].plus(look) if name in found else look
-        paired = {name: one.paired for name, one in found.items()}
+            seen[name] = seen[name].plus(look) if name in seen else look
+        paired = {name: confirmation.paired for name, confirmation in seen.items()}
         decision = decide(paired, policy=policy, misses=misses, patience=patience, last=rounds == ROUNDS[-1])
         if decision.decided:
             break
         done = rounds
-    return Confirmed(decision, found)
+    return Confirmed(decision, seen)

@@ -2,8 +2,8 @@
 
     verify each variant → race them with the incumbent → the best of them → interpreter → confirm → decide
 
-The race only chooses: what it says of the chosen one is flattered by having been chosen (X-14). The decision rests
-on the confirmation alone, which pairs it with incumbent and baseline on inputs that nobody has seen.
+The race only chooses. The best of many noisy times looks faster than it is, so it is measured again: the decision
+rests on the confirmation alone, which pairs it with incumbent and baseline on inputs that nobody has seen.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tilewright.worker.client.contestants import Eliminated, RaceResult, measure
 CHECK_SECONDS = 20.0
 """For the interpreter's check of one variant."""
 WORTH_CONFIRMING = 0.998
-"""Of the incumbent's time in the race: what is not even this much faster there has nothing to confirm."""
+"""Of the incumbent's time in the race: a variant that is not even this much faster there is not confirmed."""
 LOSS = 1.02
-"""P-12: a variant that is this much slower on some workload in the race is no candidate while another is."""
+"""A variant that is this much slower on some workload in the race is no candidate while another is."""
 
 
 class MeasuredGate:
-    """Implements `gate.Gate`."""
+    """Implements `base.Gate`."""
 
     measured = True
 
@@ -181,14 +181,14 @@ class MeasuredGate:
         outcomes, times = [], []
         for workload in self.workloads:
             raced = {finisher.name: finisher for finisher in races[workload.name].raced}
-            mine, standing_ = raced[best.version.name].measured, races[workload.name].raced[0].measured
-            if mine is None or standing_ is None:
+            mine, incumbent = raced[best.version.name].measured, races[workload.name].raced[0].measured
+            if mine is None or incumbent is None:
                 continue
             times.append(mine)
             outcomes.append(
                 WorkloadOutcome(
-                    workload=workload.name, verdict=f"{mine.us / standing_.us:.3f} × the incumbent's time in the race",
-                    ratio=_ratio(mine, standing_), measured=mine, incumbent=standing_,
+                    workload=workload.name, verdict=f"{mine.us / incumbent.us:.3f} × the incumbent's time in the race",
+                    ratio=_ratio(mine, incumbent), measured=mine, incumbent=incumbent,
                     checked=_checked(self.arena.verify(best.version, workload.name)),
                     code=best.codes[workload.name],
                 )

@@ -1,4 +1,4 @@
-"""Launches on memory images, in the process that touches the GPU: for `verification.on_gpu` and `bench.once`.
+"""Launches on memory images, in the process that touches the GPU: for `verify.on_gpu` and `once`.
 
 An image is a file of raw bytes with the dtype, shape, strides (elements) and offset (bytes) of the
 tensor that lies in it. The bytes go to the device as they are and come back as they are: what they

@@ -15,7 +15,7 @@ from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 
 
-class Kept:
+class TuningRun:
     """The results of one run; without a ledger they are kept in memory only.
 
     A run with the same key that was interrupted goes on where it stopped, unless ``fresh``.
@@ -25,7 +25,7 @@ class Kept:
         self, ledger: TuneLedger | None, task: Task, target: Target, policy: Policy, workloads: Sequence[Workload],
         machine: Machine, top: int, seed: int | None, seeds: str | None, fresh: bool,
     ) -> None:  # fmt: skip
-        self.ledger, self.task, self.target, self.machine, self.run = ledger, task, target, machine, ""
+        self.ledger, self.task, self.target, self.machine, self.name = ledger, task, target, machine, ""
         self.workloads = tuple(workloads)
         self.done: dict[str, WorkloadResult] = {}
         if ledger is None:
@@ -45,10 +45,10 @@ class Kept:
         )
         interrupted = None if fresh else ledger.resume(key)
         if interrupted is not None:
-            self.run, self.done = interrupted[0].run, dict(interrupted[1])
+            self.name, self.done = interrupted[0].run, dict(interrupted[1])
             return
         board, where, more = target.board, where_is(task), ["--seeds", seeds] if seeds else []
-        self.run = ledger.begin(
+        self.name = ledger.begin(
             TuneRun(
                 key=key,
                 task=task.name,
@@ -73,11 +73,11 @@ class Kept:
     def save(self, result: WorkloadResult) -> None:
         self.done[result.workload.name] = result
         if self.ledger is not None:
-            self.ledger.save(self.run, result)
+            self.ledger.save(self.name, result)
 
     def finish(self, seconds: Mapping[str, float]) -> TuningResult:
         """The whole run. ``seconds``: wall time of each stage."""
         if self.ledger is not None:
-            self.ledger.finish(self.run, seconds)
+            self.ledger.finish(self.name, seconds)
         results = tuple(self.done[workload.name] for workload in self.workloads)
-        return TuningResult(self.task.name, self.machine, self.target.measured, results, self.run, seconds)
+        return TuningResult(self.task.name, self.machine, self.target.measured, results, self.name, seconds)
