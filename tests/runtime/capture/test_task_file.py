@@ -22,8 +22,7 @@ from tilewright.optimize.options import Options
 from tilewright.records import MachineCode
 from tilewright.runtime.capture import draft as captured_draft
 from tilewright.runtime.capture.described import described
-from tilewright.runtime.capture.facts import DeclaredArray, Factor, captured_launch, declared_array, grid_forms
-from tilewright.runtime.capture.naming import named
+from tilewright.runtime.capture.facts import DeclaredArray, Factor, captured_launch, declared_array, grid_forms, named
 from tilewright.runtime.capture.record import Recorded
 from tilewright.runtime.capture.task_file import task_text
 from tilewright.task.loading import load_task

@@ -36,7 +36,7 @@ class Data:
     def kept(self, launch: DescribedLaunch, args: Sequence[CallValue]) -> dict[str, str]:
         """Array → its file, for all arrays of the launch; empty if they do not fit. It waits for the device, so it must
         not be called while launches go into a CUDA graph."""
-        arrays = {argument.name: argument.array for argument in launch.arrays() if argument.array is not None}
+        arrays = {argument.name: argument.spec for argument in launch.arrays()}
         size, values = sum(array.nbytes for array in arrays.values()), dict(_values(launch.arguments, args))
         if not arrays or size > self.left:
             return {}

@@ -53,6 +53,12 @@ class Argument:
     items: tuple[Argument, ...] = ()
     """Of a list or a tuple."""
 
+    @property
+    def spec(self) -> ArraySpec:
+        """Of an array."""
+        assert self.array is not None
+        return self.array
+
     def arrays(self) -> Iterator[Argument]:
         """This argument and those inside it that are arrays."""
         if self.kind == "array":

@@ -1,6 +1,6 @@
-"""Which extents of a captured launch are dimensions of its task, and what the others are made of.
+"""Which extents of a captured launch are dimensions of its task, and how the others depend on them.
 
-Equal extents are one dimension. How far a launch may be scaled is a guess, to be tried on small shapes: see `Scaling`.
+Equal extents are one dimension. How far a launch can be scaled is a guess (`Scaling`), which is tried on small shapes.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.runtime.capture.facts import DeclaredArray, Form
+from tilewright.runtime.capture.facts import RESERVED, DeclaredArray, Form
 from tilewright.runtime.capture.index_arrays import IndexArray, last_number
-from tilewright.runtime.capture.naming import RESERVED
 
 Made = tuple[str, tuple[int, ...]]
-"""An expression with a place for each of these extents."""
+"""An expression with ``{}`` for each of these extents."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """What may be another number than it was. linked: rows that are twice as long as others stay so. index_arrays: the
-    lengths of arrays of whole numbers, and the axes that these reach into, too. any: anything at all."""
+    """What may change. linked: rows that are twice as long as others stay so. index_arrays: also the lengths of integer
+    arrays, and the axes that they index. any: anything at all."""
 
     linked: bool = False
     index_arrays: bool = True
@@ -34,8 +33,8 @@ NOTHING = Scaling(any=False)
 
 @dataclass(frozen=True)
 class Dimensions:
-    """``arrays``: as they are declared. ``largest``: the largest number in each array of whole numbers whose contents
-    are known; ``index_arrays``: those of them that rise. ``form``: of the grid."""
+    """``arrays``: as they are declared. ``largest``: the largest number in each integer array with known contents.
+    ``index_arrays``: those of them that rise. ``form``: of the grid."""
 
     arrays: Mapping[str, DeclaredArray]
     index_arrays: Mapping[str, IndexArray]
@@ -49,24 +48,24 @@ class Dimensions:
         if not self.scaling.any:
             return {}
         extents = [self._counted(extent) for extent in self._extents()]
-        found = [extent for extent in dict.fromkeys(extents) if extent > 1 and extent not in self._stay]
-        found = [extent for extent in found if extent not in self._made]
-        return _named(found, self.form or (), {*self.arrays, *RESERVED})
+        left_out = self._stay | self._made.keys()
+        free = [extent for extent in dict.fromkeys(extents) if extent > 1 and extent not in left_out]
+        return _named(free, self.form or (), {*self.arrays, *RESERVED})
 
     def entry(self, extent: int) -> str | int:
-        """An extent as a shape has it: a name, an expression, or the number."""
+        """An extent in a shape: a name, an expression, or the number."""
         if self.names and extent in self._made:
             text, parts = self._made[extent]
             return text.format(*(self.factor(part) for part in parts))
         return self.names.get(extent, extent)
 
     def factor(self, extent: int) -> str:
-        """As a part of an expression."""
+        """An extent in a product."""
         text = str(self.entry(extent))
         return f"({text})" if " " in text else text
 
     def knows(self, extent: int) -> bool:
-        """Whether it is a dimension, or made of some."""
+        """Whether it is a dimension, or depends on some."""
         return extent in self.names or bool(self.names and extent in self._made)
 
     def last(self, array: IndexArray) -> str | int:
@@ -74,8 +73,8 @@ class Dimensions:
         return last_number(array, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)})
 
     def beyond(self, name: str) -> str | int:
-        """What the numbers of an array are less than: an extent that the largest of them lies in, as an index or as a
-        length, or a number."""
+        """The bound that the numbers of an array are less than: an extent, if the largest number is an index or a length
+        in it; else a number."""
         largest, reached = self.largest[name], self._reached()
         if largest + 1 in reached:
             return self.entry(largest + 1)
@@ -88,7 +87,7 @@ class Dimensions:
 
     @cached_property
     def steered(self) -> frozenset[str]:
-        """Dimensions that index arrays count, or count along: no slice of them is a launch of its own."""
+        """Dimensions that the lengths or the numbers of index arrays depend on. They cannot be cut into slices."""
         ends = {str(self.last(array)) for array in self.index_arrays.values()}
         ends |= {str(self.entry(len(array.numbers))) for array in self.index_arrays.values()}
         return frozenset(name for name in self.names.values() if any(name in _words(end) for end in ends))
@@ -99,7 +98,7 @@ class Dimensions:
 
     @cached_property
     def _products(self) -> dict[int, Made]:
-        """Extents of flattened arrays alone that are the product of two others."""
+        """Extents that only flattened arrays have, and that are the product of two others."""
         shapes = [one.shape for one in self.arrays.values()]
         flattened = {shape[0] for shape in shapes if len(shape) == 1}
         others = sorted({extent for shape in shapes for extent in shape if extent > 1})
@@ -112,7 +111,7 @@ class Dimensions:
 
     @cached_property
     def _twice(self) -> dict[int, Made]:
-        """Rows that are twice as long as others, such as two halves that are rotated by one table of cosines."""
+        """Rows that are twice as long as others: rotary embeddings have rows of two halves, and cosines for one."""
         rows = {one.shape[-1] for one in self.arrays.values() if len(one.shape) > 1 and self.scaling.linked}
         return {
             extent: ("{} * 2", (extent // 2,))
@@ -122,7 +121,7 @@ class Dimensions:
 
     @cached_property
     def _after(self) -> dict[int, Made]:
-        """Lengths of index arrays alone that begin with 0: one more than what they count."""
+        """Lengths that only index arrays starting with 0 have: one more than the number of their sequences."""
         lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._reached()
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._stay if length > 2}
 
@@ -131,20 +130,20 @@ class Dimensions:
 
     @cached_property
     def _stay(self) -> frozenset[int]:
-        """Extents that are numbers."""
-        found = {len(array.numbers) for array in self.index_arrays.values()} - self._reached()
-        found = {length for length in found if length <= 2}
+        """Extents that stay numbers."""
+        lengths = {len(array.numbers) for array in self.index_arrays.values()} - self._reached()
+        stay = {length for length in lengths if length <= 2}
         if not self.scaling.index_arrays:
             for name, largest in self.largest.items():
-                found |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}
-                found |= {largest, *sorted(extent for extent in self._reached() if extent > largest)[:1]}
-        return frozenset(found)
+                stay |= {*self.arrays[name].shape, *(extent - 1 for extent in self.arrays[name].shape)}
+                stay |= {largest, *sorted(extent for extent in self._reached() if extent > largest)[:1]}
+        return frozenset(stay)
 
     def _extents(self) -> list[int]:
         return [extent for one in self.arrays.values() for extent in one.shape]
 
     def _reached(self) -> set[int]:
-        """Extents of the arrays that are no index arrays."""
+        """Extents of the arrays that are not index arrays."""
         return {extent for name, one in self.arrays.items() if name not in self.index_arrays for extent in one.shape}
 
 

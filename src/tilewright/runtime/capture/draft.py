@@ -1,4 +1,4 @@
-"""The text of a task file for a captured launch. What is decided stands in a `TaskDraft`; here it becomes Python."""
+"""The text of a task file for a captured launch: `TaskDraft` has all decisions, and writes them as Python."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.records import Value
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
-from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form, declared_array, tiles
+from tilewright.runtime.capture.facts import (
+    RESERVED,
+    CapturedLaunch,
+    DeclaredArray,
+    Factor,
+    Form,
+    declared_array,
+    free_name,
+    tiles,
+)
 from tilewright.runtime.capture.index_arrays import among, contents
-from tilewright.runtime.capture.naming import RESERVED, free_name
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
@@ -31,19 +39,19 @@ class TaskDraft:
 
     captured: CapturedLaunch
     heading: str
-    """What the docstring says of where the launch is from; one line."""
+    """The first line of the docstring: where the launch is from."""
     form: tuple[Form, ...] | None
-    """Of the grid; None where no rule explains it."""
+    """Of the grid; None if no rule explains it."""
     knobs: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
     """Constants that may vary, with their values."""
     sizes: tuple[str, ...] = ()
-    """Constants that are tile sizes and nothing else, also where they equal an extent."""
+    """Constants that are only tile sizes, even if they equal an extent."""
     work: tuple[float, Mapping[str, int]] = (1.0, {})
     """FLOP: a factor, and the power of each dimension."""
     independent: tuple[str, ...] = ()
     scaling: Scaling = SCALINGS[0]
     notes: tuple[str, ...] = ()
-    """What was left as it was, and why."""
+    """What stays as it was captured, and why."""
 
     @property
     def launch(self) -> DescribedLaunch:
@@ -51,16 +59,11 @@ class TaskDraft:
 
     @cached_property
     def arrays(self) -> dict[str, tuple[Argument, ArraySpec, DeclaredArray]]:
-        found = {}
-        for one in self.launch.arrays():
-            assert one.array is not None
-            found[one.name] = (one, one.array, declared_array(one.array))
-        return found
+        return {one.name: (one, one.spec, declared_array(one.spec)) for one in self.launch.arrays()}
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """None where the grid has no rule, or an array is no dense block: other extents than the captured ones would
-        then be another launch."""
+        """No dimensions if the grid has no rule, or if an array is not a dense block: such a launch cannot be scaled."""
         flat = any(one.flat for _, _, one in self.arrays.values())
         free = not flat and (self.form is not None or self.captured.persistent)
         known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.captured.filled}
@@ -189,7 +192,7 @@ class TaskDraft:
         return str(file.parents[parts - 1])
 
     def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
-        """How an array is declared: what is read and written in one place as what was there before, too."""
+        """The declarations of an array. One that is read and written is also declared as it was before the launch."""
         one, array, how = self.arrays[name]
         shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
         if name not in self.captured.filled:
@@ -206,9 +209,8 @@ class TaskDraft:
         yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
 
     def _distribution(self, one: Argument) -> str:
-        """Whole numbers are drawn among those that were there: an index stays an index, an index array one."""
-        assert one.array is not None
-        if not one.array.dtype.startswith(WHOLE):
+        """Integers are drawn within the captured range, so that an index stays an index."""
+        if not one.spec.dtype.startswith(WHOLE):
             return ""
         if (index_array := self.captured.index_arrays.get(one.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
@@ -231,8 +233,8 @@ class TaskDraft:
         return repr(one.value)
 
     def _number(self, name: str, value: int) -> str:
-        """A whole number: an extent where it equals one, or the power of two that holds it. The number of blocks, where
-        that stays as it was, is one too."""
+        """A whole number, as an expression of dimensions if it equals an extent, or the power of two above one. The number
+        of blocks stays a number if the grid does."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)
         if self.dimensions.knows(value):
@@ -272,12 +274,12 @@ class TaskDraft:
         return " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
 
     def _serves(self) -> str:
-        """Extents up to the captured ones that divide as they do: a kernel may count on either."""
+        """Extents up to the captured ones, with the same divisors: a kernel may rely on both."""
         if not self.dims:
             return "lambda: True"
         conditions = []
-        # The captured tiles divide an extent here where they did there. `verification.shapes` makes one or two tiles
-        # of an extent, and half a tile is the least that is tried, so something small is always served.
+        # The captured tiles divide the same extents. `verify.shapes` reduces an extent to one or two tiles, and half a
+        # tile is the least that is tried, so some small shape is always served.
         largest = max([DIVISOR, *(value for name, value in tiles(self.launch).items() if name in self.knobs)])
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted
@@ -291,8 +293,5 @@ class TaskDraft:
         return any(value == extent and name not in self.knobs for name, value in tiles(self.launch).items())
 
     def _hints(self) -> dict[str, tuple[Value, ...]]:
-        found: dict[str, tuple[Value, ...]] = {}
-        for name, value in self.shipped.items():
-            if name in knobs.HINTS:
-                found[name] = tuple(dict.fromkeys((value, *HINTS.get(name, ()))))
-        return found
+        shipped = {name: value for name, value in self.shipped.items() if name in knobs.HINTS}
+        return {name: tuple(dict.fromkeys((value, *HINTS.get(name, ())))) for name, value in shipped.items()}

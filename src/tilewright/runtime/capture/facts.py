@@ -1,8 +1,8 @@
-"""What a captured launch tells of its kernel: what it reads and writes, how it lies in memory, and how its grid
-follows from extents and tiles.
+"""What follows from a captured launch: what its kernel reads and writes, how its arrays lie in memory, and how its
+grid depends on extents and tiles.
 
-A launch is one point, so a rule is found by trying a few forms against it: a grid axis that is a product of
-``ceil(extent / tile)`` and extents. What no form explains stays the number that it was.
+A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
+and extents. A number that no form explains stays as it is.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from tilewright.errors import RequestError
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
+from tilewright.runtime.arrays import CallValue
 from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
-from tilewright.runtime.capture.naming import named
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
 from tilewright.task.strides import row_major, span
@@ -35,21 +34,25 @@ ARCH = "sm_90"
 MOST_FACTORS = 3
 """Of one grid axis."""
 PERSISTENT = "get_num_tile_blocks"
-"""A kernel that asks how many blocks there are works with any number of them."""
+"""The operation that reads the number of blocks. A kernel that has it works with any number of them."""
+RESERVED = (
+    "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
+)  # fmt: skip
+"""Names that a task file defines, and names that a launch function gets."""
 
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """What the Tile IR of a captured launch says."""
+    """A captured launch, and what its Tile IR says."""
 
     launch: DescribedLaunch
     touched: TouchedArrays
     persistent: bool
     """Whether it works with any number of blocks."""
     orderly: bool
-    """Whether the order of the blocks cannot show in the outputs: nothing is added up between them."""
+    """Whether the outputs do not depend on the order of the blocks: there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
-    """Of the arrays that are read, those whose numbers rise."""
+    """The arrays that are read and whose numbers rise."""
 
     @property
     def updated(self) -> frozenset[str]:
@@ -63,7 +66,7 @@ class CapturedLaunch:
 
 
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
-    """Raises RequestError where the launch cannot become a task, with the reason."""
+    """Raises RequestError, with the reason, if the launch cannot become a task."""
     kernel, launch = loaded_kernel(launch), named(launch)
     args = tuple(_given(launch, one) for one in launch.arguments)
     made, language = Launch(kernel, launch.grid, args), language_of(kernel)
@@ -74,17 +77,39 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         module = read_bytecode(lowered.code)
     except ReadError as error:
         raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
-    found = touched(module.entry(), language.arguments(made))
-    _refuse(launch, found)
+    accesses = touched(module.entry(), language.arguments(made))
+    _refuse(launch, accesses)
     persistent = any(op.name == PERSISTENT for op in module.entry().walk())
     orderly = not any(direction(op) == "atomic" for op in module.entry().walk())
-    launch = _merged(launch, found)
-    rising = {name: array for name, array in index_arrays(launch).items() if name in found.read - found.written}
-    return CapturedLaunch(launch, found, persistent, orderly, rising)
+    launch = _merged(launch, accesses)
+    rising = {name: array for name, array in index_arrays(launch).items() if name in accesses.read - accesses.written}
+    return CapturedLaunch(launch, accesses, persistent, orderly, rising)
 
 
-def _given(launch: DescribedLaunch, one: Argument) -> Any:
-    """An argument as a launch has it where there is no device."""
+def named(launch: DescribedLaunch) -> DescribedLaunch:
+    """The launch with arrays whose names can be parameters of a function: ``xs[0]`` of a list is ``xs_0``."""
+    taken = {*RESERVED, *(argument.name for argument in launch.arguments if argument.kind != "array")}
+
+    def renamed(argument: Argument) -> Argument:
+        if argument.array is None:
+            return replace(argument, items=tuple(map(renamed, argument.items)))
+        name = free_name(argument.name.replace("[", "_").replace("]", ""), taken)
+        taken.add(name)
+        return replace(argument, name=name, array=replace(argument.array, name=name))
+
+    return replace(launch, arguments=tuple(map(renamed, launch.arguments)))
+
+
+def free_name(wanted: str, taken: Iterable[str]) -> str:
+    """``wanted``, with underscores if that name is taken."""
+    known = set(taken)
+    while wanted in known:
+        wanted += "_"
+    return wanted
+
+
+def _given(launch: DescribedLaunch, one: Argument) -> CallValue:
+    """An argument for a launch without a device."""
     if one.kind == "list" and all(item.kind == "array" for item in one.items):
         return [item.array for item in one.items]
     if one.kind in ("list", "tuple"):
@@ -94,56 +119,53 @@ def _given(launch: DescribedLaunch, one: Argument) -> Any:
 
 
 def is_told(launch: DescribedLaunch, one: Argument) -> bool:
-    """Whether an argument may be the number of blocks, which a kernel needs that walks over its tiles."""
+    """Whether an argument may be the number of blocks. A persistent kernel needs it."""
     blocks = math.prod(launch.grid)
     return blocks > 1 and type(one.value) is int and one.value == blocks and not knobs.is_tile(one.name)
 
 
-def _refuse(launch: DescribedLaunch, found: TouchedArrays) -> None:
-    """What a trial could not be repeated with."""
-    if not found.written:
+def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
+    """Refuses launches that cannot be repeated."""
+    if not accesses.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
     for one, other in itertools.permutations(launch.arrays(), 2):
-        if one.storage != other.storage or other.name not in found.written:
+        if one.storage != other.storage or other.name not in accesses.written:
             continue
         if not _is_same_place(one, other):
             raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{one.name}' without being the "
                                "same array: a task cannot say that; give each memory of its own")  # fmt: skip
-        if one.name in found.written or other.name in found.read:
+        if one.name in accesses.written or other.name in accesses.read:
             raise RequestError(f"{launch.kernel} gets one array as '{one.name}' and as '{other.name}', and writes it "
                                "through both, or also reads it where it writes: pass it once")  # fmt: skip
 
 
-def _merged(launch: DescribedLaunch, found: TouchedArrays) -> DescribedLaunch:
-    """With one name for what is one array, or an index array of equal numbers: two that are drawn would differ."""
-    inputs = [one for one in launch.arrays() if one.name not in found.written]
+def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
+    """With one name for the same array, and for integer arrays with equal contents: two drawn ones would differ."""
+    inputs = [one for one in launch.arrays() if one.name not in accesses.written]
     names: dict[str, Argument] = {}
-    for place, one in enumerate(inputs):
-        names[one.name] = next((names[before.name] for before in inputs[:place] if _is_one(before, one)), one)
+    for index, one in enumerate(inputs):
+        names[one.name] = next((names[before.name] for before in inputs[:index] if _is_one(before, one)), one)
 
     def renamed(one: Argument) -> Argument:
         if one.kind == "array":
             return names.get(one.name, one)
-        return replace(one, items=tuple(renamed(item) for item in one.items))
+        return replace(one, items=tuple(map(renamed, one.items)))
 
-    return replace(launch, arguments=tuple(renamed(one) for one in launch.arguments))
+    return replace(launch, arguments=tuple(map(renamed, launch.arguments)))
 
 
 def _is_one(one: Argument, other: Argument) -> bool:
-    assert one.array is not None and other.array is not None
     if one.storage == other.storage and _is_same_place(one, other):
         return True
-    alike = (one.array.shape, one.array.strides, one.array.dtype, one.contents) == (
-        other.array.shape, other.array.strides, other.array.dtype, other.contents
-    )  # fmt: skip
-    return alike and one.contents is not None
+    return one.contents is not None and one.contents == other.contents and _layout(one) == _layout(other)
 
 
 def _is_same_place(one: Argument, other: Argument) -> bool:
-    assert one.array is not None and other.array is not None
-    return (one.offset, one.array.shape, one.array.strides, one.array.dtype) == (
-        other.offset, other.array.shape, other.array.strides, other.array.dtype
-    )  # fmt: skip
+    return one.offset == other.offset and _layout(one) == _layout(other)
+
+
+def _layout(one: Argument) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    return one.spec.shape, one.spec.strides, one.spec.dtype
 
 
 # Dimensions -------------------------------------------------------------------------------------------
@@ -151,10 +173,10 @@ def _is_same_place(one: Argument, other: Argument) -> bool:
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """How a task declares an array: row-major in ``shape``, and the kernel gets it as a view.
+    """How a task declares an array: row-major in ``shape``. The kernel gets a view of it.
 
-    order: the axes of the declared tensor in the kernel's order; None where it is declared as it is.
-    flat: the array is no dense block of memory: declared as one axis, viewed by shape and strides.
+    order: the axes of the declared tensor in the kernel's order; None if they are equal.
+    flat: the array is not a dense block of memory: it is declared with one axis, and viewed by shape and strides.
     """
 
     shape: tuple[int, ...]
@@ -173,7 +195,7 @@ def declared_array(array: ArraySpec) -> DeclaredArray:
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:
-    """The constants that are tile sizes by name and value."""
+    """The constants that are tile sizes, by their names and values."""
     return {
         name: value
         for name, value in launch.constants.items()
@@ -190,17 +212,17 @@ class Factor:
 
 
 Form = tuple[Factor, ...]
-"""One grid axis: a product; empty for 1."""
+"""One axis of the grid: a product of factors; empty for 1."""
 
 
-def grid_forms(found: CapturedLaunch) -> list[tuple[Form, ...]]:
-    """What the grid may be, the likeliest first. No tile is used twice."""
-    launch = found.launch
+def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
+    """The possible forms of the grid, the likeliest first. No tile is used twice."""
+    launch = captured.launch
     sizes = tiles(launch)
-    known = {extent for one in launch.arrays() if one.array for extent in one.array.shape}
-    if found.index_arrays:  # what they count, the longest of it, and what the launch says of that
-        known |= {len(array.numbers) - array.starts for array in found.index_arrays.values()}
-        known |= {array.most for array in found.index_arrays.values()}
+    known = {extent for one in launch.arrays() for extent in one.spec.shape}
+    if captured.index_arrays:  # the number of sequences, the longest one, and whole numbers among the arguments
+        known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
+        known |= {array.most for array in captured.index_arrays.values()}
         known |= {one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)}
     extents = sorted(extent for extent in known if extent > 1)
     single = [Factor(extent, tile) for tile in sizes for extent in extents] + [Factor(extent) for extent in extents]
@@ -212,7 +234,7 @@ def grid_forms(found: CapturedLaunch) -> list[tuple[Form, ...]]:
         used = [factor.tile for form in forms for factor in form if factor.tile]
         if len(used) == len(set(used)):
             whole.append(forms)
-    return sorted(whole, key=partial(_unlikeliness, found, sizes))
+    return sorted(whole, key=partial(_unlikeliness, captured, sizes))
 
 
 def _forms(blocks: int, single: Sequence[Factor], sizes: Mapping[str, int]) -> Iterator[Form]:
@@ -229,11 +251,11 @@ def _value(factor: Factor, sizes: Mapping[str, int]) -> int:
     return -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent
 
 
-def _unlikeliness(found: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
-    """Each worse than the next: tiles of an inner loop (K), contiguous axes without a tile, extents that no output has,
-    extents used twice, extents without a tile, tiles that would hold a contiguous axis, the number of factors."""
-    arrays = [(one.name, one.array.shape) for one in found.launch.arrays() if one.array and one.array.shape]
-    outputs = {extent for name, shape in arrays if name in found.touched.written for extent in shape}
+def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
+    """For sorting, the worst first: tiles of an inner loop (K), contiguous axes without a tile, extents of no output,
+    extents that are used twice, extents without a tile, tiles that hold a contiguous axis, the number of factors."""
+    arrays = [(one.name, one.spec.shape) for one in captured.launch.arrays() if one.spec.shape]
+    outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}
     factors = [factor for form in forms for factor in form]
     tiled = [factor for factor in factors if factor.tile]

@@ -1,7 +1,7 @@
-"""Captured arrays of whole numbers: what they tell of the numbers that a task may draw in their place.
+"""Captured integer arrays, and the numbers that a task may draw instead of theirs.
 
-A number among them may be an index, a length or an offset, so others than those that were there may lie outside some
-array. Where they rise, the steps are what the kernel is told: offsets of sequences that lie one after another.
+A number may be an index, a length or an offset, so another number may be out of range. Numbers that rise are offsets
+of sequences that lie one after another; their steps are the lengths.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
 
 WRITTEN_OUT = 256
-"""Numbers of an index array that a task file holds, to be drawn just as they were."""
+"""The most numbers that a task file lists, to be drawn as they were."""
 LARGEST_STEP = 128
-"""Steps that are multiples of more, or of another number than a power of two, are taken to be so by chance."""
+"""The largest power of two that steps are assumed to be multiples of on purpose."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class IndexArray:
         return self.numbers[-1]
 
     def text(self, last: str | int) -> str:
-        """As a task file has it; ``last``: a number or an expression of dimensions."""
+        """For a task file; ``last``: a number or an expression of dimensions."""
         starts = "" if self.starts else ", starts=False"
         steps = f"step={self.step}, least={self.least}, most={self.most}"
         return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
@@ -43,20 +43,20 @@ class IndexArray:
 
 def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
     """The arrays whose numbers rise, by name."""
-    found = (_index_array(one) for one in launch.arrays())
-    return {array.name: array for array in found if array is not None}
+    every = map(_index_array, launch.arrays())
+    return {array.name: array for array in every if array is not None}
 
 
 def contents(one: Argument) -> tuple[int, ...]:
-    """The numbers that were there, row by row; none for other arrays, and where they are not known."""
-    if one.array is None or one.contents is None or not one.array.dtype.startswith(WHOLE):
+    """The captured numbers, row by row; none for other arrays, and if they are not known."""
+    if one.contents is None or not one.spec.dtype.startswith(WHOLE):
         return ()
-    return tuple(int(number) for number in unpacked(one.contents, one.array).reshape(-1))
+    return tuple(int(number) for number in unpacked(one.contents, one.spec).reshape(-1))
 
 
 def among(numbers: tuple[int, ...], beyond: str | int) -> str:
-    """Others of their kind, as a task file has it: from the least that was there, or the least length where ``beyond``
-    follows the dimensions, to less than ``beyond``."""
+    """Similar numbers, for a task file: from the least one, or from 1 if ``beyond`` depends on the dimensions, to less
+    than ``beyond``."""
     if isinstance(beyond, int):
         return f"tw.integers({min(numbers)}, {beyond}{_like(numbers) if len(set(numbers)) > 1 else ''})"
     return f"tw.integers({min(1, *numbers)}, {beyond!r}{_like(numbers)})"
@@ -67,8 +67,8 @@ def _like(numbers: tuple[int, ...]) -> str:
 
 
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """The last number as an expression of dimensions (``extents``: their names), where it is the extent of an axis that
-    the index array counts along, or an index into one; else the number."""
+    """The last number as an expression of dimensions (``extents``: their names), if it is an extent or an index of an
+    axis; else the number."""
     is_index = array.most <= 1 or array.last not in extents
     if is_index and array.last + 1 in extents:
         return f"{extents[array.last + 1]} - 1"
@@ -77,7 +77,7 @@ def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
 
 def _index_array(one: Argument) -> IndexArray | None:
     numbers = contents(one)
-    if not numbers or one.array is None or one.array.ndim != 1 or min(numbers) < 0:
+    if not numbers or one.spec.ndim != 1 or min(numbers) < 0:
         return None
     steps = [after - before for before, after in itertools.pairwise(numbers)]
     starts = numbers[0] == 0

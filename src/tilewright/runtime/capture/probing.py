@@ -1,17 +1,17 @@
-"""What runs of a drafted task show: how its work grows, and along which dimensions its outputs are independent."""
+"""Runs a drafted task to find out how its work grows, and along which dimensions its outputs are independent."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
+from tilewright.race.stats import Array
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.facts import ARCH
@@ -23,13 +23,13 @@ from tilewright.verify.tolerance import draw, reference_outputs
 
 
 def small_shape(task: Task) -> dict[str, Value]:
-    """A small shape of the captured kind."""
+    """A small shape that divides as the captured one."""
     dims = task.selected(None)[0].dims
     return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:
-    """FLOP as a factor and powers of the dimensions: counted, once with each dimension halved."""
+    """FLOP as a factor and powers of the dimensions. Counted once, and once with each dimension halved."""
     dims = {name: int(value) for name, value in task.selected(None)[0].dims.items() if isinstance(value, int)}
     whole = _flop(task, dims)
     powers: dict[str, int] = {}
@@ -57,7 +57,7 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def independent_of(task: Task, steered: Collection[str]) -> tuple[str, ...]:
-    """The dimensions along which NaN among the inputs stays where it is, and which may be cut to any size."""
+    """The dimensions that can be cut to any size, and along which a NaN in the inputs stays at its index."""
     small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
     return tuple(name for name in small if name not in steered and _is_independent(task, small, name))
 
@@ -84,8 +84,8 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
 
 
 def outputs_of(
-    task: Task, dims: dict[str, Any], rng: np.random.Generator, spoiled: dict[str, tuple[int, int]]
-) -> list[Any]:
+    task: Task, dims: dict[str, Value], rng: np.random.Generator, spoiled: dict[str, tuple[int, int]]
+) -> list[Array]:
     """The reference's outputs, with NaN at one index of one axis of some inputs."""
     inputs = {}
     for name, array in task.arrays(dims).items():
@@ -98,6 +98,6 @@ def outputs_of(
     return list(reference_outputs(task, dims, inputs).values())
 
 
-def _only_there(array: Any, axis: int, index: int) -> bool:
+def _only_there(array: Array, axis: int, index: int) -> bool:
     slices = np.isnan(np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1))
     return bool(slices[index].any()) and not np.delete(slices, index, 0).any()

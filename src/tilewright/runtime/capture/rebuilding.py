@@ -128,8 +128,7 @@ def _tensors(one: DescribedLaunch, device: str, seed: int, data: Mapping[str, st
     generator = torch.Generator(device).manual_seed(seed)
     storages: dict[int, list[tuple[Argument, ArraySpec]]] = {}
     for argument in one.arrays():
-        if argument.array is not None:
-            storages.setdefault(argument.storage, []).append((argument, argument.array))
+        storages.setdefault(argument.storage, []).append((argument, argument.spec))
     tensors = {}
     for members in storages.values():
         lowest = next(array for argument, array in members if argument.offset == 0)

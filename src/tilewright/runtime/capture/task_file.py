@@ -1,8 +1,8 @@
-"""From a captured launch to a task file: the kernel of somebody's program, ready to be tuned, checked, optimised.
+"""Generates a task file from a recorded launch, so that the kernel of a program can be tuned, checked and optimised.
 
-The rules that a task needs and a launch does not tell are tried on small shapes, on the interpreter: how the
-grid follows from the tiles, which tile sizes give the captured outputs, along which dimensions the outputs are
-independent, how the work grows. What does not hold stays as it was captured, and the file says so.
+A task needs rules that a launch does not have: how the grid depends on the tiles, which tile sizes give the captured
+outputs, along which dimensions the outputs are independent, how the work grows. They are tried on small shapes, on the
+interpreter. What does not work stays as it was captured, and the file says so.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from tilewright.verify.interpreted import InterpreterEngine
 MOST_FORMS = 6
 """Rules for the grid that are tried."""
 MOST_ELEMENTS = 1 << 23
-"""Of a shape to try something on."""
+"""Of a shape that a rule is tried on."""
 SECONDS = 60.0
-"""For trying one rule with all its tile sizes."""
+"""The most time for one rule with all its tile sizes."""
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
-    """The text of a task file for one captured launch; ``folder``: where the file will lie (drafts are tried there).
+    """The text of a task file for one captured launch. ``folder``: of the file; drafts are tried there.
 
-    Raises RequestError where no task can be made of it, with the reason.
+    Raises RequestError, with the reason, if it cannot become a task.
     """
     launch = recorded.launch
     if launch.problem:
@@ -60,8 +60,8 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_tiles(found: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """The draft that scales furthest, with that rule for the grid under which most of the other tile sizes give the
-    captured outputs."""
+    """The most general draft that works, with the rule for the grid for which most other tile sizes give the captured
+    outputs."""
     told = any(is_told(found.launch, one) for one in found.launch.arguments)
     if told:
         found = replace(found, persistent=_walks(found, heading, folder))
@@ -82,10 +82,9 @@ def _with_tiles(found: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
 
 
 def _unread(found: CapturedLaunch) -> Iterator[str]:
-    """What the reason may be: index arrays whose numbers nobody knows are zeros in a task."""
+    """A possible reason: in a task, integer arrays with unknown contents are zeros."""
     for one in found.launch.arrays():
-        whole = one.array is not None and one.array.dtype.startswith(WHOLE)
-        if whole and one.contents is None and one.name in found.touched.read:
+        if one.spec.dtype.startswith(WHOLE) and one.contents is None and one.name in found.touched.read:
             yield (
                 f"the numbers in '{one.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
                 "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
@@ -93,7 +92,7 @@ def _unread(found: CapturedLaunch) -> Iterator[str]:
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
-    """Of those that are not ``seen`` yet; why the others are none is added to ``reasons``."""
+    """The best draft that is not in ``seen``. Adds to ``reasons`` why others do not work."""
     best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
@@ -114,7 +113,7 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
 
 
 def _walks(found: CapturedLaunch, heading: str, folder: Path) -> bool:
-    """Whether a single block that is told to be the only one does the work of all."""
+    """Whether a single block does the work of all, if its argument says that there is one block."""
     arguments = tuple(replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments)
     alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
     outputs = []
@@ -129,7 +128,7 @@ def _walks(found: CapturedLaunch, heading: str, folder: Path) -> bool:
 
 
 class NotAsCaptured(Exception):
-    """Under a rule for the grid, even the captured configuration does not give what it should."""
+    """With a rule for the grid, even the captured configuration does not give the captured outputs."""
 
 
 def _values(draft: TaskDraft) -> int:
@@ -137,7 +136,7 @@ def _values(draft: TaskDraft) -> int:
 
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """The draft with those tile sizes that give the captured outputs, and how many sizes were tried."""
+    """The draft with the tile sizes that give the captured outputs, and how many sizes were tried."""
     sizes = tiles(fixed.launch)
     fixed = replace(fixed, notes=_notes(fixed))
     free = sizes if fixed.form is not None or fixed.captured.persistent else {}
@@ -154,14 +153,14 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Whether a tile has to hold a whole axis, by its size; one that divides an axis of the grid does not."""
+    """Whether a tile has the size to hold a whole axis. A tile that divides an axis of the grid does not."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
     return any(value // 2 < extent <= value for extent in _held(draft))
 
 
 def _held(draft: TaskDraft) -> set[int]:
-    """Extents of dimensions that a tile may have to hold; of a list, what all its arrays have."""
+    """Extents of dimensions that a tile may have to hold; of a list, those that all its arrays have."""
     found: set[int] = set()
     for one in draft.launch.arguments:
         shapes = [set(draft.arrays[array.name][2].shape) for array in one.arrays()]
@@ -174,8 +173,8 @@ def _neighbours(value: int) -> tuple[Value, ...]:
 
 
 def _right(task: Task) -> set[tuple[str, Value]]:
-    """The changes of one tile under which the kernel gives what it was captured with. Raises NotAsCaptured
-    where not even the captured configuration does, on small shapes."""
+    """The changes of one tile that give the captured outputs on small shapes. Raises NotAsCaptured if not even the
+    captured configuration does."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
     configurations = [shipped, *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value)]
@@ -214,7 +213,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
 
 @contextmanager
 def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
-    """The draft as a task, from a file beside the one to be."""
+    """The draft as a task, from a temporary file in the folder."""
     file = folder / f".{draft.launch.kernel}_draft.py"
     file.write_text(draft.text(), encoding="utf-8")
     try:
