@@ -73,7 +73,7 @@ class Dimensions:
         return last_number(array, {extent: self.factor(extent) for extent in self._reached() if self.knows(extent)})
 
     def beyond(self, name: str) -> str | int:
-        """The bound that the numbers of an array are less than: an extent, if the largest number is an index or a length
+        """The bound of the numbers of an array: an extent, if the largest number is an index or a length
         in it; else a number."""
         largest, reached = self.largest[name], self._reached()
         if largest + 1 in reached:

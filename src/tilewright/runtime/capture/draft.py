@@ -63,7 +63,7 @@ class TaskDraft:
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """No dimensions if the grid has no rule, or if an array is not a dense block: such a launch cannot be scaled."""
+        """None if the grid has no rule, or if an array is not a dense block: such a launch cannot be scaled."""
         flat = any(one.flat for _, _, one in self.arrays.values())
         free = not flat and (self.form is not None or self.captured.persistent)
         known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.captured.filled}
@@ -233,7 +233,7 @@ class TaskDraft:
         return repr(one.value)
 
     def _number(self, name: str, value: int) -> str:
-        """A whole number, as an expression of dimensions if it equals an extent, or the power of two above one. The number
+        """An integer, as an expression of dimensions if it equals an extent, or the power of two above one. The number
         of blocks stays a number if the grid does."""
         if self.form is None and value == math.prod(self.launch.grid):
             return repr(value)

@@ -1,26 +1,34 @@
-"""A call of `exhaustive_search` made ready: its configurations, what each would launch, and the key of it all."""
+"""A call of `exhaustive_search` made ready: its configurations, what each would launch, and the key of it all.
+
+The functions of a search may be closures over anything. So the key has their results and not their sources: grid,
+arguments and hints of every candidate, in order. It has neither the contents of arrays nor the value of a float.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import RequestError
-from tilewright.records import Failed
-from tilewright.runtime.key import board_of, digest
+from tilewright.records import Failed, Json, Value
+from tilewright.runtime.arrays import CallerArray, CallValue, KernelObject, Stream, facts_of, is_array
+from tilewright.runtime.environment import device_of
+from tilewright.runtime.key import array_part, board_of, digest, flag_part, source_of, toolkit
 from tilewright.runtime.modes import OFF, ON
-from tilewright.runtime.patch import candidate_key
 from tilewright.runtime.patch.widening import LIMIT, widened
 from tilewright.runtime.search.trials import Trial, checked_space, label, trials
 from tilewright.runtime.store.warn_once import warn_once
 
+FORMAT = 1
+"""Counts up when the meaning of a part changes: stored winners of another format are never found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""So many times `LIMIT` neighbours are looked at; those that launch what another launches do not count."""
+"""So many times `LIMIT` neighbours are tried; those that launch the same as another do not count."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -37,11 +45,11 @@ class SearchCall:
     """The arguments of one call, by the names that cuda-tile gives them."""
 
     search_space: Sequence[Any]
-    stream: Any
+    stream: Stream
     grid_fn: Callable[[Any], tuple[int, ...]]
-    kernel: Any
-    args_fn: Callable[[Any], tuple[Any, ...]]
-    hints_fn: Callable[[Any], Mapping[str, Any]] | None
+    kernel: KernelObject
+    args_fn: Callable[[Any], tuple[CallValue, ...]]
+    hints_fn: Callable[[Any], Mapping[str, Value]] | None
     quiet: bool
     single_run_timeout_sec: float | None
     flush_l2: bool
@@ -55,26 +63,26 @@ class SearchCall:
 
 @dataclass(frozen=True)
 class Problem:
-    """``space`` may hold more than was asked for; its first is the caller's first. The rest is in its order."""
+    """``space`` begins with the caller's configurations, and may have more. The other fields are in its order."""
 
     space: tuple[Any, ...]
     trials: tuple[Trial | Failed, ...]
     labels: tuple[str, ...]
-    parts: Mapping[str, Any]
+    parts: Mapping[str, Json]
     """Of the key, by name."""
     key: str
 
     @property
     def kernel(self) -> str:
         """The name of the first kernel."""
-        for trial in self.trials:
-            if isinstance(trial, Trial):
-                function = getattr(trial.kernel, "_pyfunc", trial.kernel)
-                return str(getattr(function, "__qualname__", type(function).__name__))
-        return "a kernel that cannot be launched"
+        kernels = [trial.kernel for trial in self.trials if isinstance(trial, Trial)]
+        if not kernels:
+            return "a kernel that cannot be launched"
+        function = getattr(kernels[0], "_pyfunc", kernels[0])
+        return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def checked(space: Any) -> tuple[Any, ...]:
+def checked(space: Sequence[Any]) -> tuple[Any, ...]:
     try:
         return tuple(checked_space(space))
     except RequestError as error:
@@ -83,44 +91,113 @@ def checked(space: Any) -> tuple[Any, ...]:
 
 
 def problem_of(
-    request: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
+    call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
 ) -> Problem:
     """The trials and the key. ``hints``: those that the caller launches with, for every trial.
 
-    With `TILEWRIGHT_WIDEN` neighbours follow, as far as they launch other work than those before them.
+    With `TILEWRIGHT_WIDEN` neighbours follow, if they launch other work than those before them.
     """
     if hints:
-        request = replace(request, hints_fn=lambda _: hints)
-    described, limit = candidate_key.SharedDescriptions(), max(LIMIT, len(space))
+        call = replace(call, hints_fn=lambda _: hints)
+    shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
-    kept: list[tuple[Any, Trial | Failed, str, dict[str, Any]]] = []
+    made = trials(listed, call.grid_fn, call.kernel, call.args_fn, call.hints_fn)
+    kept: list[tuple[Any, Trial | Failed, str, dict[str, Json]]] = []
     seen = set()
-    for place, (config, trial) in enumerate(zip(listed, _trials(request, listed), strict=True)):
-        candidate = _candidate(described, trial)
-        work = candidate_key.identity(candidate)
-        if place < len(space) or (len(kept) < limit and work not in seen and "failed" not in candidate):
+    for index, (config, trial) in enumerate(zip(listed, made, strict=True)):
+        try:
+            candidate = shared.candidate(trial)
+        except Exception:  # args_fn of this configuration: the search meets the error again, and reports it
+            candidate = {"failed": "arguments"}
+        work = repr(sorted(candidate.items()))
+        if index < len(space) or (len(kept) < limit and work not in seen and "failed" not in candidate):
             kept.append((config, trial, _ADDRESS.sub("", label(config)), candidate))
             seen.add(work)
-    configs, made, labels, candidates = zip(*kept, strict=True)
-    parts = candidate_key.parts_of(labels, candidates, described, request.flush_l2, board)
+    configs, launched, labels, candidates = zip(*kept, strict=True)
+    device = _current_device() if shared.device is None else shared.device
+    parts: dict[str, Json] = {
+        "format": FORMAT,
+        "search": "exhaustive_search",
+        "board": board(device),
+        "toolkit": toolkit(),
+        "flush_l2": call.flush_l2,
+        "sources": list(shared.sources),
+        "arrays": list(shared.arrays),
+        "candidates": [{"label": text, **candidate} for text, candidate in zip(labels, candidates, strict=True)],
+    }
     if hints:
         parts["launched_hints"] = dict(hints)
-    return Problem(configs, made, labels, parts, digest(parts))
+    return Problem(configs, launched, labels, parts, digest(parts))
 
 
-def _trials(request: SearchCall, space: Sequence[Any]) -> Sequence[Trial | Failed]:
-    return trials(space, request.grid_fn, request.kernel, request.args_fn, request.hints_fn)
+@dataclass
+class SharedDescriptions:
+    """The arrays and the kernels' sources of all candidates, each once."""
+
+    arrays: list[dict[str, Json]] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    device: int | None = None
+    """The GPU of the first array that is on one."""
+    _kept: list[object] = field(default_factory=list)
+    """So that no other object gets the id of one of these."""
+    _places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _kernels: dict[int, int] = field(default_factory=dict)
+
+    def candidate(self, trial: Trial | Failed) -> dict[str, Json]:
+        """The work of one candidate. A failed one has only its stage: its reason may contain an address."""
+        if isinstance(trial, Failed):
+            return {"failed": trial.stage}
+        storages: list[int] = []
+        return {
+            "kernel": self._kernel(trial.kernel),
+            "grid": list(trial.grid),
+            "arguments": [self._argument(value, storages) for value in trial.arguments()],
+            "hints": {name: str(value) for name, value in sorted(trial.hints.items())},
+        }
+
+    def _kernel(self, kernel: KernelObject) -> int:
+        function = getattr(kernel, "_pyfunc", kernel)
+        if id(function) not in self._kernels:
+            self._kept.append(function)
+            self._kernels[id(function)] = _index_in(self.sources, source_of(kernel))
+        return self._kernels[id(function)]
+
+    def _argument(self, value: CallValue, storages: list[int]) -> Json:
+        if is_array(value):
+            index, address = self._array(value)
+            return f"array {index}, storage {_index_in(storages, address)}"
+        if isinstance(value, (list, tuple)):
+            return [self._argument(item, storages) for item in value]
+        return flag_part(value)
+
+    def _array(self, array: CallerArray) -> tuple[int, int]:
+        """Its index among the descriptions and its address; read once for each object."""
+        if id(array) not in self._places:
+            facts = facts_of(array)
+            self._kept.append(array)
+            if self.device is None:
+                self.device = device_of(array)
+            self._places[id(array)] = _index_in(self.arrays, array_part(array)), facts.address if facts else 0
+        return self._places[id(array)]
 
 
-def _candidate(described: candidate_key.SharedDescriptions, trial: Trial | Failed) -> dict[str, Any]:
-    try:
-        return described.candidate(trial)
-    except Exception:  # args_fn of this configuration: the search meets it again, and says so
-        return {"failed": "arguments"}
+Item = TypeVar("Item")
+
+
+def _index_in(items: list[Item], item: Item) -> int:
+    """Its index; appended if it is not there."""
+    if item not in items:
+        items.append(item)
+    return items.index(item)
+
+
+def _current_device() -> int:
+    torch = sys.modules.get("torch")
+    return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_available() else 0
 
 
 def widening() -> bool:
-    said = os.environ.get(WIDEN, "").strip().lower()
-    if said not in ON and said not in OFF:
-        warn_once(f"{WIDEN}='{said}' is neither 1 nor 0: nothing is widened")
-    return said in ON
+    value = os.environ.get(WIDEN, "").strip().lower()
+    if value not in ON and value not in OFF:
+        warn_once(f"{WIDEN}='{value}' is neither 1 nor 0: nothing is widened")
+    return value in ON

@@ -1,7 +1,7 @@
-"""Puts Tilewright's search where `cuda.tile.tune.exhaustive_search` stands, and takes it away again.
+"""Replaces `cuda.tile.tune.exhaustive_search` by Tilewright's search, and undoes that.
 
-Every module-level name that holds cuda-tile's function gets ours, in whatever module (`swapping`); later imports by
-name get ours from `cuda.tile.tune`. A cuda-tile whose function or result has another shape is left alone, with one
+Every module-level name of cuda-tile's function gets ours, in every module (`swapping`); later imports by name get ours
+from `cuda.tile.tune`. If the function or its result has another shape in this cuda-tile, it is left as it is, with one
 warning.
 """
 
@@ -12,11 +12,16 @@ import inspect
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from tilewright.runtime.swapping import swap
+
+if TYPE_CHECKING:
+    from tilewright.records import Value
+    from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 
 NAME = "exhaustive_search"
 PARAMETERS = (
@@ -29,7 +34,7 @@ RESULT = {"best", "successes", "failures"}
 
 _lock = threading.Lock()
 _installed: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
-"""At most one pair: cuda-tile's function, and what stands in its place."""
+"""At most one pair: cuda-tile's function, and ours."""
 
 
 class PatchWarning(UserWarning):
@@ -37,9 +42,9 @@ class PatchWarning(UserWarning):
 
 
 def install() -> bool:
-    """Replaces the function wherever it stands by name; whether it is replaced now. Twice is once.
+    """Replaces the function under all its names, once; whether it is replaced now.
 
-    Imports `cuda.tile` if the program has not yet; the hook of `startup` calls this when the program does.
+    Imports `cuda.tile` if the program has not done so; `startup` calls this when the program does.
     """
     from cuda.tile.tune import _tune
 
@@ -61,7 +66,7 @@ def install() -> bool:
 
 
 def uninstall() -> None:
-    """Every name has cuda-tile's function again, also where a module took ours by name meanwhile."""
+    """Gives every name cuda-tile's function again, also in modules that imported ours by name."""
     with _lock:
         if _installed:
             original, ours = _installed.pop()
@@ -80,12 +85,12 @@ def patched() -> Iterator[bool]:
 
 
 def exhaustive_search(
-    search_space: Any,
-    stream: Any,
+    search_space: Sequence[Any],
+    stream: Stream,
     grid_fn: Callable[[Any], tuple[int, ...]],
-    kernel: Any,
-    args_fn: Callable[[Any], tuple[Any, ...]],
-    hints_fn: Callable[[Any], dict[str, Any]] | None = None,
+    kernel: KernelObject,
+    args_fn: Callable[[Any], tuple[CallValue, ...]],
+    hints_fn: Callable[[Any], dict[str, Value]] | None = None,
     *,
     quiet: bool = False,
     single_run_timeout_sec: float | None = None,
@@ -93,8 +98,8 @@ def exhaustive_search(
 ) -> Any:
     """Tilewright's search with the signature and the result of cuda-tile's: see `exhaustive.answered`.
 
-    Raises ValueError and TypeError where cuda-tile's does: an empty space, a space that is no sequence, no
-    configuration that works.
+    Raises ValueError and TypeError as cuda-tile's does: for an empty space, a space that is not a sequence, and if no
+    configuration works.
     """
     from tilewright.runtime.patch.exhaustive import answered
     from tilewright.runtime.patch.exhaustive_problem import SearchCall
@@ -105,13 +110,13 @@ def exhaustive_search(
     return answered(request, sys._getframe(1), _original())
 
 
-def unknown_shape(tune: Any) -> str:
-    """In what cuda-tile's function and result differ from those we stand in for; empty where in nothing."""
+def unknown_shape(tune: ModuleType) -> str:
+    """How cuda-tile's function or result differs from those of 1.7; empty if they are equal."""
     try:
         parameters = inspect.signature(tune.exhaustive_search).parameters
     except (TypeError, ValueError):
         return "has no signature"
-    positional = [name for name, one in parameters.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    positional = [each.name for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     if tuple(parameters) != PARAMETERS or len(positional) != POSITIONAL:
         return f"takes ({', '.join(parameters)})"
     for record, fields in (("Measurement", MEASUREMENT), ("TuningResult", RESULT)):
@@ -125,12 +130,12 @@ def _original() -> Callable[..., Any]:
         return _installed[0][0]
     from cuda.tile.tune import _tune
 
-    found: Callable[..., Any] = _tune.exhaustive_search
-    return found
+    original: Callable[..., Any] = _tune.exhaustive_search
+    return original
 
 
 def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of its own for each installation, so that `uninstall` finds it and nothing else."""
+    """A new function for each installation, so that `uninstall` replaces only this one."""
 
     @functools.wraps(original)
     def replaced(*args: Any, **kwargs: Any) -> Any:
