@@ -16,26 +16,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-class LiveDevice(Protocol):
-    """A ``torch.device``."""
-
-    type: str
-    index: int | None
-
-
-class LiveDtype(Protocol):
-    """A ``torch.dtype``; its ``str`` is ``torch.`` and the name."""
-
-    is_floating_point: bool
-
-
 class LiveArray(Protocol):
     """A torch tensor. Strides count elements."""
 
     is_cuda: bool
     shape: tuple[int, ...]
-    dtype: LiveDtype
-    device: LiveDevice
+    dtype: Hashable
+    device: Hashable
 
     def stride(self) -> tuple[int, ...]: ...
     def data_ptr(self) -> int: ...

@@ -107,7 +107,7 @@ class Dimensions:
             extent: [(a, b) for a in others for b in others if a <= b < extent and a * b == extent]
             for extent in flattened - self._stay
         }
-        return {extent: ("{} * {}", found[0]) for extent, found in pairs.items() if len(found) == 1}
+        return {extent: ("{} * {}", factors[0]) for extent, factors in pairs.items() if len(factors) == 1}
 
     @cached_property
     def _twice(self) -> dict[int, Made]:

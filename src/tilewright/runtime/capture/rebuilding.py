@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.errors import RequestError, TaskError, in_one_line
-from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray, LiveDevice, LiveDtype
+from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
@@ -170,7 +170,7 @@ def _fill(
         tensor.copy_((drawn.abs() if array.dtype == "float8_e8m0fnu" else drawn).to(tensor.dtype))
 
 
-def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: LiveDevice | str) -> LiveArray:
+def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable) -> LiveArray:
     """A torch tensor of ``dtype``, from the bytes of the elements: NumPy and torch do not share their small floats."""
     import torch
 
@@ -178,8 +178,8 @@ def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: LiveDevi
     return raw.view(_torch_dtype(dtype)).reshape(elements.shape).to(device)
 
 
-def _torch_dtype(name: str) -> LiveDtype:
+def _torch_dtype(name: str) -> Hashable:
     import torch
 
-    dtype: LiveDtype = getattr(torch, name)
+    dtype: Hashable = getattr(torch, name)
     return dtype

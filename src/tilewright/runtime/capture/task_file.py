@@ -47,9 +47,9 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
-    found = captured_launch(launch)
+    captured = captured_launch(launch)
     heading = heading or f"{launch.kernel} as a program launched it."
-    draft = _with_tiles(found, heading, folder)
+    draft = _with_tiles(captured, heading, folder)
     with _loaded(draft, folder) as task:
         draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
@@ -59,32 +59,32 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 # Tiles and the grid -----------------------------------------------------------------------------------
 
 
-def _with_tiles(found: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
+def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
     """The most general draft that works, with the rule for the grid for which most other tile sizes give the captured
     outputs."""
-    told = any(is_told(found.launch, one) for one in found.launch.arguments)
+    told = any(is_told(captured.launch, one) for one in captured.launch.arguments)
     if told:
-        found = replace(found, persistent=_walks(found, heading, folder))
-    forms: list[tuple[Form, ...] | None] = [*grid_forms(found)[:MOST_FORMS]]
-    if found.persistent:
+        captured = replace(captured, persistent=_walks(captured, heading, folder))
+    forms: list[tuple[Form, ...] | None] = [*grid_forms(captured)[:MOST_FORMS]]
+    if captured.persistent:
         forms.insert(0 if told else len(forms), None)
     seen: set[str] = set()
     reasons: list[str] = []
     for scaling in SCALINGS:
-        best = _best([TaskDraft(found, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
+        best = _best([TaskDraft(captured, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
         if best is not None:
             return best
     forms = list(dict.fromkeys((*forms, None)))
-    best = _best([TaskDraft(found, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
+    best = _best([TaskDraft(captured, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
     if best is None:
-        raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(found)))
+        raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(captured)))
     return best
 
 
-def _unread(found: CapturedLaunch) -> Iterator[str]:
+def _unread(captured: CapturedLaunch) -> Iterator[str]:
     """A possible reason: in a task, integer arrays with unknown contents are zeros."""
-    for one in found.launch.arrays():
-        if one.spec.dtype.startswith(WHOLE) and one.contents is None and one.name in found.touched.read:
+    for one in captured.launch.arrays():
+        if one.spec.dtype.startswith(WHOLE) and one.contents is None and one.name in captured.touched.read:
             yield (
                 f"the numbers in '{one.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
                 "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
@@ -112,14 +112,16 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
     return best
 
 
-def _walks(found: CapturedLaunch, heading: str, folder: Path) -> bool:
+def _walks(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Whether a single block does the work of all, if its argument says that there is one block."""
-    arguments = tuple(replace(one, value=1) if is_told(found.launch, one) else one for one in found.launch.arguments)
-    alone = replace(found.launch, grid=tuple(1 for _ in found.launch.grid), arguments=arguments)
+    arguments = tuple(
+        replace(one, value=1) if is_told(captured.launch, one) else one for one in captured.launch.arguments
+    )
+    alone = replace(captured.launch, grid=tuple(1 for _ in captured.launch.grid), arguments=arguments)
     outputs = []
     try:
-        for launch in (found.launch, alone):
-            draft = TaskDraft(replace(found, launch=launch, persistent=True), heading, None)
+        for launch in (captured.launch, alone):
+            draft = TaskDraft(replace(captured, launch=launch, persistent=True), heading, None)
             with _loaded(draft, folder) as task:
                 outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
     except (TilewrightError, Unsupported):
@@ -161,11 +163,11 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
 
 def _held(draft: TaskDraft) -> set[int]:
     """Extents of dimensions that a tile may have to hold; of a list, those that all its arrays have."""
-    found: set[int] = set()
+    held: set[int] = set()
     for one in draft.launch.arguments:
         shapes = [set(draft.arrays[array.name][2].shape) for array in one.arrays()]
-        found |= set[int].intersection(*shapes) if shapes else set()
-    return found & {*draft.dims}
+        held |= set[int].intersection(*shapes) if shapes else set()
+    return held & {*draft.dims}
 
 
 def _neighbours(value: int) -> tuple[Value, ...]:
@@ -193,20 +195,20 @@ def _right(task: Task) -> set[tuple[str, Value]]:
 
 
 def _notes(draft: TaskDraft) -> tuple[str, ...]:
-    found, grid, notes = draft.captured, draft.launch.grid, []
-    if draft.form is None and found.persistent:
+    captured, grid, notes = draft.captured, draft.launch.grid, []
+    if draft.form is None and captured.persistent:
         notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
     elif draft.form is None:
-        sizes = ", ".join(tiles(found.launch)) or "no tile"
+        sizes = ", ".join(tiles(captured.launch)) or "no tile"
         notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were")
     elif not draft.dims:
         notes.append("on other extents the launch did not work, so all stay as they were")
     elif not draft.scaling.index_arrays:
         notes.append("the numbers in its index arrays fit no other extents, so those that they reach stay as they were")
-    if any(one.kind == "list" for one in found.launch.arguments):
+    if any(one.kind == "list" for one in captured.launch.arguments):
         notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
-    if found.updated:
-        updated = ", ".join(sorted(found.updated))
+    if captured.updated:
+        updated = ", ".join(sorted(captured.updated))
         notes.append(f"checks begin with what {updated} held before; launches that are timed follow on one another")
     return tuple(notes)
 

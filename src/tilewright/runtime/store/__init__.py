@@ -1,1 +1,1 @@
-"""What was found, kept: the store of winners, config files to ship, and their verification."""
+"""The store of winners, the config files that libraries ship, and the verification of both."""

@@ -187,7 +187,7 @@ def import_config_files(files: Iterable[ConfigFile], store: Winners, *, replace:
 
 
 def for_reading_only(file: ConfigFile) -> int:
-    """How many rows `tilewright run` found."""
+    """How many rows are of `tilewright run`."""
     return sum(SEARCH in parts for parts in file.parts)
 
 

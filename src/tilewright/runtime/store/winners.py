@@ -24,6 +24,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tilewright.errors import StorageError
 from tilewright.ledger.codec import from_json, to_json
@@ -63,6 +64,7 @@ TUNED = Schema(
 )
 Replaces = Callable[["Winner", "Winner"], bool]
 """New and earlier winner of one key → whether the new one takes its place."""
+Answer = TypeVar("Answer")
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
@@ -133,12 +135,7 @@ class Winners:
         return (self._path or folder() / NAME).absolute()
 
     def get(self, key: str) -> Winner | None:
-        try:
-            with self._file() as file:
-                return file.get(key)
-        except StorageError as error:
-            self._say(error)
-            return None
+        return self._asked(lambda file: file.get(key), None)
 
     def put(self, winner: Winner) -> Winner:
         """Stores it unless its key is there, and returns the winner that is now stored.
@@ -153,40 +150,32 @@ class Winners:
     ) -> tuple[tuple[Winner | None, Winner], ...]:
         """Stores all of them or none. Returns for each the earlier winner with its key, if any, and the one that is now
         stored. ``replaces``: whether the new one takes the place of an earlier one."""
-        try:
-            with self._file() as file:
-                return file.put_all(winners, replaces)
-        except StorageError as error:
-            self._say(error)
-            return tuple((None, winner) for winner in winners)
+        unstored = tuple((None, winner) for winner in winners)
+        return self._asked(lambda file: file.put_all(winners, replaces), unstored)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
         """Every winner that can be read, by kernel, then by date. ``on_unreadable`` gets the other entries; by default
         each is a problem of the store."""
-        try:
-            with self._file() as file:
-                winners, unreadable = file.all()
-            for entry in unreadable:
-                if on_unreadable is None:
-                    self._say(StorageError(entry.problem))
-                else:
-                    on_unreadable(entry)
-            return winners
-        except StorageError as error:
-            self._say(error)
-            return ()
+        empty: tuple[tuple[Winner, ...], tuple[Unreadable, ...]] = (), ()
+        winners, unreadable = self._asked(lambda file: file.all(), empty)
+        for entry in unreadable:
+            if on_unreadable is None:
+                self._say(StorageError(entry.problem))
+            else:
+                on_unreadable(entry)
+        return winners
 
     def remove(self, keys: Iterable[str]) -> int:
         """Removes these keys, all or none of them. Returns how many were there."""
+        return self._asked(lambda file: file.remove(frozenset(keys)), 0)
+
+    def _asked(self, question: Callable[[_File], Answer], otherwise: Answer) -> Answer:
         try:
-            with self._file() as file:
-                return file.remove(frozenset(keys))
+            with _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS) as file:
+                return question(file)
         except StorageError as error:
             self._say(error)
-            return 0
-
-    def _file(self) -> _File:
-        return _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS)
+            return otherwise
 
     def _say(self, error: StorageError) -> None:
         if self._strict:

@@ -18,10 +18,9 @@ from tilewright.runtime.store.config_file import ConfigFile
 from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.declared import Declared
 from tilewright.runtime.wrapper.known import Choice
-from tilewright.runtime.wrapper.launching import Launcher
 from tilewright.runtime.wrapper.lookups import Lookups
 from tilewright.runtime.wrapper.missed_call import MissedCall
-from tilewright.runtime.wrapper.searches import Searches
+from tilewright.runtime.wrapper.searches import Launcher, Searches
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
 """The modes that launch what was tuned. `Mode.OFF` has known calls of its own."""

@@ -9,12 +9,12 @@ it has told a few tensors apart in this process. Otherwise `like` returns None, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import TypeAlias
 
-from tilewright.runtime.arrays import LiveArray, LiveDtype
+from tilewright.runtime.arrays import LiveArray
 
 TRIED = ((2, 11), (2, 13))
 """The oldest and the newest torch that the tests have run with."""
@@ -61,7 +61,7 @@ def _version(torch: ModuleType) -> tuple[int, ...]:
 
 
 def _tells_apart(torch: ModuleType) -> bool:
-    def zeros(*shape: int, dtype: LiveDtype = torch.float32, device: str = "cpu") -> LiveArray:
+    def zeros(*shape: int, dtype: Hashable = torch.float32, device: str = "cpu") -> LiveArray:
         made: LiveArray = torch.zeros(shape, dtype=dtype, device=device)
         return made
 
