@@ -23,7 +23,16 @@ from typing import TextIO
 from tilewright.ledger import rows
 from tilewright.ledger.file import Unusable, dump, insert
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
-from tilewright.ledger.runs import LedgerFile, default_path, finish_of, insert_run, row_of, unfinished, write_jsonl
+from tilewright.ledger.runs import (
+    LedgerFile,
+    default_path,
+    finish_of,
+    insert_run,
+    row_of,
+    run_row,
+    unfinished,
+    write_jsonl,
+)
 from tilewright.race.stats import geometric_mean
 
 __all__ = ["Ledger", "default_path"]
@@ -40,7 +49,7 @@ class Ledger(LedgerFile):
         """Start a run; the record comes back with its ``started``, and with a ``run`` where it had none."""
         begun = replace(record, run=record.run or self.new_name(), started=self._now())
         with self._writing() as connection:
-            insert_run(connection, rows.of_run(begun))
+            insert_run(connection, run_row(begun, self.command, begun.kernel, begun.kind))
         return begun
 
     def append(self, run: str, iteration: Iteration) -> None:

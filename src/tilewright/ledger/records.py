@@ -131,61 +131,8 @@ class Metrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """One run of the loop. The last four fields are None or empty until it has finished.
-
-    `Ledger.begin` fills ``run`` and ``started``, `Ledger.finish` the last four.
-    """
-
-    key: str
-    """What makes two runs the same; see `store.key_of`."""
-    task: str
-    kernel: str
-    where: str
-    """``FILE:TASK``, as the command takes it."""
-    machine: Machine
-    measured: bool
-    board: str
-    """Name of the GPU's board, measured or predicted for."""
-    bandwidth_gbs: float
-    """Peak DRAM bandwidth of the board; with `Bound.ridge` it gives both roofs."""
-    dtype: str
-    """Of the products; the roof of arithmetic is this dtype's."""
-    seed: int
-    baseline: tuple[Metrics, ...]
-    policy: Mapping[str, Json] = field(default_factory=dict)
-    """Of the decision: thresholds, confidence, patience."""
-    options: Mapping[str, Json] = field(default_factory=dict)
-    """Of the command."""
-    noise: Mapping[str, Interval] = field(default_factory=dict)
-    """By workload: the A/A ratio of this machine, the same code raced against itself."""
-    environment: Mapping[str, Json] = field(default_factory=dict)
-    branch: str | None = None
-    base_commit: str | None = None
-    reproduce: str = ""
-    """The command that makes this run again."""
-    confirm: str = ""
-    """Of a predicted run: the command that measures it on a GPU."""
-    run: str = ""
-    """Identifier; sorts by time."""
-    started: str = ""
-    """ISO 8601, UTC; so is `finished`."""
-    finished: str | None = None
-    stop_reason: str | None = None
-    final: tuple[Metrics, ...] = ()
-    patch: str = ""
-    """Unified, from the baseline to what the run ends with."""
-
-    @property
-    def kind(self) -> str:
-        """The bound of the baseline: memory, balanced, compute or mixed; "" where none is known."""
-        kinds = {standing.bound.kind for standing in self.baseline if standing.bound is not None}
-        return MIXED if len(kinds) > 1 else next(iter(kinds), "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneRun:
-    """One run of `tune`. `TuneLedger.begin` fills ``run`` and ``started``, `TuneLedger.finish` the last two fields."""
+class BaseRun:
+    """What the runs of `tune` and `optimize` have in common. ``run`` and ``started`` are filled when it begins."""
 
     key: str
     """What makes two runs the same (`file.key_of`)."""
@@ -200,11 +147,9 @@ class TuneRun:
     """Peak DRAM bandwidth of the board; with `Bound.ridge` it gives both roofs."""
     dtype: str = ""
     """Of the products; the roof of arithmetic is this dtype's."""
-    policy: Mapping[str, Json] = field(default_factory=dict)
-    """How the races measure."""
-    top: int | None = None
-    """How many of the best predicted are verified and raced."""
     seed: int | None = None
+    policy: Mapping[str, Json] = field(default_factory=dict)
+    """Thresholds, confidence, and how the races measure."""
     reproduce: str = ""
     """The command that makes this run again."""
     run: str = ""
@@ -212,6 +157,41 @@ class TuneRun:
     started: str = ""
     """ISO 8601, UTC; so is `finished`."""
     finished: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(BaseRun):
+    """One run of `optimize`. Until it has finished, ``final`` and ``patch`` are empty and ``stop_reason`` is None."""
+
+    kernel: str
+    baseline: tuple[Metrics, ...]
+    options: Mapping[str, Json] = field(default_factory=dict)
+    """Of the command."""
+    noise: Mapping[str, Interval] = field(default_factory=dict)
+    """By workload: the A/A ratio of this machine, the same code raced against itself."""
+    environment: Mapping[str, Json] = field(default_factory=dict)
+    branch: str | None = None
+    base_commit: str | None = None
+    confirm: str = ""
+    """Of a predicted run: the command that measures it on a GPU."""
+    stop_reason: str | None = None
+    final: tuple[Metrics, ...] = ()
+    patch: str = ""
+    """Unified, from the baseline to what the run ends with."""
+
+    @property
+    def kind(self) -> str:
+        """The bound of the baseline: memory, balanced, compute or mixed; "" where none is known."""
+        kinds = {metrics.bound.kind for metrics in self.baseline if metrics.bound is not None}
+        return MIXED if len(kinds) > 1 else next(iter(kinds), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRun(BaseRun):
+    """One run of `tune`."""
+
+    top: int | None = None
+    """How many of the best predicted are verified and raced."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds of each stage."""
 

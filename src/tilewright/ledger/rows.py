@@ -21,28 +21,8 @@ SAMPLES = "samples_us"
 TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baseline"}
 """Field of a `WorkloadOutcome` → the version whose time it is."""
 
-LATER = ("finished", "stop_reason", "final", "patch")
-"""Fields of a `RunRecord` that `run_events` has."""
-
 
 # Out of records
-
-
-def of_run(run: RunRecord) -> Row:
-    """The row of ``runs``."""
-    data = {name: value for name, value in to_json(run).items() if name not in LATER}
-    return {
-        "id": run.run,
-        "key": run.key,
-        "task": run.task,
-        "kernel": run.kernel,
-        "measured": bool(run.measured),
-        "arch": run.machine.arch,
-        "gpu": run.machine.gpu,
-        "kind": run.kind,
-        "started": run.started,
-        "record": as_text(data),
-    }
 
 
 def of_iteration(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:

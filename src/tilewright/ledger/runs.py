@@ -17,15 +17,15 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.ledger.codec import Dataclass, to_json
+from tilewright.ledger.codec import Dataclass, from_json, to_json
 from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
-from tilewright.ledger.records import RunOverview, TuneRun
+from tilewright.ledger.records import BaseRun, RunOverview, TuneRun
 from tilewright.ledger.tables import LEDGER
 from tilewright.records import Json, Value
 
@@ -34,6 +34,8 @@ LATEST = "latest"
 
 SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
+_AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
+"""Fields of a run that its event ``finished`` has."""
 _NEWEST_FIRST = "ORDER BY started DESC, number DESC"
 
 
@@ -110,17 +112,17 @@ class LedgerFile(DatabaseFile):
     def _take_over(self, connection: sqlite3.Connection, old: Path) -> None:
         """Copies the runs of an old results file, and then renames it: what ends the process loses no run."""
         try:
-            tables = _read_old(old)
+            runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:
             self._note(
                 f"the runs in {old}, of an earlier Tilewright, cannot be read ({error}); "
                 "fix: move that file away, or restore a copy of it"
             )
             return
-        if tables is None:
+        if runs is None:
             return
         with transaction(connection, "IMMEDIATE"):
-            _copy(connection, *tables)
+            _copy(connection, runs)
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):  # SQLite has removed it, or another process was faster
                 os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
@@ -195,80 +197,87 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
     return row
 
 
-def run_row_of_tune(run: TuneRun) -> dict[str, Value]:
+def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> dict[str, Value]:
     """The row of ``runs``; what its end adds stands in ``run_events``."""
-    record = to_json(run)
-    del record["finished"], record["seconds"]
+    record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
     return {
         "id": run.run,
         "key": run.key,
         "task": run.task,
-        "kernel": run.task,
-        "measured": run.measured,
+        "kernel": kernel,
+        "measured": bool(run.measured),
         "arch": run.machine.arch,
         "gpu": run.machine.gpu,
-        "kind": "",
+        "kind": kind,
         "started": run.started,
         "record": as_text(record),
-        "command": "tune",
+        "command": command,
     }
 
 
 # Old results
 
-Rows = list[dict[str, Value]]
+Row = dict[str, Value]
 
 
-def _read_old(path: Path) -> tuple[Rows, Rows, Rows] | None:
-    """The rows of its runs, workloads and candidates; None where the file is another program's."""
+@dataclass(frozen=True)
+class _OldRun:
+    row: Row
+    finish: Row | None
+    workloads: list[tuple[Row, list[Row]]]
+    """Each with its candidates."""
+
+
+def _read_old(path: Path) -> list[_OldRun] | None:
+    """The runs of an old results file as rows of the ledger; None where the file is another program's."""
     with closing(sqlite3.connect(path)) as connection:
         connection.row_factory = sqlite3.Row
         named = "SELECT 1 FROM sqlite_master WHERE name = 'tilewright_schema'"
         if connection.execute(named).fetchone() is None:
             return None
-        runs, workloads, candidates = (
-            [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY {order}")]
-            for table, order in (("runs", "number"), ("workloads", "run, position"), ("candidates", "position"))
-        )
-    return runs, workloads, candidates
+        return [_old_run(connection, dict(run)) for run in connection.execute("SELECT * FROM runs ORDER BY number")]
 
 
-def _copy(connection: sqlite3.Connection, runs: Rows, workloads: Rows, candidates: Rows) -> None:
-    """The columns of workloads and candidates are the old ones; a run has a record now."""
+def _old_run(connection: sqlite3.Connection, run: Row) -> _OldRun:
+    """The columns of workloads and candidates are the old ones; the run gets a record."""
+    columns = "configuration, status, reason, code_hash, code, compile_seconds, predicted_us, predicted, median_us"
+    candidates = f"""SELECT position, {columns}, measured, samples, checked FROM candidates
+        WHERE run = :run AND workload = :name ORDER BY position"""
+    workloads = """SELECT run, name, dims, bound, best, tied, shipped, reason, race FROM workloads
+        WHERE run = ? ORDER BY position"""
+    rows = [dict(row) for row in connection.execute(workloads, (run["id"],))]
+    race: dict[str, Json] = next((json.loads(row["race"]) for row in rows if row["race"]), {})
+    end: Row = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
+    return _OldRun(
+        _old_run_row(run, race),
+        end if run["finished"] is not None else None,
+        [(row, [dict(candidate) for candidate in connection.execute(candidates, row)]) for row in rows],
+    )
+
+
+def _copy(connection: sqlite3.Connection, runs: list[_OldRun]) -> None:
     there = {name for (name,) in connection.execute("SELECT id FROM runs")}
-    of_workload: dict[tuple[Value, Value], Rows] = {}
-    for candidate in candidates:
-        key = candidate.pop("run"), candidate.pop("workload")
-        of_workload.setdefault(key, []).append(candidate)
-    races: dict[Value, dict[str, Json]] = {row["run"]: json.loads(str(row["race"])) for row in workloads if row["race"]}
     for run in runs:
-        if run["id"] in there:
+        if run.row["id"] in there:
             continue
-        insert_run(connection, _old_run_row(run, races.get(run["id"], {})))
-        for row in (row for row in workloads if row["run"] == run["id"]):
-            key = row["run"], row["name"]
-            del row["position"]
-            number = insert(connection, "workloads", row)
-            for candidate in of_workload.get(key, ()):
+        insert_run(connection, run.row)
+        for workload, candidates in run.workloads:
+            number = insert(connection, "workloads", workload)
+            for candidate in candidates:
                 insert(connection, "candidates", candidate | {"workload": number})
-        if run["finished"] is not None:
-            end = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
-            insert(connection, "run_events", end)
+        if run.finish is not None:
+            insert(connection, "run_events", run.finish)
 
 
 def _old_run_row(run: dict[str, Value], race: dict[str, Json]) -> dict[str, Value]:
     """Board and bandwidth were not kept; policy and seed are those of one of its races."""
-    machine = json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))}
     policy = race.get("policy")
-    record: dict[str, Json] = {
-        "key": run["key"],
-        "task": run["task"],
-        "machine": machine,
+    data: dict[str, Json] = {
+        **{name: run[name] for name in ("key", "task", "started")},
+        "run": run["id"],
+        "machine": json.loads(str(run["machine"])) | {"versions": json.loads(str(run["versions"]))},
         "measured": bool(run["measured"]),
         "policy": policy if isinstance(policy, dict) else {},
         "seed": race.get("seed"),
-        "run": run["id"],
-        "started": run["started"],
     }
-    shared = {name: run[name] for name in ("id", "key", "task", "measured", "arch", "gpu", "started")}
-    return shared | {"kernel": run["task"], "kind": "", "record": as_text(record), "command": "tune"}
+    return run_row(from_json(TuneRun, data, defaults=True), "tune", str(run["task"]))

@@ -22,7 +22,7 @@ from dataclasses import replace
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import as_text, dump, insert, maybe, number, parse, rebuilt
 from tilewright.ledger.records import TuneRun
-from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row_of_tune, unfinished
+from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row, unfinished
 from tilewright.records import (
     Bound,
     Candidate,
@@ -54,7 +54,7 @@ class TuneLedger(LedgerFile):
         now = self._clock()
         begun = replace(record, run=self._named(now), started=now.isoformat(timespec="microseconds"))
         with self._writing() as connection:
-            insert_run(connection, run_row_of_tune(begun))
+            insert_run(connection, run_row(begun, self.command, begun.task))
         return begun
 
     def save(self, run: str, result: WorkloadResult) -> None:

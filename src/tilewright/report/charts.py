@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.ledger.records import Metrics, RunRecord, TuneRun
+from tilewright.ledger.records import BaseRun, Metrics
 from tilewright.records import Candidate, MeasuredTime
 from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs, time_us
 from tilewright.report.markup import Markup, joined, tag
@@ -145,7 +145,7 @@ def _legend() -> Markup:
 
 
 def roofline(
-    run: RunRecord | TuneRun, changes: Sequence[WorkloadChange], names: tuple[str, str] = ("before", "after")
+    run: BaseRun, changes: Sequence[WorkloadChange], names: tuple[str, str] = ("before", "after")
 ) -> Markup | None:
     """Each workload as two dots, called ``names``. None where no workload has both arithmetic and a time."""
     moves = [
@@ -182,7 +182,7 @@ def _position(metrics: Metrics) -> tuple[float, float] | None:
     return metrics.flops / metrics.bytes, metrics.flops / us / 1e6
 
 
-def _roofs(run: RunRecord | TuneRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterator[Markup]:
+def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterator[Markup]:
     """Bandwidth up to the ridge, then arithmetic; the slope begins where it enters the chart."""
     slope = run.bandwidth_gbs / 1e3
     first = max(x.low, y.low / slope)

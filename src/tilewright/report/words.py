@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from tilewright.ledger.codec import Encodable
-from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
+from tilewright.ledger.records import BaseRun, Iteration, Metrics, RunRecord, TuneRun
 from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, share_of_light, speedup_of, time_us
 
 NOTHING = "–"
@@ -108,14 +108,14 @@ def environment(report: OptimizeEvidence | TuneEvidence) -> dict[str, Encodable]
     }
 
 
-def title(run: RunRecord | TuneRun) -> str:
+def title(run: BaseRun) -> str:
     """The kernel and where it ran."""
-    what = run.task if isinstance(run, TuneRun) else run.kernel
+    what = run.kernel if isinstance(run, RunRecord) else run.task
     where = run.machine.gpu or run.board or run.machine.arch
     return f"{what} {'on' if run.measured else 'for'} {where} ({run.machine.arch})"
 
 
-def subtitle(run: RunRecord | TuneRun) -> str:
+def subtitle(run: BaseRun) -> str:
     times = "measured" if run.measured else "predicted times, nothing was measured"
     end = "finished" if run.finished else "not finished"
     started = run.started[:19].replace("T", " ")
