@@ -12,6 +12,8 @@ from pathlib import Path
 import typer
 from typer.models import OptionInfo
 
+from tilewright.errors import RequestError
+
 
 def one_of(flag: str, *names: str, help: str) -> OptionInfo:
     """An option with a few values. typer 0.12 knows no ``Literal``, and its newest release no `click`."""
@@ -66,16 +68,17 @@ def workloads(context: typer.Context, incomplete: str) -> list[str]:
 
 def _tasks(file: str) -> Iterator[tuple[str, list[str]]]:
     """Name and workloads of each task that the file writes down."""
+    from tilewright.source.source_file import SourceFile, keywords
+    from tilewright.source.values import called_name
+
     try:
-        tree = ast.parse(Path(file).read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        source = SourceFile.requested(Path(file))
+    except (RequestError, RecursionError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Task":
-            given = {one.arg: one.value for one in node.keywords}
-            name, listed = given.get("name"), given.get("workloads")
-            keys = listed.keys if isinstance(listed, ast.Dict) else []
-            yield (
-                str(name.value) if isinstance(name, ast.Constant) else "",
-                [str(key.value) for key in keys if isinstance(key, ast.Constant)],
-            )
+    for call in (call for call in source.every(ast.Call) if called_name(call) == "Task"):
+        name, listed = (keywords(call).get(word) for word in ("name", "workloads"))
+        keys = listed.keys if isinstance(listed, ast.Dict) else []
+        yield (
+            str(name.value) if isinstance(name, ast.Constant) else "",
+            [str(key.value) for key in keys if isinstance(key, ast.Constant)],
+        )

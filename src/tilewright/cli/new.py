@@ -34,6 +34,7 @@ def new(
     """
     from tilewright.cli import skeletons
     from tilewright.hardware.architectures import architecture
+    from tilewright.source.cutile import tasks
     from tilewright.source.source_file import SourceFile
 
     if file.suffix != ".py":
@@ -41,7 +42,7 @@ def new(
     written = file
     if file.exists():
         source = SourceFile.requested(file)
-        if skeletons.holds_a_task(source):
+        if tasks(source):
             raise RequestError(f"{file} exists and holds a task; tune it: tilewright tune {file}")
         written = file.with_name(f"{file.stem}_task.py")
         text = skeletons.for_kernel(source, kernel, written)

@@ -214,10 +214,6 @@ class Parameters:
     order: tuple[str, ...]
 
 
-def holds_a_task(file: SourceFile) -> bool:
-    return any(file.dotted(call.func) == "tilewright.Task" for call in file.every(ast.Call))
-
-
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     """A task file for a kernel of ``file``, its first where none is named. ``task``: the file to write."""
     found = {kernel.name: kernel for kernel in kernels(file)}

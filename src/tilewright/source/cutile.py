@@ -2,6 +2,7 @@
 
 kernels(file)             functions that are kernels, with the hints of their decorator
 launches(file)            calls of `ct.launch`
+tasks(file)               calls of `tilewright.Task`
 searches(file)            calls of `cuda.tile.tune.exhaustive_search`, argument by argument
 hinted(file)              calls that make a kernel with other hints
 configurations(file, …)   the records that a search space consists of
@@ -176,6 +177,11 @@ def hints_of_kernel(file: SourceFile, kernel: ast.expr | None) -> set[str]:
     """The hints that an expression gives its kernel on the way: ``k = base.replace_hints(…)``."""
     made = (as_hinted(file, value) for value in file.values(kernel) if isinstance(value, ast.Call))
     return {name for hinted in made if hinted is not None for name in hinted.hints or ()}
+
+
+def tasks(file: SourceFile) -> list[ast.Call]:
+    """The calls of `tilewright.Task`."""
+    return [call for call in file.every(ast.Call) if file.dotted(call.func) == "tilewright.Task"]
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:

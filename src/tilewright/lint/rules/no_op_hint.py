@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.records import MachineCode, Value
+from tilewright.source.cutile import tasks
 from tilewright.source.source_file import SourceFile
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ class NoOpHint(Rule):
         from tilewright.languages import keep_torch_out
         from tilewright.task.loading import load_task
 
-        is_task = [call for call in file.every(ast.Call) if file.dotted(call.func) == "tilewright.Task"]
-        for node in file.tree.body if is_task else ():
-            if isinstance(node, ast.Assign) and node.value in is_task and isinstance(node.targets[0], ast.Name):
+        for node in file.tree.body:
+            if isinstance(node, ast.Assign) and node.value in tasks(file) and isinstance(node.targets[0], ast.Name):
                 keep_torch_out()
                 yield from self._of_task(file, load_task(f"{file.path}:{node.targets[0].id}"), arch)
 
