@@ -22,7 +22,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics, RunRecord, WorkloadOutcome
-from tilewright.optimize.attempting import Builder, Variant, fell
+from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
 from tilewright.optimize.gates.base import Judged
@@ -174,7 +174,7 @@ class Pretending(Builder):
             try:
                 task = versions.judged(self.baseline, versions.load(version, self.where))
             except TaskError as error:
-                fallen.append(fell(value, "failed", f"does not load: {error}"))
+                fallen.append(no_variant(value, "failed", f"does not load: {error}"))
                 continue
             digest = hashlib.sha256("".join(texts.values()).encode()).hexdigest()
             codes = {name: replace(code, code_hash=digest) for name, code in self.pattern.codes.items()}

@@ -11,10 +11,9 @@ from tilewright.space.space import Space
 from tilewright.task.task import Task
 from tilewright.task.tensors import Output, Tensor
 from tilewright.testing.functions import FunctionEngine
-from tilewright.verify import engines
+from tilewright.verify import schedule as engines
 from tilewright.verify.check import check_on
-from tilewright.verify.report import beside
-from tilewright.verify.verdict import Verdict
+from tilewright.verify.verdict import Verdict, beside
 
 
 def task() -> Task:

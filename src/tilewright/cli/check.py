@@ -64,8 +64,8 @@ def check(
     from tilewright.cli import check_table as check_tables
     from tilewright.languages import keep_torch_out
     from tilewright.verify.check import check as checked
-    from tilewright.verify.engines import engine_name
-    from tilewright.verify.report import all_to_json, beside, worst
+    from tilewright.verify.schedule import engine_name
+    from tilewright.verify.verdict import all_to_json, beside, worst
 
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         name = engine_name(engine)

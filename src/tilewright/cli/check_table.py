@@ -13,8 +13,7 @@ from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, first, not_shown
 from tilewright.verify.examining import Result
-from tilewright.verify.report import command
-from tilewright.verify.verdict import Verdict
+from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
 

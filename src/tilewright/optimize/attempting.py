@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tilewright.compile.compile import Compiled, Unit, compile_each, launch_of
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
@@ -24,7 +23,7 @@ from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import geometric_mean
-from tilewright.records import Built, Failed, MachineCode, PredictedTime, Value, Workload
+from tilewright.records import Built, Failed, MachineCode, MeasuredTime, PredictedTime, Value, Workload
 from tilewright.task.task import Task
 
 HOPELESS = 4.0
@@ -67,10 +66,15 @@ class Variant:
         assert mean is not None, "a task has workloads"
         return mean
 
-    def attempt(self, status: AttemptStatus, reason: str, **more: Any) -> Attempt:
+    def attempt(
+        self, status: AttemptStatus, reason: str, measured: Mapping[str, MeasuredTime] | None = None
+    ) -> Attempt:  # fmt: skip
         """What the ledger keeps of it."""
         code = next(iter(self.codes.values()))
-        return Attempt(value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted, **more)
+        return Attempt(
+            value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted,
+            measured=measured or {},
+        )  # fmt: skip
 
     def remember(self) -> None:
         """Puts the cubins where the launches will find them."""
@@ -95,7 +99,7 @@ class Builder:
     def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         """Versions of (value, name, texts), compiled side by side; and those that fell on the way."""
         loaded: list[tuple[Value, Mapping[Path, str], KernelVersion, Task]] = []
-        fallen: list[Attempt] = []
+        dropped: list[Attempt] = []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
             try:
@@ -105,7 +109,7 @@ class Builder:
             except MachineError:
                 raise
             except Exception as error:  # the version's own code
-                fallen.append(fell(value, "failed", f"does not load: {_said(error)}"))
+                dropped.append(no_variant(value, "failed", f"does not load: {_said(error)}"))
             else:
                 loaded.append((value, texts, version, task))
         asked = [
@@ -119,16 +123,16 @@ class Builder:
             own = compiled[place * len(self.workloads) : (place + 1) * len(self.workloads)]
             made = self._variant(*one, tuple(own))
             if isinstance(made, Attempt):
-                fallen.append(made)
+                dropped.append(made)
             else:
                 variants.append(made)
-        return variants, fallen
+        return variants, dropped
 
     def certain(self, name: str, texts: Mapping[Path, str]) -> Variant:
         """A version that has to compile: the untouched code, or what was kept before. Raises RequestError."""
-        variants, fallen = self.built([(name, name, texts)])
+        variants, dropped = self.built([(name, name, texts)])
         if not variants:
-            raise RequestError(f"task '{self.baseline.name}': {name}: {fallen[0].reason}")
+            raise RequestError(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
         return variants[0]
 
     def _variant(
@@ -143,7 +147,9 @@ class Builder:
         for compiled_unit in compiled:
             workload = compiled_unit.unit.workload
             if isinstance(compiled_unit.code, Failed):
-                return fell(value, "failed", f"{workload}: {compiled_unit.code.stage}: {compiled_unit.code.reason}")
+                return no_variant(
+                    value, "failed", f"{workload}: {compiled_unit.code.stage}: {compiled_unit.code.reason}"
+                )
             grid = launch_of(task, compiled_unit.unit)[0].grid
             fits = attainable_ctas(
                 architecture(self.board.arch),
@@ -152,7 +158,7 @@ class Builder:
                 shared_bytes=compiled_unit.code.shared_bytes,
             )
             if not fits.ctas:
-                return fell(value, "screened", f"{workload}: cannot be launched: {fits.why}")
+                return no_variant(value, "screened", f"{workload}: cannot be launched: {fits.why}")
             work = Work(
                 self.baseline.work(workload.dims), self.baseline.traffic(workload.dims), self.baseline.compute_dtype
             )
@@ -165,24 +171,24 @@ def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Vari
     """The variants worth judging, the best predicted first; and why the others are not."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
-    fallen = []
+    dropped = []
     for one in variants:
         if one.identity in seen:
             reason = f"same machine code and grid as {seen[one.identity]}"
-            fallen.append(one.attempt("duplicate", reason))
+            dropped.append(one.attempt("duplicate", reason))
             continue
         seen[one.identity] = f"{one.value}'s"
         times = one.predicted_us / incumbent.predicted_us
         if times > HOPELESS:
             reason = f"predicted {times:.1f}× the incumbent's time{_spilling(one)}"
-            fallen.append(one.attempt("screened", reason))
+            dropped.append(one.attempt("screened", reason))
         else:
             kept.append(one)
     kept.sort(key=lambda one: one.predicted_us)
     for place, one in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
         reason = f"predicted {place}. of {len(kept)}; the first {MOST_VARIANTS} are judged"
-        fallen.append(one.attempt("screened", reason))
-    return kept[:MOST_VARIANTS], fallen
+        dropped.append(one.attempt("screened", reason))
+    return kept[:MOST_VARIANTS], dropped
 
 
 def applied(
@@ -190,29 +196,29 @@ def applied(
 ) -> tuple[list[tuple[Value, str, Mapping[Path, str]]], list[Attempt]]:
     """The texts of each value, with a name for its folder; and the values that do not apply."""
     wanted: list[tuple[Value, str, Mapping[Path, str]]] = []
-    fallen = []
+    dropped = []
     try:
         values = proposal.values()
     except MachineError:
         raise
     except Exception as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
-        return [], [fell("", "failed", f"cannot look for values: {_said(error)}")]
+        return [], [no_variant("", "failed", f"cannot look for values: {_said(error)}")]
     for place, value in enumerate(values):
         try:
             changed = proposal.apply(value)
         except MachineError:
             raise
         except Exception as error:
-            fallen.append(fell(value, "failed", f"does not apply: {_said(error)}"))
+            dropped.append(no_variant(value, "failed", f"does not apply: {_said(error)}"))
             continue
         if changed == texts:
-            fallen.append(fell(value, "duplicate", "leaves the source as it is"))
+            dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
         else:
             wanted.append((value, f"{label}-{place}", changed))
-    return wanted, fallen
+    return wanted, dropped
 
 
-def fell(value: Value, status: AttemptStatus, reason: str) -> Attempt:
+def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
     """A value that never became a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
 

@@ -20,7 +20,7 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import Variant, applied, fell, screened
+from tilewright.optimize.attempting import Variant, applied, no_variant, screened
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finished, take_back_what_is_wrong
@@ -111,7 +111,7 @@ class Loop(Bookkeeping):
                     variants, attempts = self._apply_and_compile(proposal)
             except TimeUp:
                 late = f"did not compile within {options.minutes:g} min"
-                variants, attempts = [], [fell(proposal.place, "failed", late)]
+                variants, attempts = [], [no_variant(proposal.place, "failed", late)]
             if variants or proposal.entry == ENTRY:  # who proposes a change hears what became of it
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)

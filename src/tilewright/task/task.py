@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import TaskError, UnknownChoice
 from tilewright.hardware.architectures import Board
@@ -37,6 +37,9 @@ PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 
 _RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
 """Declared precision → the dtype by which `boards` knows its rate."""
+
+
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ class Task(Declaration):
         return _RATE_OF.get(self.precision or "", next(iter(self.inputs.values())).dtype)
 
 
-def _number(function: Callable[..., Any], dims: Dims, what: str) -> float:
+def _number(function: Callable[..., float], dims: Dims, what: str) -> float:
     try:
         return float(call_by_name(function, dims, what))
     except TaskError:
@@ -225,9 +228,9 @@ def _number(function: Callable[..., Any], dims: Dims, what: str) -> float:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
-def call_by_name(function: Callable[..., Any], offered: Mapping[str, Any], what: str) -> Any:
+def call_by_name(function: Callable[..., Returned], offered: Mapping[str, Any], what: str) -> Returned:
     """Calls ``function`` with those of ``offered`` that its parameters name."""
-    arguments: dict[str, Any] = {}
+    arguments = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             return function(**offered)

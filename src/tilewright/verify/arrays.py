@@ -1,14 +1,14 @@
 """Arrays that the judge compares: NumPy's on the host, torch's on a device.
 
 The rules are written once, with ``-``, ``/``, ``abs`` and comparisons, which both libraries have. An `Arrays` adds
-what they spell differently. This folder does not import torch; who has it passes it to `Tensors`.
+what they spell differently. This folder does not import torch; the caller passes it to `Tensors`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,44 +20,19 @@ CHUNK = 1 << 22
 """Elements of a tensor that are compared at a time: bounds the memory that this takes to some 200 MB."""
 
 
-class Arrays(Protocol):
-    """One library of arrays."""
+class Arrays:
+    """NumPy's arrays."""
 
     def pieces(self, array: Array) -> Iterable[Array]:
         """The elements in row-major order, cut to what fits in memory several times."""
-        ...
-
-    def wide(self, piece: Array) -> Array:
-        """In float64."""
-        ...
-
-    def equal(self, a: Array, b: Array) -> Array:
-        """Element by element, as they are: float64 does not hold every whole number."""
-        ...
-
-    def where(self, mask: Array, value: float, other: Array) -> Array: ...
-
-    def finite(self, piece: Array) -> Array: ...
-
-    def squares(self, piece: Array) -> float:
-        """The sum of the squares."""
-        ...
-
-    def largest(self, piece: Array) -> tuple[float, int]:
-        """The largest element and its index. ``piece`` is not empty."""
-        ...
-
-
-class HostArrays:
-    """NumPy's arrays, in one piece."""
-
-    def pieces(self, array: Array) -> Iterable[Array]:
         return [np.asarray(array).reshape(-1)]
 
     def wide(self, piece: Array) -> Array:
+        """In float64."""
         return np.asarray(piece, np.float64)
 
     def equal(self, a: Array, b: Array) -> Array:
+        """Element by element, as they are: float64 does not hold every whole number."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
 
     def where(self, mask: Array, value: float, other: Array) -> Array:
@@ -67,19 +42,20 @@ class HostArrays:
         return np.isfinite(piece)
 
     def squares(self, piece: Array) -> float:
+        """The sum of the squares."""
         return float(np.dot(piece, piece))
 
     def largest(self, piece: Array) -> tuple[float, int]:
+        """The largest element and its index. ``piece`` is not empty."""
         index = int(piece.argmax())
         return float(piece[index]), index
 
 
-class Tensors:
+class Tensors(Arrays):
     """torch's tensors, on the device where they are. ``torch``: the imported module."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch
-        self.where, self.finite = torch.where, torch.isfinite
 
     def pieces(self, array: Array) -> Iterable[Array]:
         pieces: Iterable[Array] = self._torch.split(array.reshape(-1), CHUNK)
@@ -96,6 +72,14 @@ class Tensors:
         mask: Array = view(a, dtype) == view(b, dtype)
         return mask
 
+    def where(self, mask: Array, value: float, other: Array) -> Array:
+        chosen: Array = self._torch.where(mask, value, other)
+        return chosen
+
+    def finite(self, piece: Array) -> Array:
+        mask: Array = self._torch.isfinite(piece)
+        return mask
+
     def squares(self, piece: Array) -> float:
         return float(self._torch.dot(piece, piece))
 
@@ -104,4 +88,4 @@ class Tensors:
         return float(value), int(index)
 
 
-HOST = HostArrays()
+HOST = Arrays()

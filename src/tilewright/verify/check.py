@@ -20,13 +20,11 @@ from tilewright.verify import shapes
 from tilewright.verify.addresses import Reaches
 from tilewright.verify.cases import Case
 from tilewright.verify.engine import Engine
-from tilewright.verify.engines import board_here, engine_name
 from tilewright.verify.examining import Compiles, Examiner, refuse_degenerate
 from tilewright.verify.gradients import check_gradients
-from tilewright.verify.minimising import minimised
 from tilewright.verify.planning import Planned, plan
 from tilewright.verify.reference import FloatReference, Trusting
-from tilewright.verify.schedule import Equipment, run_and_judge
+from tilewright.verify.schedule import Equipment, board_here, engine_name, minimised, run_and_judge
 from tilewright.verify.verdict import Verdict, report
 
 SECONDS = 120.0

@@ -54,56 +54,59 @@ def plan(
     for configuration in configurations:
         cases = list(_reduced(task, configuration, workloads, seed))
         hard = list(_hard(task, configuration, workloads, seed))
-        cases += [step for step in hard if step.case.data == "small integers"] if quick else hard
+        cases += [step for step in hard if step[1].data == "small integers"] if quick else hard
         if not quick:
             cases += _shapes(task, configuration, workloads, seed)
             cases += _huge(task, configuration, workloads, seed) if addresses else ()
         if own_shapes:
-            cases += [Planned(configuration, _case(w.dims, seed, w.name), 1, (w.name,)) for w in workloads]
-        for one in cases:
-            key = (configuration, str(one.case))
-            before = planned.get(key)
-            if before is not None:
-                one = replace(before, covers=tuple(dict.fromkeys((*before.covers, *one.covers))))
-            planned[key] = one
-    return sorted(planned.values(), key=lambda one: one.rank)
+            cases += [(1, _case(w.dims, seed, w.name), (w.name,)) for w in workloads]
+        for rank, case, covers in cases:
+            key = (configuration, str(case))
+            if (before := planned.get(key)) is not None:
+                planned[key] = replace(before, covers=tuple(dict.fromkeys((*before.covers, *covers))))
+            else:
+                planned[key] = Planned(configuration, case, rank, covers)
+    return sorted(planned.values(), key=lambda step: step.rank)
+
+
+Step = tuple[int, Case, tuple[str, ...]]
+"""Rank, case, and the workloads that it covers."""
 
 
 def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Case:
     return replace(Case(tuple(dims.items()), seed=seed, why=why), **changes)  # type: ignore[arg-type]
 
 
-def _reduced(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
+def _reduced(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
     for workload in workloads:
         tiles = shapes.moduli(task, configuration, workload.dims)
         dims = shapes.reduced(task, workload.dims, tiles)
-        yield Planned(configuration, _case(dims, seed, workload.name), 0, (workload.name,))
+        yield 0, _case(dims, seed, workload.name), (workload.name,)
 
 
-def _hard(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
+def _hard(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
     """One shape for all data: that of the workload with the most ragged dimensions."""
     workload = max(workloads, key=partial(_raggedness, task, configuration))
     tiles = shapes.moduli(task, configuration, workload.dims)
-    dims = shapes.reduced(task, workload.dims, tiles, HOSTILE)
+    case = _case(shapes.reduced(task, workload.dims, tiles, HOSTILE), seed, workload.name)
     for kind in KINDS:
         if kind not in SPECIAL or task.special_values:
-            rank = 1 if kind == "small integers" else 3
-            yield Planned(configuration, _case(dims, seed, workload.name, data=kind), rank)
+            yield 1 if kind == "small integers" else 3, replace(case, data=kind), ()
     for layout in task.layouts:
-        yield Planned(configuration, _case(dims, seed, workload.name, layout=layout), 2)
+        yield 2, replace(case, layout=layout), ()
     if any(output.in_place_of for output in task.outputs.values()):
-        yield Planned(configuration, _case(dims, seed, workload.name, run="in place"), 1, (workload.name,))
+        yield 1, replace(case, run="in place"), (workload.name,)
     if not any(output.updates for output in task.outputs.values()):
-        yield Planned(configuration, _case(dims, seed, workload.name, run="relaunched"), 2)
+        yield 2, replace(case, run="relaunched"), ()
     if not all(is_whole(spec.dtype) for spec in task.inputs.values()):
-        yield Planned(configuration, _case(dims, seed, workload.name, run="caches"), 2)
+        yield 2, replace(case, run="caches"), ()
 
 
-def _huge(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
+def _huge(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
     workload = max(workloads, key=partial(_raggedness, task, configuration))
     dims = huge(task, workload.dims, shapes.moduli(task, configuration, workload.dims))
     if dims is not None:
-        yield Planned(configuration, _case(dims, seed, "huge", run="addresses"), 2)
+        yield 2, _case(dims, seed, "huge", run="addresses"), ()
 
 
 def _raggedness(task: Task, configuration: Configuration, workload: Workload) -> int:
@@ -111,7 +114,7 @@ def _raggedness(task: Task, configuration: Configuration, workload: Workload) ->
     return sum(shapes.extent(workload.dims, name) % size.least != 0 for name, size in tiles.items())
 
 
-def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Planned]:
+def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
     """Edges and hidden draws about the smallest reduced shape, for each choice of the other dimensions."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
@@ -122,6 +125,6 @@ def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Worklo
         seen.add(flags)
         dims: Dims = shapes.reduced(task, workload.dims, tiles, HOSTILE, most=1)
         for changed in shapes.edges(task, dims, tiles):
-            yield Planned(configuration, _case(changed, seed, "edge"), 4)
+            yield 4, _case(changed, seed, "edge"), ()
         for changed in shapes.hidden(task, dims, tiles, rng):
-            yield Planned(configuration, _case(changed, seed, "hidden"), 4)
+            yield 4, _case(changed, seed, "hidden"), ()

@@ -7,18 +7,22 @@ implementation runs in a process that has torch.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import TracebackType
 
-from tilewright.hardware.architectures import Board
+from tilewright.errors import NoGpu, TaskError, UnknownChoice
+from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
+from tilewright.hardware.gpu import detect
 from tilewright.progress import Progress
 from tilewright.records import Configuration
 from tilewright.task.task import Task
+from tilewright.verify import shapes
 from tilewright.verify.addresses import Reaching
 from tilewright.verify.cases import Case
 from tilewright.verify.compiling import Compiling
-from tilewright.verify.engines import made
+from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.planning import Planned
 from tilewright.verify.trusted import Trusted
@@ -26,6 +30,10 @@ from tilewright.verify.watching import Watching
 
 FAILURES = 8
 """After so many wrong cases the others are not run: the answer is known."""
+TRIES = 12
+TRY_SECONDS = 4.0
+"""For making a failing case smaller."""
+ENGINES = ("interpreter", "gpu")
 
 
 class Equipment:
@@ -77,3 +85,71 @@ def run_and_judge(
             failures += results[-1].verdict == "incorrect"
     progress("check", len(planned), len(planned))
     return results, skipped
+
+
+def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
+    """The smallest failing case that `TRIES` cases and `TRY_SECONDS` seconds find; None where none failed.
+
+    only: the case that a person asked for, which stays as it is.
+    """
+    failed = next((result for result in results if result.verdict == "incorrect"), None)
+    if failed is None or only is not None or failed.case.run == "addresses":
+        return failed  # no other way to follow addresses would fit in memory
+    best, tried, until = failed, {str(failed.case)}, time.monotonic() + TRY_SECONDS
+    while len(tried) <= TRIES and time.monotonic() < until:
+        candidate = next((case for case in _simpler(examiner, best.case) if str(case) not in tried), None)
+        if candidate is None:
+            break
+        tried.add(str(candidate))
+        try:
+            result = examiner.examine(best.configuration, candidate)
+        except TaskError:
+            continue
+        if result.verdict == "incorrect":
+            best = result
+    return best
+
+
+def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
+    """One step each: friendlier data and memory first, since they say most, then half of a dimension."""
+    plain = Case(())
+    for name in ("run", "layout", "data"):
+        if getattr(case, name) != getattr(plain, name):
+            yield replace(case, **{name: getattr(plain, name)})
+    task = examiner.task
+    for dims in shapes.halved(task, case.sizes, shapes.shape_dims(task, case.sizes)):
+        yield replace(case, dims=tuple(dims.items()), why="smaller")
+
+
+def engine_name(name: str | None) -> str:
+    """The engine to use: the GPU where there is one that the compiler knows, unless another is named.
+
+    Raises UnknownChoice for a name that is none, NoGpu where a GPU is asked for and there is none.
+    """
+    gpu = detect()
+    if name is None:
+        return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"
+    if name not in ENGINES:
+        raise UnknownChoice("engine", name, ENGINES)
+    if name == "gpu" and gpu is None:
+        raise NoGpu("--engine gpu needs a GPU, and there is none here; --engine interpreter needs none")
+    return name
+
+
+def made(name: str, task: Task, board: Board) -> Engine:
+    """The engine of that name for one task."""
+    if name == "gpu":
+        from tilewright.verify.on_gpu import GpuEngine
+
+        return GpuEngine(task)
+    from tilewright.verify.interpreted import InterpreterEngine
+
+    return InterpreterEngine(task, board)
+
+
+def board_here(engine: str, arch: str) -> Board:
+    """The GPU's own board where it is the engine, else the default one of ``arch``."""
+    gpu = detect()
+    if engine == "gpu" and gpu is not None:
+        return gpu.board
+    return default_board(arch)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from tilewright.ledger.records import Attempt, Correctness, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval
+from tilewright.records import Json
 
 CORRECTNESS: Mapping[str, Correctness] = {
     "correct": "PASS", "incorrect": "FAIL", "unverified": "unverified",
@@ -36,7 +37,7 @@ class Judged:
     latency_ms: float | None = None
     interval_ms: tuple[float, float] | None = None
     predicted_ms: float | None = None
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Gate(Protocol):

@@ -163,7 +163,7 @@ class MeasuredGate:
             latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
             environment={
                 "noise": {name: one.paired.noise.to_json() for name, one in seen.items()},
-                "monitors": {name: list(one.monitors) for name, one in seen.items()},
+                "monitors": {name: [dict(monitor) for monitor in one.monitors] for name, one in seen.items()},
                 "other_shapes": checked.reason,
             },
         )  # fmt: skip
