@@ -54,13 +54,13 @@ def tried(file: Path, changes: Sequence[Path], script: Sequence[Told] = (0.9, 0.
         return stage.rows[1:]
 
 
-# What can be handed in --------------------------------------------------------------------------------
+# What can be proposed --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefixes", [("a/", "b/"), ("", ""), ("/home/someone/kernels/",) * 2], ids=str)
 def test_a_patch_may_name_the_file_in_any_folder(file: Path, written: Written, prefixes: Sequence[str]) -> None:
     (one,) = tried(file, [written(patch(SCALE, FASTER, prefixes=prefixes))])
-    assert (one.entry, one.status, one.optimization) == ("proposed", "keep", "handed in: faster.patch")
+    assert (one.entry, one.status, one.optimization) == ("proposed", "keep", "proposed: faster.patch")
     assert "2 * ct.load" in one.diff
 
 
@@ -79,9 +79,9 @@ def test_a_whole_file_replaces_the_only_editable_one_whatever_its_name(file: Pat
 def test_the_reason_is_in_the_commit_and_the_ledger(file: Path, written: Written) -> None:
     """P-25."""
     (one,) = tried(file, [written(FASTER, "rewritten.py")])
-    assert one.why_chosen == "handed in as rewritten.py"
+    assert one.why_chosen == "proposed in rewritten.py"
     message = git(file.parent, "log", "-1", "--format=%B", str(one.commit))
-    assert message.startswith("handed in: rewritten.py\n") and "handed in as rewritten.py" in message
+    assert message.startswith("proposed: rewritten.py\n") and "proposed in rewritten.py" in message
 
 
 def test_line_ends_are_kept(tmp_path: Path, written: Written) -> None:

@@ -20,7 +20,7 @@ from tilewright.task.tensors import Output, Tensor, integers, normal, uniform
 from tilewright.testing.functions import FunctionEngine, FunctionLaunch
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
-from tilewright.verify import report
+from tilewright.verify import verdict as report
 from tilewright.verify.cases import Case, parse
 from tilewright.verify.check import check_on
 from tilewright.verify.engine import Ran

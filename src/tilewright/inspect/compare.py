@@ -26,7 +26,7 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two, as it was asked for."""
+    """One side of the comparison: a task in a configuration."""
 
     where: str
     """``FILE[:TASK]``."""
@@ -53,7 +53,7 @@ class Code:
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """The outcome; `Failed` stands for machine code that there is none of."""
+    """What differs between two versions. `Failed` where there is no machine code."""
 
     before: Side
     after: Side
@@ -62,7 +62,7 @@ class VersionComparison:
     code_before: Code | Failed
     code_after: Code | Failed
     grids: tuple[tuple[int, ...], tuple[int, ...]]
-    """Blocks of the launch before and after; no part of the code."""
+    """Blocks of the launch before and after; they are not part of the code."""
 
     @property
     def same_code(self) -> bool | None:
@@ -152,7 +152,7 @@ def _lowered(name: str, version: Side, board: Board) -> Runnable:
 
 
 def _readable(runnable: Runnable) -> comparing.Version:
-    """The entry with its source and the names of its arrays, where they can be had."""
+    """The entry, with its source and the names of its arrays where these are known."""
     entry = runnable.module.entry()
     parameters = zip(entry.parameters, runnable.arguments, strict=False)
     tensors = {name: value.name for (name, _), value in parameters if isinstance(value, ArraySpec)}

@@ -30,7 +30,7 @@ from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
-"""Elements of the largest tile that an address is made of, over all blocks of a dry run; beyond it, a sample."""
+"""Elements of the largest tile of addresses, times the blocks of a dry run; above it, only a sample of blocks runs."""
 DATA_BYTES = 1 << 28
 """Inputs that a sampled run may draw."""
 
@@ -70,7 +70,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 
 
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """The roofline's verdict on counted work; what the author states as the least still sets the speed of light."""
+    """The roofline on counted work. The author's stated minimum still sets the speed of light."""
     work = count(task, workload, board)
     return classify(
         work.flops,
@@ -84,8 +84,8 @@ def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
 
 
 def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
-    """Of all blocks without data (or a sample, where each computes large tiles of addresses), else of some
-    with data; a reason where neither can be done."""
+    """Counts over all blocks without data, or a sample where blocks compute large tiles of addresses. Where addresses
+    depend on data, a sample with data. A reason where neither works."""
     entry = runnable.module.entry()
     affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None

@@ -27,10 +27,10 @@ from tilewright.records import Built, Failed, MachineCode, MeasuredTime, Predict
 from tilewright.task.task import Task
 
 HOPELESS = 4.0
-"""Predicted at more than this many times the incumbent's time: not judged. The predictor errs by up to 1.7 times on
-the recorded kernels (`screen.SLOWER`); between two forms of a kernel it may err more."""
+"""A variant that is predicted to take more than this many times the incumbent's time is not judged. The predictor errs
+by up to 1.7 times on the recorded kernels (`screen.SLOWER`), and may err more between two forms of a kernel."""
 MOST_VARIANTS = 16
-"""Values of one site that are judged, the best predicted ones."""
+"""The most values of one site that are judged: those with the best prediction."""
 
 Identity = tuple[tuple[str, tuple[int, ...], str], ...]
 
@@ -97,7 +97,8 @@ class Builder:
     """Wall time of one compiler run."""
 
     def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
-        """Versions of (value, name, texts), compiled side by side; and those that fell on the way."""
+        """Compiles versions of (value, name, texts) side by side; returns the variants, and an attempt for each value
+        that failed."""
         loaded: list[tuple[Value, Mapping[Path, str], KernelVersion, Task]] = []
         dropped: list[Attempt] = []
         for value, name, texts in wanted:
@@ -168,7 +169,7 @@ class Builder:
 
 
 def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
-    """The variants worth judging, the best predicted first; and why the others are not."""
+    """The variants to judge, the best predicted first, and an attempt with the reason for each of the others."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
     dropped = []
@@ -224,7 +225,7 @@ def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
 
 
 def _said(error: Exception) -> str:
-    """A reason that was given on purpose as it is, others with their type."""
+    """The message of our own errors as it is, of others with their type."""
     return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
 
 

@@ -65,7 +65,7 @@ class Bookkeeping:
     tried: dict[Key, Tries] = field(default_factory=dict)
     lowered: set[str] = field(default_factory=set)
     ruled_out: list[str] = field(default_factory=list)
-    """Since the last iteration: what needed none."""
+    """Proposals since the last iteration of which nothing was left to judge, with the reason."""
     misses: int = 0
     """Iterations in a row that kept nothing."""
     missed: Counter[str] = field(default_factory=Counter)
@@ -79,14 +79,14 @@ class Bookkeeping:
     _facts: tuple[Variant, KernelFacts] | None = None
 
     def __post_init__(self) -> None:
-        """Where an interrupted run stood."""
+        """Follows the iterations of an interrupted run again."""
         done, self.iterations = self.iterations, []
         for iteration in done:
             self._follow(iteration)
             self.iterations.append(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
-        """What may be tried on the incumbent, in order; what is handed in comes first."""
+        """What may be tried on the incumbent, in order; changes from proposers come first."""
         texts, facts = self.incumbent.texts, self.facts()
         for proposer in self.setup.proposers:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
@@ -164,7 +164,7 @@ class Bookkeeping:
     def _tried(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str
     ) -> tuple[Value, Mapping[Path, str] | None]:
-        """What the iteration's commit holds: the value that went furthest, and the texts; None of nothing."""
+        """What the iteration's commit holds: the value that went furthest, and its texts; None if no value applied."""
         if isinstance(judged, Judged):
             return judged.best.value, judged.best.texts
         if variants:
@@ -173,7 +173,7 @@ class Bookkeeping:
         return (wanted[0][0], wanted[0][2]) if wanted else ("", None)
 
     def undo(self, reason: str) -> bool:
-        """Takes back the last kept change, for what was found out only at the end; False where none is left."""
+        """Takes back the last kept change, after the final check found it wrong; False where none is left."""
         kept = still_kept(self.iterations)
         if not kept:
             return False
@@ -191,7 +191,7 @@ class Bookkeeping:
         return True
 
     def append(self, iteration: Iteration) -> None:
-        """Into the ledger, and the table that is a view of it."""
+        """Writes an iteration to the ledger, and the table that is a view of it."""
         setup = self.setup
         setup.ledger.append(setup.run.run, iteration)
         self._follow(iteration)
@@ -208,7 +208,8 @@ class Bookkeeping:
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
     def _follow(self, one: Iteration) -> None:
-        """What comes after an iteration: from its row alone, so that a resumed run goes on alike."""
+        """Updates counts and the reason to stop. It uses the iteration's row alone, so that a resumed run goes on the
+        same."""
         if not self.iterations:
             return
         options, kept = self.setup.options, one.status == "keep"
@@ -223,13 +224,13 @@ class Bookkeeping:
         self.count_site(one.entry, one.site)
 
     def count_site(self, entry: str, place: str) -> None:
-        """A site that was tried. What was kept there changed the code, and may be changed further."""
+        """Counts a try of a site. A kept change altered the code there, so the site may be tried again."""
         before = self.tried.get((entry, place), Tries(0, 0))
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
 
 
 def _share_gained(one: Iteration, before: Sequence[Iteration]) -> float:
-    """Of the time: measured by pairs, or else predicted."""
+    """The gain as a share of the time: measured in pairs, or else predicted."""
     if one.gain is not None:
         return 1 - 1 / one.gain
     was = before[0].predicted_ms

@@ -26,14 +26,14 @@ NO_PLACE = 9
 PRIOR_TRIES = 2.0
 """The entry's own expectation counts like this many earlier tries."""
 AGAIN = 0.5
-"""Weight of a site that was reverted before another change was kept: it may do now what it did not do then. And of
-an entry for each of its sites that was reverted on this very code, so that one entry does not use up the patience."""
+"""Weight of a site that was reverted before another change was kept: it may help now. The same weight applies to an
+entry for each of its sites that was reverted on this code, so that one entry does not use up the patience."""
 NOTHING_MISSED: Mapping[str, int] = MappingProxyType({})
 MOST_TRIES = 2
 """How often one site of one entry is tried."""
 
 Key = tuple[str, str]
-"""Entry, and site in words with its function: what stays the same while lines move."""
+"""Entry, and site in words with its function: both stay the same when lines move."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,17 @@ class Tries:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that could be tried: one entry at one site, or what somebody handed in; and why now."""
+    """A change that could be tried: one entry at one site, or a change from a proposer; and why it is next."""
 
     entry: str
-    """Name of the playbook's entry; ``proposed`` for what was handed in."""
+    """Name of the playbook's entry; ``proposed`` for a change from a proposer."""
     name: str
     """Short text for a table: ``tile load: gather of x``."""
     place: str
     """The site in words, told apart from others of the same words."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
-    """What may be put there; asked when the proposal is taken, since it may have to compile to know."""
+    """The values to try. Called when the proposal is taken, because an entry may have to compile to know them."""
     apply: Callable[[Value], Mapping[Path, str]]
     """All editable texts after the change. Raises `NotApplicable`."""
     score: float
@@ -190,7 +190,8 @@ def _launched(facts: KernelFacts) -> set[str]:
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:
-    """Functions of the file that a launched kernel calls, and what belongs to no kernel: the rest is not run."""
+    """Functions of the file that a launched kernel calls, and those that no kernel calls. The other functions do not
+    run."""
     kernels = launched & set(source.kernels)
     if not kernels:
         return set()

@@ -34,7 +34,7 @@ from tilewright.race.stats import Array, Interval, Noise
 from tilewright.records import PredictedTime
 
 ERROR = 0.01
-"""Of a whole decision: a gain is claimed where there is none."""
+"""Probability that a whole decision claims a gain where there is none."""
 ROUNDS = (100, 400, 1600)
 """Rounds after which a confirmation is looked at; each look costs its share of `ERROR`. What is clear ends at the
 first. By `rounds_needed` the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of
@@ -44,11 +44,11 @@ FLOOR = 0.005
 WORSE = 0.02
 """Nothing may end slower than the baseline by more than this."""
 LARGE, SMALL = 0.05, 0.02
-"""Gains, as shares of the time, that part the rows of the decision table."""
+"""Gains, as shares of the time, that separate the rows of the decision table."""
 BASE_MISSES = 2
 """Iterations in a row without improvement that end the loop."""
 PATIENCE = 10
-"""The same by default, where the rest of the playbook is tried too."""
+"""The same number under the default policy, which tries more of the playbook."""
 PREDICTED_MARGIN = 0.05
 """A predicted difference below this says nothing. Of the pairs of configurations recorded on an H200 on 2026-11-21
 (bench/recorded), the slower predicted was the slower measured in 55 % of those predicted less than 5 % apart,
@@ -103,7 +103,7 @@ class WorkloadDecision:
 
 
 class _Decided:
-    """What follows from a status and from what comes next, whatever it was judged on."""
+    """What measured and predicted decisions share."""
 
     status: Literal["keep", "revert"]
     following: Following
@@ -193,10 +193,8 @@ def decide(
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
-    """The rows of the table that say what comes next. ``gain``: share of the time, the centre of its interval.
-
-    Also for iterations that never came to a decision: what crashed, failed or was wrong is a miss.
-    """
+    """What comes after a decision. ``gain``: share of the time, the centre of its interval. An iteration that crashed,
+    failed or was wrong has no decision and counts as a miss."""
     if policy not in POLICIES:
         raise UnknownChoice("policy", policy, POLICIES)
     if keep:
@@ -236,7 +234,7 @@ def decide_predicted(
 
 
 def tail_of(workloads: int) -> float:
-    """The error that one bound may have: `ERROR` over the claims of gain, at every look."""
+    """The error that one bound may have: `ERROR`, divided by the claims of gain at all looks."""
     return ERROR / ((workloads + (workloads > 1)) * len(ROUNDS))
 
 
@@ -298,7 +296,7 @@ def _per_round(samples: Sequence[Paired]) -> Array:
 
 
 def _wanted(samples: Mapping[str, Paired]) -> str:
-    """Of the workload that is furthest from enough rounds for a gain of 3 %, how many it would need."""
+    """Words for a workload that had too few rounds to show a gain of 3 %: how many it needs."""
     for name, sample in samples.items():
         needed = rounds_needed(sample.noise.spread, workloads=len(samples))
         if needed > len(sample.candidate_us):

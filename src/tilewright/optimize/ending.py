@@ -17,7 +17,8 @@ FULL_CHECK_SECONDS = 60.0
 
 
 def take_back_what_is_wrong(run: Bookkeeping, baseline: Variant, interpreting: Interpreting) -> str:
-    """Takes back what is wrong on hostile shapes and data, the last change first. What is to be said of it."""
+    """Takes back changes that are wrong on hostile shapes and data, the last one first. Returns a note where the
+    untouched code is wrong there too."""
     while still_kept(run.iterations):
         run.setup.progress("check", 0, None, "hostile shapes and data")
         wrong = interpreting.incorrect(run.incumbent, FULL_CHECK_SECONDS)
@@ -42,8 +43,8 @@ def finished(run: Bookkeeping, reasons: list[str], note: str | None) -> Optimize
 
 
 def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
-    """What a person should look at, where the loop ends far from the bound and the cause does not show. Of
-    predicted times nothing follows: how far they are from the bound is the model's affair."""
+    """What a person should look at, where the loop ends far from the bound and the cause does not show. Empty for
+    predicted times: their distance from the bound depends on the model."""
     if not run.setup.gate.measured:
         return ""
     variant, board = run.incumbent, run.setup.board

@@ -18,7 +18,7 @@ NEAR = 1.3
 """Times the speed of light: nearer than this, the bound itself is the cause. On an H200 rms_norm reaches 0.78 of the
 peak bandwidth and a product of 8192³ 0.78 of the peak rate (bench/recorded, 2026-11-21)."""
 LAUNCH_US = 8.0
-"""Launch, ramp and drain on cold L2 take 5 µs (`predict.Coefficients.launch_us`): most of what is under this."""
+"""Launch, ramp and drain on cold L2 take 5 µs (`predict.Coefficients.launch_us`), most of a time below this."""
 
 Cause: TypeAlias = Literal[
     "the bound", "launch", "too few blocks", "spills", "no tensor cores", "scheduling", "unknown"
@@ -85,7 +85,7 @@ LOOK: Mapping[Cause, tuple[str, ...]] = {
 
 
 def escalation(tried: Sequence[Tried], cases: Sequence[FinalTime], sms: int) -> Escalation:
-    """Why the kernel is no faster, as far as it can be told. ``sms``: of the board."""
+    """Why the kernel is no faster, as far as it shows. ``sms``: of the board."""
     case = max(cases, key=lambda one: one.times_the_bound)
     causes = dict(_causes(case, sms))
     found = next((cause for cause, (is_so, _) in causes.items() if is_so), None)
@@ -107,7 +107,7 @@ def escalation(tried: Sequence[Tried], cases: Sequence[FinalTime], sms: int) -> 
 
 
 def _causes(case: FinalTime, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]]]:
-    """Cause → whether it is so, and what says it; the first that is so is the cause."""
+    """Each possible cause with whether it applies and the evidence; the first that applies is the cause."""
     yield "the bound", (case.times_the_bound <= NEAR, f"{case.times_the_bound:.2f} × the speed of light")
     yield "launch", (case.us < LAUNCH_US, f"{case.us:.1f} µs, of which a launch is about 5")
     yield "too few blocks", (case.blocks < sms, f"{case.blocks} blocks on {sms} SMs")

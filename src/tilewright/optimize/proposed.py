@@ -28,7 +28,7 @@ ENTRY = "proposed"
 
 @dataclass(frozen=True)
 class Change:
-    """What is handed in: the editable files' whole texts after it."""
+    """A proposed change: the editable files' whole texts after it."""
 
     name: str
     rationale: str
@@ -71,7 +71,7 @@ class FromFiles:
     """Changes from files, one after the other: patches, or whole files that replace one of the same name."""
 
     def __init__(self, files: Sequence[Path], before: Sequence[Iteration] = ()) -> None:
-        """``before``: the iterations of an interrupted run; what was handed in there is not tried again."""
+        """``before``: the iterations of an interrupted run; what was proposed there is not tried again."""
         done = Counter(one.site for one in before if one.entry == ENTRY)
         self._left = []
         for file in files:
@@ -85,7 +85,7 @@ class FromFiles:
             return None
         file = self._left.pop(0)
         text = read_source(file)
-        rationale = f"handed in as {file.name}"
+        rationale = f"proposed in {file.name}"
         if not _is_patch(text):
             return Change(file.name, rationale, {_replaced(file, seen.texts): text})
         try:
@@ -105,7 +105,7 @@ def proposal_of(change: Change, texts: Mapping[Path, str]) -> Proposal:
         return {**texts, **change.texts}
 
     return Proposal(
-        entry=ENTRY, name=f"handed in: {change.name}", place=change.name, risk=change.risk,
+        entry=ENTRY, name=f"proposed: {change.name}", place=change.name, risk=change.risk,
         values=lambda: (change.name,), apply=apply, score=float("inf"), why=change.rationale,
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def _is_patch(text: str) -> bool:
 
 
 def _replaced(file: Path, editable: Collection[Path]) -> Path:
-    """The editable file in whose place a whole file is handed in."""
+    """The editable file that a whole file replaces."""
     named = [path for path in editable if path.name == file.name] or (list(editable) if len(editable) == 1 else [])
     if len(named) != 1:
         raise RequestError(f"--change {file}: no editable file has that name; {_names(editable)}")

@@ -29,7 +29,7 @@ from tilewright.task.task import Task
 
 @dataclass
 class _Loading:
-    """What `editable` needs to know of the task file that is being loaded, and what it leaves."""
+    """The task file that is being loaded, and the modules that `editable` has loaded for it."""
 
     path: Path
     files: Mapping[str, str]
@@ -148,7 +148,7 @@ def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
 
 
 def _all_loaded(loading: _Loading) -> None:
-    """A copy that nobody asked for would be judged by the original's results."""
+    """Raises TaskError where a copy was not loaded: the results would be the original's."""
     known = {str(loading.path), *map(str, loading.modules)}
     if unused := [file for file in loading.files if file not in known]:
         raise TaskError(
@@ -174,8 +174,8 @@ def _origin(name: str) -> tuple[Path, str]:
 
 
 class _FreshLoader(SourceFileLoader):
-    """Reads the source each time. A cached compilation is believed when size and second are equal, as those
-    of two versions may well be; and nothing is written beside the user's file."""
+    """Reads the source each time, and writes nothing beside the user's file. Python trusts a cached compilation when
+    size and second are equal, which two versions may share."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

@@ -51,8 +51,8 @@ class OffsetSteps:
         return ends.reshape(shape)
 
     def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
-        """How many steps there are, what they are to share beyond the least in multiples of ``step``, and how much of
-        it one may get."""
+        """The number of steps, the multiples of ``step`` beyond the least that they share, and the most that a step may
+        get; None where no such offsets exist."""
         count = (shape[-1] if shape else 0) - self.starts
         if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
             return None

@@ -32,7 +32,7 @@ from tilewright.task.tensors import (
 )
 
 PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
-"""Arithmetic that may be coarser than the dtype of what it is written to."""
+"""Arithmetic that may be coarser than the dtype of the output."""
 
 
 _RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
@@ -171,7 +171,7 @@ class Task(Declaration):
         }
 
     def distribution(self, name: str, dims: Dims) -> Distribution:
-        """Of an input under ``dims``."""
+        """How an input is drawn under ``dims``."""
         return self.inputs[name].distribution.under(dims, name)
 
     def promises(self, dims: Dims) -> bool:

@@ -40,24 +40,24 @@ class Distribution:
     upto: str | None = None
     """``b`` as an expression of dimensions, until `under` makes a number of it."""
     steps: OffsetSteps | None = None
-    """Of ``offsets``: all but the ends."""
+    """The steps between offsets; None for other kinds."""
     like: tuple[int, ...] = ()
-    """What is drawn, in order, where as many numbers are asked for and these are possible."""
+    """Numbers to draw, in order, where the shape has as many elements and all of them are allowed."""
 
     def under(self, dims: Dims, tensor: str) -> Distribution:
-        """With numbers alone; ``tensor`` is for the error, a TaskError."""
+        """The distribution under ``dims``, with numbers alone. ``tensor`` is for the message of the TaskError."""
         if self.upto is None:
             return self
         return replace(self, b=float(extent_of(self.upto, dims, tensor)), upto=None)
 
     def kept(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """``like``, where it is what is to be drawn; not asked of ``upto``."""
+        """``like`` where it fits ``shape`` and the limits, else nothing. Call `under` first."""
         fits = len(self.like) == math.prod(shape) > 0
         ends = self.like[-1:] == (self.b,) if self.steps else all(self.a <= number < self.b for number in self.like)
         return self.like if fits and ends else ()
 
     def possible(self, shape: tuple[int, ...]) -> bool:
-        """Whether anything of this shape can be drawn; not asked of ``upto``."""
+        """Whether anything of this shape can be drawn. Call `under` first."""
         if self.steps is not None:
             return self.steps.possible(shape, int(self.b))
         return self.kind != "integers" or self.a < self.b
@@ -158,7 +158,7 @@ def _check_shape(shape: object) -> None:
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """The stand-in for an array where there is no device: row-major and aligned, unless it says otherwise."""
+    """The specification of an array, used where there is no device. Row-major and aligned by default."""
 
     name: str
     shape: tuple[int, ...]

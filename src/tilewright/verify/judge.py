@@ -47,7 +47,7 @@ class RunMemory(Protocol):
         ...
 
     def changed(self) -> str | None:
-        """The inputs that are not as before and should be, in words."""
+        """The inputs that were changed and should not be, in words; None where there are none."""
         ...
 
 
@@ -123,7 +123,7 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arr
 def judge_whole(
     name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST
 ) -> None:  # fmt: skip
-    """Every element of ``out`` against ``other``, the output of ``whose``, which may be off by as much itself."""
+    """Every element of ``out`` against ``other``, the output of ``whose``. Either may be off by what is allowed."""
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):

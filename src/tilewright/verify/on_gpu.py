@@ -28,8 +28,8 @@ SILENCE_SECONDS = 60.0
 
 
 PLACES = (0, 0, 1, 1)
-"""Where the images of successive runs lie: a run and the next are now at the same addresses, now at
-others, so that a result kept by pointer is found out; `examining` counts on it."""
+"""Where the images of successive runs lie. Successive runs use the same addresses, then others, so that a result that
+was cached by address shows. `examining` relies on this order."""
 
 
 class GpuEngine:
@@ -105,7 +105,7 @@ def request_of(
 
 
 def read_back(step: RunImages, images: Mapping[str, Image]) -> str:
-    """Puts the files' bytes into the images; a reason, and nothing changed, where the bytes are not there."""
+    """Puts the files' bytes into the images. Where bytes are missing, changes nothing and returns the reason."""
     read = {}
     for described in step.images:
         image, file = images[described.name], Path(described.file)

@@ -34,12 +34,12 @@ from tilewright.verify.tolerance import (
 from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20
-"""Whole outputs up to this come of sums that every order of adding in float32 gives exactly."""
+"""Whole-number outputs up to this are exact in float32, in every order of adding."""
 EXACT_FROM = 16
 """Elements that an output needs to show that the task maps whole numbers to whole numbers."""
 CONDITION = 4.0
-"""An implementation may make as much error as the reference does when its inputs are off by this many
-unit roundoffs of the arithmetic: rounding inside is no smaller than that."""
+"""An implementation may be off by as much as the reference changes when its inputs change by this many unit roundoffs
+of the arithmetic, because rounding inside a kernel is no smaller."""
 WIDE = ("float64",)
 """Dtypes that are computed in more than float32."""
 
@@ -172,8 +172,8 @@ class FloatReference:
         return 0.0 if self.trusted else UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
-        """Where the answer is whole and the dtype holds it, for outputs whose every element is whole, also
-        when everything is computed in float32."""
+        """Elements whose answer is a whole number that the dtype holds, of outputs that are all whole numbers, also in
+        float32."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}

@@ -30,11 +30,11 @@ from tilewright.worker.messages import RunOnce, encode
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
 SECONDS = 180.0
-"""That one tool may take; starting torch under it takes most of that."""
+"""Wall time of one tool; starting torch under it takes most of that."""
 PRINTED = 1000
 """Errors that a tool describes; it counts all."""
 PADDING = 4096
-"""Bytes that memcheck puts after each allocation, lest the next begin where this one ends."""
+"""Bytes that memcheck puts after each allocation, so that the next does not begin where this one ends."""
 
 Places = Mapping[str, tuple[int, int]]
 """Of each tensor the address of the first element and the bytes that it spans."""
@@ -42,7 +42,7 @@ Places = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class Sanitized:
-    """What one tool says of a case; with a ``reason`` it says nothing, and the case is unverified by it."""
+    """What one tool found in a case. ``reason``: why it could not watch the case."""
 
     tool: str
     findings: tuple[Finding, ...] = ()

@@ -67,10 +67,9 @@ class Equipment:
 def run_and_judge(
     examiner: Examiner, planned: Sequence[Planned], until: float, seconds: float, progress: Progress
 ) -> tuple[list[Result], list[tuple[Planned, str]]]:
-    """The results in the order of the plan, and what was not run with the reason.
-
-    until: by `time.perf_counter`, when no further case is begun; the first always is. ``seconds``: the same, as asked.
-    """
+    """The results in the order of the plan, and the steps that did not run, with the reason. until: of
+    `time.perf_counter`, after which no further case begins; the first always runs. seconds: the same limit, for the
+    message."""
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0

@@ -124,7 +124,7 @@ def reduced(
 def _readiness(
     tiles: Mapping[str, Moduli], dims: Dims, following: Mapping[str, int], name: str
 ) -> tuple[bool, bool, float]:
-    """How soon a dimension is the next to shrink: a free one first, then one that keeps two tiles."""
+    """The order in which dimensions shrink: free ones first, then those that keep two tiles."""
     least = tiles[name].least
     return tiles[name].free, following[name] // least >= 2, extent(dims, name) / following[name]
 

@@ -32,7 +32,7 @@ TRUSTED_AT_MOST = 0.1
 (float8_e5m2) costs 0.06; what is further off is not the same function."""
 
 REFERENCE_FLOP = 2e9
-"""Work that one float64 reference may take: about 0.1 s on the host."""
+"""FLOP of one float64 reference: about 0.1 s on the host."""
 REFERENCE_ELEMENTS = 1 << 18
 """Elements that one float64 reference may hold per tensor."""
 
@@ -56,7 +56,8 @@ class Slice:
 
 
 def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
-    """As much as the reference can afford: first and last index always where two fit, the rest random."""
+    """As large a slice as the reference can afford. It holds the first and last index where two fit; the others are
+    random."""
     counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
     whole = dict(counts)
 
@@ -79,7 +80,8 @@ def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ..
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """Which axes of a tensor a slice cuts, and where. Only bare dimension names can be cut."""
+    """The axes of a tensor that a slice cuts, with the indices. Only axes that are a plain dimension name can be
+    cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
@@ -220,8 +222,8 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 
 
 def negligible(dtype: str) -> float:
-    """The difference that underflow alone makes: one step next to zero, and for what float32 can hold beside zero
-    only as a denormal, all of it, since kernels may flush those to zero."""
+    """The difference that underflow alone makes: one step next to zero. Where denormals of the dtype are denormals of
+    float32 too, all of them, since kernels may flush those to zero."""
     if is_whole(dtype):
         return 0.0
     limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]

@@ -27,7 +27,7 @@ from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
 SECONDS = 120.0
-"""That the trusted implementation may take for one case, on a CPU."""
+"""Wall time of the trusted implementation on one case, on a CPU."""
 DOUBLE_OVER_SINGLE = 2.0**-29
 """Unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴."""
 
@@ -73,7 +73,7 @@ class Trusted:
             self._gone("closed")
 
     def _gone(self, reason: str) -> str:
-        """The same answer from now on, without starting a process that cannot serve."""
+        """Ends the process; every later request gets this reason."""
         if self._session is not None:
             self._session.close(wait=False)
         self._session, self._unavailable = None, reason

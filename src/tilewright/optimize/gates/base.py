@@ -23,7 +23,7 @@ CORRECTNESS: Mapping[str, Correctness] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """What became of an iteration's variants."""
+    """The outcome of an iteration's variants."""
 
     best: Variant
     """The one that went furthest; kept or not."""
@@ -41,7 +41,7 @@ class Judged:
 
 
 class Gate(Protocol):
-    """Where versions are judged. ``measured`` tells whether a clock is involved."""
+    """Judges versions: verify → race → confirm → decide. ``measured``: on a GPU; otherwise times are predicted."""
 
     measured: bool
 
