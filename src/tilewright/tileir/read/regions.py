@@ -68,9 +68,6 @@ def _result_names(reading: Reading) -> list[str]:
     return names
 
 
-# for, loop, if ----------------------------------------------------------------------------------------
-
-
 def _for(reading: Reading, draft: Draft) -> None:
     scanner = reading.scanner
     draft.attributes["unsignedCmp"] = scanner.accept("unsigned")
@@ -137,9 +134,6 @@ def _if(reading: Reading, draft: Draft) -> None:
     draft.regions.append(read_body(reading, [], "yield"))
     if reading.scanner.accept("else"):
         draft.regions.append(read_body(reading, [], "yield"))
-
-
-# reduce, scan -----------------------------------------------------------------------------------------
 
 
 def _reduce(reading: Reading, draft: Draft) -> None:

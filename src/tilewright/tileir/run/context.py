@@ -9,8 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy as np
-
 from tilewright.tileir.read.tree import Location, Op, Region
 from tilewright.tileir.run.counting import Counter
 from tilewright.tileir.run.memory import Access, Memory
@@ -60,33 +58,10 @@ class Context:
     def __init__(
         self, world: World, blocks: Array, run_region: Callable[[Region, Sequence[Array]], tuple[Array, ...]]
     ) -> None:
-        self.world, self.blocks = world, blocks
+        self.world, self.blocks, self.lanes = world, blocks, len(blocks)
+        self.grid, self.memory, self.dry, self.poison = world.grid, world.memory, world.dry, world.poison
         self.run_region = run_region
         """Runs a region over arrays with any leading axis; the operands of its terminator."""
-
-    @property
-    def grid(self) -> Grid:
-        return self.world.grid
-
-    @property
-    def lanes(self) -> int:
-        return len(self.blocks)
-
-    @property
-    def memory(self) -> Memory:
-        return self.world.memory
-
-    @property
-    def dry(self) -> bool:
-        return self.world.dry
-
-    @property
-    def poison(self) -> int:
-        return self.world.poison
-
-    def full(self, value: Array) -> Array:
-        """``value`` with one entry for each lane."""
-        return np.broadcast_to(value, (self.lanes, *value.shape[1:]))
 
     def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Element | None = None) -> None:
         """Reports a finding. ``lane``: which of the active lanes; ``element``: a tensor's name and the index."""

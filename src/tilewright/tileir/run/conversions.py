@@ -36,9 +36,6 @@ def _float(op: Op, element: Element) -> str:
     return element
 
 
-# Between floating-point and integers ------------------------------------------------------------------
-
-
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
     """Rounds once, in the direction that is named; see `numbers.round_to` for what is out of range. (From
@@ -121,9 +118,6 @@ def _clipped(whole: Array, element: Element, is_signed: bool) -> Array:
     return np.where(inside, converted, limits).view(np.int64)
 
 
-# Between integers -------------------------------------------------------------------------------------
-
-
 @implements("exti")
 def exti(op: Op, from_: Array) -> Array:
     """Widens, filling with the sign or with zeros."""
@@ -143,9 +137,6 @@ def trunci(context: Context, op: Op, from_: Array) -> Array:
         lambda: unsigned(narrow, result).astype(np.uint64) != unsigned(from_, source).astype(np.uint64),
     )
     return narrow
-
-
-# Bits and pointers ------------------------------------------------------------------------------------
 
 
 @implements("bitcast")

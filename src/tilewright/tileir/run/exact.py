@@ -20,8 +20,6 @@ import numpy as np
 
 from tilewright.tileir.run.registry import Array
 
-# From float32 to float64 ------------------------------------------------------------------------------
-
 
 def _made_odd(near: Array, remainder: Array) -> Array:
     """``near + remainder`` rounded to odd, where ``near`` is that sum rounded to nearest (float64)."""
@@ -51,9 +49,6 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
     down = (rest < 0) & ((near > 0) if mode == "zero" else np.bool_(mode == "negative_inf"))
     up = (rest > 0) & ((near < 0) if mode == "zero" else np.bool_(mode == "positive_inf"))
     return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
-
-
-# float64, one at a time -------------------------------------------------------------------------------
 
 
 LARGEST = (2 - 2.0**-52) * 2.0**1023

@@ -102,9 +102,6 @@ def _element(op: Op, operand: str) -> str:
     return str(op.tile(operand).element)
 
 
-# NumPy's products -------------------------------------------------------------------------------------
-
-
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
     """The matrix product in ``dtype``, for each lane (and batch); nothing that lanes share is copied.
 

@@ -110,9 +110,6 @@ def _combination(context: Context, region: Region) -> Combine:
     return combine
 
 
-# Bodies of one operation ------------------------------------------------------------------------------
-
-
 def single_operation(op: Op) -> Op | None:
     """The body's only operation where it combines the two arguments of a single operand, else None."""
     region = op.regions[0]

@@ -19,8 +19,6 @@ from tilewright.tileir.run.printing import formatted
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context, lanes_of
 from tilewright.tileir.watch.findings import ASSERTION, OUT_OF_BOUNDS
 
-# Making -----------------------------------------------------------------------------------------------
-
 
 @implements("constant")
 def constant(op: Op) -> Array:
@@ -32,9 +30,6 @@ def constant(op: Op) -> Array:
 def iota(op: Op) -> Array:
     kind = op.tile()
     return wrapped(np.arange(kind.size, dtype=np.int64), kind.element)[None]
-
-
-# Rearranging ------------------------------------------------------------------------------------------
 
 
 @implements("reshape")
@@ -139,9 +134,6 @@ def _check_bytes(op: Op, kind: TileType) -> None:
         raise Unsupported(f"{op.name} of {kind}")
 
 
-# The grid ---------------------------------------------------------------------------------------------
-
-
 @implements_in_context("get_tile_block_id")
 def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
     """The block's place along x, y and z; a value that all blocks share where the grid has extent 1."""
@@ -158,9 +150,6 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
     return tuple(np.array([extent], np.int32) for extent in context.grid)
 
 
-# Tokens -----------------------------------------------------------------------------------------------
-
-
 @implements("make_token", "join_tokens", "memory_fence_alias_tko")
 def token(op: Op, **tokens: Sequence[None]) -> None:
     """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here
@@ -170,9 +159,6 @@ def token(op: Op, **tokens: Sequence[None]) -> None:
 @implements("gdc_wait_tko", "gdc_launch_dependents_tko")
 def dependent_launch(op: Op, **tokens: Sequence[None]) -> None:
     """Nothing: one grid runs at a time, so what it waits for has ended and what it launches has not begun."""
-
-
-# Checks and prints ------------------------------------------------------------------------------------
 
 
 @implements_in_context("assert")
