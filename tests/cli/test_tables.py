@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from tilewright.cli import doctor_table
 from tilewright.cli.candidate_table import by_time, microseconds
-from tilewright.cli.doctor import Check
+from tilewright.cli.doctor import Probe
 from tilewright.cli.inspect_table import inspected
 from tilewright.cli.terminal_table import Column, TerminalTable
 from tilewright.cli.tune_table import tuned, workload_result
@@ -241,10 +241,10 @@ def test_microseconds_have_four_digits(us: float, text: str) -> None:
 
 def test_checks_show_the_fix_below_the_finding() -> None:
     found = [
-        Check("Python", True, "3.11"),
-        Check("nvdisasm", False, "not installed", "pip install nvidia-cuda-nvdisasm"),
-        Check("NVML", False, "not installed", required=False),
-        Check("GPU", None, "none"),
+        Probe("Python", True, "3.11"),
+        Probe("nvdisasm", False, "not installed", "pip install nvidia-cuda-nvdisasm"),
+        Probe("NVML", False, "not installed", required=False),
+        Probe("GPU", None, "none"),
     ]
     text = shown(doctor_table.table(found))
     assert [line[0] for line in text.splitlines() if line[0] != " "] == ["✓", "✗", "!", "–"]

@@ -32,20 +32,21 @@ def candidate_table(
 ) -> list[RenderableType]:
     """The best ten and the one shipped today, each with its reason below it; then a count of the others."""
     ordered = by_time(candidates)
-    shown = [one for at, one in enumerate(ordered) if show_all or at < ROWS or one.configuration == shipped]
+    best = ordered if show_all else ordered[:ROWS]
+    shown = [candidate for candidate in ordered if candidate in best or candidate.configuration == shipped]
     knobs = list(ordered[0].configuration) if ordered else []
     table = TerminalTable(*map(knob_column, knobs), "status", *(column for column, _ in cells), title=title)
-    for one in shown:
-        values = (_value(one.configuration, knob) for knob in knobs)
-        status = Text(one.status, style=STATUS_STYLES.get(one.status, ""))
-        table.add([*values, status, *(cell(one) for _, cell in cells)], one.reason)
-    hidden = [(one.status, one.reason) for one in ordered if one not in shown]
+    for candidate in shown:
+        values = (_value(candidate.configuration, knob) for knob in knobs)
+        status = Text(candidate.status, style=STATUS_STYLES.get(candidate.status, ""))
+        table.add([*values, status, *(cell(candidate) for _, cell in cells)], candidate.reason)
+    hidden = [(candidate.status, candidate.reason) for candidate in ordered if candidate not in shown]
     return [table, *not_shown(hidden, "configurations")]
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
     """A cell of the machine code, where there is any."""
-    return lambda one: str(cell(one.code)) if one.code else NOTHING
+    return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
 REGISTERS: Cell = (Column("registers", right=True, spare=2), of_code(lambda code: code.registers))
@@ -55,7 +56,7 @@ SPILLS: Cell = (
 )
 PREDICTED: Cell = (
     Column("predicted\nµs", right=True),
-    lambda one: microseconds(one.predicted.us) if one.predicted else NOTHING,
+    lambda candidate: microseconds(candidate.predicted.us) if candidate.predicted else NOTHING,
 )
 
 
@@ -67,11 +68,11 @@ def bound_line(bound: Bound) -> Text:
 def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Measured ones first, then predicted ones, each the fastest first; what has no time comes last."""
 
-    def key(one: Candidate) -> tuple[int, float]:
-        if one.measured:
-            return (0, one.measured.us)
-        if one.predicted:
-            return (2 if one.status in ("failed", "wrong") else 1, one.predicted.us)
+    def key(candidate: Candidate) -> tuple[int, float]:
+        if candidate.measured:
+            return (0, candidate.measured.us)
+        if candidate.predicted:
+            return (2 if candidate.status in ("failed", "wrong") else 1, candidate.predicted.us)
         return (3, 0.0)
 
     return sorted(candidates, key=key)

@@ -1,4 +1,4 @@
-"""`tilewright capture` and `tilewright captured`: thin adapters over recorded launches. `cli` registers both."""
+"""`tilewright capture` and `tilewright captured`: the launches that a program makes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,8 @@ from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
-    from tilewright.runtime.capture.record import Capture
+    from tilewright.records import Json
+    from tilewright.runtime.capture.record import Capture, Recorded
 
 __all__ = ["SETTINGS", "app", "capture"]
 
@@ -148,7 +149,7 @@ def _file(given: Path | None) -> Path:
 
 
 def _prepared(file: Path, private: bool) -> Capture | None:
-    """Sees to it before the program starts that the record can be written. Returns the one that is there."""
+    """Makes sure, before the program starts, that the record can be written. Returns an earlier record of that name."""
     from tilewright.ledger.file import make_private
     from tilewright.runtime.capture import record as capture_record
 
@@ -170,7 +171,7 @@ def _prepared(file: Path, private: bool) -> Capture | None:
         raise RequestError(f"{error}; remove it, or {other}") from None
 
 
-def _heading(recorded: Any, file: Path) -> str:
+def _heading(recorded: Recorded, file: Path) -> str:
     from tilewright.cli.capture_table import launches
 
     time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
@@ -181,12 +182,12 @@ def _heading(recorded: Any, file: Path) -> str:
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
     from tilewright.runtime.capture.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
 
-    found = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
+    variables = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
     if data_mib:
-        found[DATA_VARIABLE] = str(data_mib)
+        variables[DATA_VARIABLE] = str(data_mib)
     if exact:
-        found[EXACT_VARIABLE] = "1"
-    return found
+        variables[EXACT_VARIABLE] = "1"
+    return variables
 
 
 def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
@@ -214,7 +215,7 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
     from tilewright.cli import capture_table as capture_tables
 
     if as_json:
-        print_json([_as_json(number, one) for number, one in enumerate(recorded.launches()[:top], 1)])
+        print_json([_as_json(number, kind) for number, kind in enumerate(recorded.launches()[:top], 1)])
     elif recorded.launches():
         terminal.stdout().print(capture_tables.captured(recorded, top))
         terminal.note(f"recorded in {file}; a task of a row: tilewright captured task N FILE.py")
@@ -227,7 +228,7 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
     if as_json:
         print_json([])
     terminal.note(NO_LAUNCH)
-    if made := sum(one.count for one in earlier.launches()):
+    if made := sum(kind.count for kind in earlier.launches()):
         from tilewright.runtime.capture.record import programs
 
         terminal.note(
@@ -235,10 +236,10 @@ def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
         )
 
 
-def _as_json(number: int, one: Any) -> dict[str, Any]:
+def _as_json(number: int, kind: Recorded) -> dict[str, Json]:
     from tilewright.ledger.codec import to_json
 
     return {
-        "n": number, **to_json(one), "mean_us": one.gpu.mean_us, "samples": one.gpu.samples, "at_most": one.at_most,
-        "total_us": one.total_us, "host_us": one.host.mean_us,
+        "n": number, **to_json(kind), "mean_us": kind.gpu.mean_us, "samples": kind.gpu.samples, "at_most": kind.at_most,
+        "total_us": kind.total_us, "host_us": kind.host.mean_us,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A record of launches as a table for a person: where the time goes. Pure, as `tables`."""
+"""What `tilewright capture` prints: a row for each kind of launch, and where the time goes."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def captured(capture: Capture, top: int | None = None) -> RenderableType:
     """One row for each kind of launch, those that took longest first; below, what the numbers are."""
     kinds = capture.launches()
     table = TerminalTable(*COLUMNS)
-    total = sum(one.total_us or 0.0 for one in kinds)
-    for number, one in enumerate(kinds[:top], 1):
-        table.add(_row(number, one, total))
+    total = sum(kind.total_us or 0.0 for kind in kinds)
+    for number, kind in enumerate(kinds[:top], 1):
+        table.add(_row(number, kind, total))
     return Group(table, *(Text(line) for line in _below(capture, kinds, top)))
 
 
-def _row(number: int, one: Recorded, total: float) -> tuple[str, ...]:
-    mean, time = one.gpu.mean_us, one.total_us
+def _row(number: int, kind: Recorded, total: float) -> tuple[str, ...]:
+    mean, time = kind.gpu.mean_us, kind.total_us
     return (
         str(number),
-        f"{launches(one)}{' in a graph' if one.in_graph and one.in_graph == one.count else ''}",
-        one.launch.kernel,
-        " × ".join(map(str, one.launch.grid)),
-        arrays(one.launch),
-        " ".join(f"{name}={value}" for name, value in one.launch.constants.items()),
-        " ".join(f"{name}={value}" for name, value in hints(one.launch).items()),
-        NOTHING if mean is None else f"{'≤ ' if one.at_most else ''}{mean:.2f}",
-        str(one.gpu.samples),
+        f"{launches(kind)}{' in a graph' if kind.in_graph and kind.in_graph == kind.count else ''}",
+        kind.launch.kernel,
+        " × ".join(map(str, kind.launch.grid)),
+        arrays(kind.launch),
+        " ".join(f"{name}={value}" for name, value in kind.launch.constants.items()),
+        " ".join(f"{name}={value}" for name, value in hints(kind.launch).items()),
+        NOTHING if mean is None else f"{'≤ ' if kind.at_most else ''}{mean:.2f}",
+        str(kind.gpu.samples),
         NOTHING if time is None else f"{time / 1e3:.3f}",
         NOTHING if time is None or not total else f"{time / total:.1%}",
-        NOTHING if one.host.mean_us is None else f"{one.host.mean_us:.1f}",
+        NOTHING if kind.host.mean_us is None else f"{kind.host.mean_us:.1f}",
     )
 
 
@@ -59,22 +59,22 @@ def _many(count: int, what: str, ending: str) -> str:
     return f"{count} {what}{ending if count != 1 else ''}"
 
 
-def launches(one: Recorded) -> str:
+def launches(kind: Recorded) -> str:
     """How many; an estimate is marked."""
-    return f"{'≈ ' if one.estimated else ''}{one.count}"
+    return f"{'≈ ' if kind.estimated else ''}{kind.count}"
 
 
 def arrays(launch: DescribedLaunch) -> str:
     """Shapes and dtypes in a few letters, of the first arrays."""
-    found = launch.arrays()
-    more = f" +{len(found) - ARRAYS}" if len(found) > ARRAYS else ""
-    return " ".join(_shape(one) for one in found[:ARRAYS]) + more
+    listed = launch.arrays()
+    more = f" +{len(listed) - ARRAYS}" if len(listed) > ARRAYS else ""
+    return " ".join(_shape(argument) for argument in listed[:ARRAYS]) + more
 
 
-def _shape(one: Argument) -> str:
-    assert one.array is not None
-    letters = one.array.dtype.replace("bfloat", "bf").replace("float", "f").replace("int", "i")
-    return f"{letters}[{','.join(map(str, one.array.shape))}]"
+def _shape(argument: Argument) -> str:
+    assert argument.array is not None
+    letters = argument.array.dtype.replace("bfloat", "bf").replace("float", "f").replace("int", "i")
+    return f"{letters}[{','.join(map(str, argument.array.shape))}]"
 
 
 def hints(launch: DescribedLaunch) -> dict[str, int]:
@@ -86,8 +86,8 @@ def hints(launch: DescribedLaunch) -> dict[str, int]:
 
 def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list[str]:
     seconds = max((part.seconds for part in capture.parts), default=0.0)
-    total = sum(one.total_us or 0.0 for one in kinds) / 1e6
-    made = sum(one.count for one in kinds)
+    total = sum(kind.total_us or 0.0 for kind in kinds) / 1e6
+    made = sum(kind.count for kind in kinds)
     gpus = ", ".join(dict.fromkeys(part.gpu for part in capture.parts if part.gpu)) or "no GPU"
     lines = [
         f"{_launches(made)} of {_many(len(kinds), 'kind', 's')}, {total:.3f} s on {gpus} in {seconds:.1f} s "
@@ -95,22 +95,22 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     ]
     if top is not None and len(kinds) > top:
         lines.append(f"{len(kinds) - top} more kinds; --all shows them")
-    if unseen := sum(one.estimated for one in kinds):
+    if unseen := sum(kind.estimated for kind in kinds):
         lines.append(
             f"≈: the launches of each kernel are all counted, but {made - unseen} of the {made} looked at for their "
             "kind: rows are estimated; with --exact each is looked at"
         )
-    if any(one.at_most and one.idle.samples for one in kinds):
+    if any(kind.at_most and kind.idle.samples for kind in kinds):
         lines.append("≤: the GPU was idle when these were launched, so the time holds the way there")
-    if graphs := sum(one.in_graph for one in kinds):
+    if graphs := sum(kind.in_graph for kind in kinds):
         lines.append(f"{_launches(graphs)} went into a CUDA graph; its replays are not seen")
-    if failed := [one for one in kinds if one.failed]:
-        lines.append(f"{_launches(sum(one.failed for one in failed))} failed, the first: {failed[0].error}")
-    if others := sum(one.others for one in kinds):
+    if failed := [kind for kind in kinds if kind.failed]:
+        lines.append(f"{_launches(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
+    if others := sum(kind.others for kind in kinds):
         lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
         lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack")
-    for one in kinds:
-        if one.launch.problem:
-            lines.append(f"{one.launch.kernel} cannot become a task: {one.launch.problem}")
+    for kind in kinds:
+        if kind.launch.problem:
+            lines.append(f"{kind.launch.kernel} cannot become a task: {kind.launch.problem}")
     return lines

@@ -1,4 +1,4 @@
-"""`tilewright check`: a thin adapter over `checks`. `cli` registers it."""
+"""`tilewright check`: is the kernel right?"""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A verdict for a person: what was wrong first, then what was compared, then what was not.
-
-Pure: a verdict goes in, something that rich can print comes out. Text of a task is never read as markup.
-"""
+"""What `tilewright check` prints: what was wrong first, then what was compared, then what was not."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def _grouped(results: Sequence[Result]) -> list[list[Result]]:
         apart = result.verdict != "correct" or result.case.why not in ("edge", "hidden")
         return id(result) if apart else result.case.why
 
-    shown = [one for one in results if one.verdict != "unverified"]
+    shown = [result for result in results if result.verdict != "unverified"]
     return [list(rows) for _, rows in groupby(sorted(shown, key=_order), key)]
 
 
@@ -52,7 +49,7 @@ def _order(result: Result) -> tuple[int, int]:
 
 def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
     """The cells of a row, and its reason."""
-    shown = max(rows, key=lambda one: one.error.share if one.error else 0.0)
+    shown = max(rows, key=lambda result: result.error.share if result.error else 0.0)
     case, error = shown.case, shown.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)
     if len(rows) > 1:
@@ -60,7 +57,7 @@ def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
     memory = " ".join(word for word in (case.layout, case.run) if word not in ("row-major", "plain"))
     numbers = [NOTHING] * 3
     if error:
-        numbers = [f"{one:.2g}" for one in (error.error.worst, error.allowed.worst, error.trusted)]
+        numbers = [f"{number:.2g}" for number in (error.error.worst, error.allowed.worst, error.trusted)]
     verdict = Text(shown.verdict, style=STYLES[shown.verdict])
     return [Text(dims), Text(case.data), Text(memory or "row-major"), verdict, *map(Text, numbers)], shown.reason
 
@@ -73,11 +70,11 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
         Text(f"allowed error set by {verdict.yardstick}"),
         *(Text(line) for line in verdict.tools),
     ]
-    lines += [Text(f"finding: {one}", style="red") for one in verdict.findings]
+    lines += [Text(f"finding: {finding}", style="red") for finding in verdict.findings]
     if verdict.unverified:
         lines.append(Text(f"not compared ({len(verdict.unverified)}):"))
         shown = first(verdict.unverified, show_all)
-        lines += [Text(f"  {one}", style="dim") for one in shown]
+        lines += [Text(f"  {case}", style="dim") for case in shown]
         if len(shown) < len(verdict.unverified):
             lines.append(Text(f"  and {len(verdict.unverified) - len(shown)} more; --all shows them", style="dim"))
     if again := command(verdict, where, options):

@@ -1,4 +1,4 @@
-"""`tilewright compare`: a thin adapter over `comparing`. `cli` registers it."""
+"""`tilewright compare`: what changed between two versions of a kernel."""
 
 from __future__ import annotations
 

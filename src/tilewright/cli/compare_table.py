@@ -1,4 +1,4 @@
-"""What `compare` found as tables for a person. Pure, as `tables`."""
+"""What `tilewright compare` prints: the changes in Tile IR by source line, and in machine code."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def compared(result: VersionComparison, show_all: bool = False) -> RenderableTyp
 
 
 def _tile_ir(result: VersionComparison, show_all: bool) -> Iterator[RenderableType]:
-    found = result.tile_ir
-    if found.identical:
+    tile_ir = result.tile_ir
+    if tile_ir.identical:
         yield Text("Tile IR: identical")
         return
-    yield Text(f"Tile IR: {found.operations_before} → {found.operations_after} operations", style="bold")
-    if found.hints:
-        yield Text("hints of the kernel: " + _traits(found.hints))
-    if found.lines:
-        yield _lines(first(found.lines, show_all))
-        yield from _more(found.lines, "lines", show_all)
-    yield from _listed("Memory accesses", [_access(one) for one in found.accesses], show_all)
-    yield from _listed("Token chains", [str(one) for one in found.chains], show_all)
-    if found.reordered is not None:
-        yield Text(f"the same operations, from {found.reordered} on in another order or on other operands")
+    yield Text(f"Tile IR: {tile_ir.operations_before} → {tile_ir.operations_after} operations", style="bold")
+    if tile_ir.hints:
+        yield Text("hints of the kernel: " + _traits(tile_ir.hints))
+    if tile_ir.lines:
+        yield _lines(first(tile_ir.lines, show_all))
+        yield from _more(tile_ir.lines, "lines", show_all)
+    yield from _listed("Memory accesses", [_access(access) for access in tile_ir.accesses], show_all)
+    yield from _listed("Token chains", [str(chain) for chain in tile_ir.chains], show_all)
+    if tile_ir.reordered is not None:
+        yield Text(f"the same operations, from {tile_ir.reordered} on in another order or on other operands")
 
 
 def _listed(title: str, lines: Sequence[str], show_all: bool) -> Iterator[RenderableType]:
@@ -67,11 +67,11 @@ def _more(rows: Sequence[object], what: str, show_all: bool) -> list[Text]:
 def _lines(lines: Sequence[LineChange]) -> TerminalTable:
     """Each line of the source, and under it the operations that changed."""
     table = TerminalTable(Column("A", always=True), Column("B", always=True), Column("source", always=True))
-    for one in lines:
-        source = one.source_after or one.source_before
-        if one.source_before and one.source_after and one.source_before != one.source_after:
-            source = f"{one.source_before}\n{one.source_after}"
-        table.add((_number(one.before), _number(one.after), source), *_operations(one.operations))
+    for line in lines:
+        source = line.source_after or line.source_before
+        if line.source_before and line.source_after and line.source_before != line.source_after:
+            source = f"{line.source_before}\n{line.source_after}"
+        table.add((_number(line.before), _number(line.after), source), *_operations(line.operations))
     return table
 
 
@@ -83,26 +83,26 @@ def _number(place: Place | None) -> Text:
 
 def _operations(changes: Sequence[OperationChange]) -> list[Text]:
     """Removed, added, and in one line what changed nothing but its type or its attributes."""
-    removed = [one for one in changes if one.after < one.before]
-    added = [one for one in changes if one.after > one.before]
+    removed = [change for change in changes if change.after < change.before]
+    added = [change for change in changes if change.after > change.before]
     lines = []
-    for one in removed:
-        other = next((o for o in added if o.operation == one.operation and _gain(o) == -_gain(one)), None)
+    for change in removed:
+        other = next((o for o in added if o.operation == change.operation and _gain(o) == -_gain(change)), None)
         if other is not None:
             added.remove(other)
             count = f"{_gain(other)} " if _gain(other) > 1 else ""
-            lines.append(Text(f"{count}{_described(one)} → {_described(other, brief=True)}", "yellow"))
+            lines.append(Text(f"{count}{_described(change)} → {_described(other, brief=True)}", "yellow"))
         else:
-            lines.append(Text(f"−{-_gain(one)} {_described(one)}", "red"))
-    return lines + [Text(f"+{_gain(one)} {_described(one)}", "green") for one in added]
+            lines.append(Text(f"−{-_gain(change)} {_described(change)}", "red"))
+    return lines + [Text(f"+{_gain(change)} {_described(change)}", "green") for change in added]
 
 
-def _gain(one: OperationChange) -> int:
-    return one.after - one.before
+def _gain(change: OperationChange) -> int:
+    return change.after - change.before
 
 
-def _described(one: OperationChange, brief: bool = False) -> str:
-    parts = (one.type, one.details) if brief else (one.operation, one.type, one.details)
+def _described(change: OperationChange, brief: bool = False) -> str:
+    parts = (change.type, change.details) if brief else (change.operation, change.type, change.details)
     return " ".join(part for part in parts if part)
 
 
@@ -119,7 +119,7 @@ def _access(change: AccessChange) -> str:
 
 
 def _traits(changes: Iterable[TraitChange]) -> str:
-    return "; ".join(f"{one.trait} {_value(one.before)} → {_value(one.after)}" for one in changes)
+    return "; ".join(f"{change.trait} {_value(change.before)} → {_value(change.after)}" for change in changes)
 
 
 def _value(value: object) -> str:

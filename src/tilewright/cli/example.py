@@ -37,13 +37,13 @@ def example(name: Name = None, as_json: AsJson = False) -> None:
 
     Example: `tilewright example rms_norm`
     """
-    about = {one: _about(_folder() / f"{one}.py") for one in names()}
+    about = {title: _about(_folder() / f"{title}.py") for title in names()}
     if name is None:
         if as_json:
-            print_json([{"name": one, "about": text} for one, text in about.items()])
+            print_json([{"name": title, "about": text} for title, text in about.items()])
             return
-        for one, text in about.items():
-            terminal.stdout().print(Text(one, style="bold"), Indented(Text(text)))
+        for title, text in about.items():
+            terminal.stdout().print(Text(title, style="bold"), Indented(Text(text)))
         terminal.note("write one here: tilewright example NAME")
         return
     if name not in about:

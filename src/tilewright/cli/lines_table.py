@@ -1,18 +1,16 @@
-"""The work that `counted` finds, line by line, as a table for a person and as JSON."""
+"""What `tilewright inspect --lines` prints: the work of each source line, as a table and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, Column, TerminalTable
 from tilewright.inspect.work import CountedWork
-from tilewright.records import Workload
+from tilewright.records import Json, Workload
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run.counting import Counts, LineCount
 
@@ -64,10 +62,10 @@ def _totals(work: CountedWork, counts: Counts) -> str:
     )
 
 
-def to_json(work: CountedWork, workload: Workload) -> dict[str, Any]:
+def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
     """What `inspect --lines --json` prints; scripts rely on these names. Sums are over the blocks that ran."""
     counts = work.counts
-    said: dict[str, Any] = {
+    said: dict[str, Json] = {
         "workload": workload.name, "source": work.source, "flop": work.flops, "bytes_touched": work.bytes,
         "counts": None,
     }  # fmt: skip
@@ -81,13 +79,13 @@ def to_json(work: CountedWork, workload: Workload) -> dict[str, Any]:
             "stored_bytes": counts.stored_bytes,
             "distinct_loaded_bytes": counts.distinct_loaded_bytes,
             "distinct_stored_bytes": counts.distinct_stored_bytes,
-            "operations": counts.by_kind,
+            "operations": dict(counts.by_kind),
             "lines": [_line_json(line) for line in counts.lines()],
         }
     return said
 
 
-def _line_json(line: LineCount) -> Mapping[str, Any]:
+def _line_json(line: LineCount) -> dict[str, Json]:
     return {
         "file": line.location.file if line.location else None,
         "line": line.location.line if line.location else None,

@@ -1,4 +1,4 @@
-"""`tilewright optimize`: a thin adapter over `optimizing`. `cli` registers it."""
+"""`tilewright optimize`: make the kernel faster, one change at a time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first; several times."),
 ]
-_ENTRIES = ", ".join(sorted(one.stem for one in (Path(__file__).parents[1] / "playbook" / "entries").glob("[a-z]*.py")))
+_ENTRIES = ", ".join(
+    sorted(path.stem for path in (Path(__file__).parents[1] / "playbook" / "entries").glob("[a-z]*.py"))
+)
 """One file each: read from the folder, because the playbook itself takes long to import."""
 Only = Annotated[
     list[str] | None,

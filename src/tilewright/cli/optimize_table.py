@@ -21,16 +21,15 @@ def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
         Column("", right=True), "optimization", Column("value", spare=1),
         Column("measured ms" if measured else "predicted ms", right=True), Column("correct", spare=2), "status",
     )  # fmt: skip
-    others = [one for one in result.iterations if one.status != "keep"]
-    hidden = {one.n for one in others} - {one.n for one in first(others, show_all)}
-    for one in result.iterations:
-        if one.n not in hidden:
-            status = Text(one.status, STYLES[one.status])
-            cells = (str(one.n), _optimization(one), one.value, _ms(one, measured), one.correctness, status)
-            table.add(cells, one.reason)
-    return Group(
-        table, *not_shown([(one.status, one.reason) for one in others if one.n in hidden], "iterations"), Text()
-    )
+    others = [iteration for iteration in result.iterations if iteration.status != "keep"]
+    hidden = {iteration.n for iteration in others} - {iteration.n for iteration in first(others, show_all)}
+    for iteration in result.iterations:
+        if iteration.n not in hidden:
+            status = Text(iteration.status, STYLES[iteration.status])
+            what = str(iteration.n), _optimization(iteration), iteration.value
+            table.add((*what, _ms(iteration, measured), iteration.correctness, status), iteration.reason)
+    left = [(iteration.status, iteration.reason) for iteration in others if iteration.n in hidden]
+    return Group(table, *not_shown(left, "iterations"), Text())
 
 
 def workloads(result: Optimized) -> TerminalTable:
@@ -56,7 +55,7 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
         yield f"{result.speedup:.2f}× over {len(record.final)} workloads{how}, {len(result.kept)} changes kept"
     else:
         yield f"no change was kept{how}"
-    if lossy := [one.optimization for one in result.kept if one.risk == "lossy"]:
+    if lossy := [iteration.optimization for iteration in result.kept if iteration.risk == "lossy"]:
         yield f"lossy, as allowed: {'; '.join(lossy)}"
     yield f"stopped: {record.stop_reason}"
     yield f"branch {record.branch}; patch {result.folder / 'changes.patch'}"
@@ -65,25 +64,25 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
         yield f"predicted, not measured. On a machine with a GPU: tilewright optimize {where}"
 
 
-def _optimization(one: Iteration) -> str:
-    return f"{one.optimization} (lossy)" if one.risk == "lossy" else one.optimization
+def _optimization(iteration: Iteration) -> str:
+    return f"{iteration.optimization} (lossy)" if iteration.risk == "lossy" else iteration.optimization
 
 
-def _ms(one: Iteration, measured: bool) -> str:
-    time = one.latency_ms if measured else one.predicted_ms
+def _ms(iteration: Iteration, measured: bool) -> str:
+    time = iteration.latency_ms if measured else iteration.predicted_ms
     if time is None:
         return NOTHING
-    interval = f" ±{(one.interval_ms[1] - one.interval_ms[0]) / 2:.2g}" if one.interval_ms else ""
+    interval = f" ±{(iteration.interval_ms[1] - iteration.interval_ms[0]) / 2:.2g}" if iteration.interval_ms else ""
     return f"{time:.4g}{interval}"
 
 
-def _us(one: Metrics) -> float | None:
-    time = one.measured or one.predicted
+def _us(metrics: Metrics) -> float | None:
+    time = metrics.measured or metrics.predicted
     return time.us if time else None
 
 
-def _time(one: Metrics) -> str:
-    if one.measured is not None:
-        low, high = one.measured.interval_us
-        return f"{one.measured.us:,.1f} ±{(high - low) / 2:.2g}"
-    return f"{one.predicted.us:,.1f}" if one.predicted else NOTHING
+def _time(metrics: Metrics) -> str:
+    if metrics.measured is not None:
+        low, high = metrics.measured.interval_us
+        return f"{metrics.measured.us:,.1f} ±{(high - low) / 2:.2g}"
+    return f"{metrics.predicted.us:,.1f}" if metrics.predicted else NOTHING

@@ -1,4 +1,4 @@
-"""`tilewright run`: starts a program in which Tilewright's search stands for cuda-tile's. `cli` registers it."""
+"""`tilewright run`: start a program in which Tilewright searches in the place of cuda-tile."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,6 +16,7 @@ from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
+    from tilewright.ledger.codec import Encodable
     from tilewright.records import Workload
     from tilewright.task.task import Task
 
@@ -98,8 +99,8 @@ def default_architecture() -> str:
     gpu = detect()
     if gpu is not None and gpu.arch in ARCHITECTURES:
         return gpu.arch
-    found = f"no compiler for this machine's GPU ({gpu.arch})" if gpu else "no GPU here"
-    terminal.note(f"{found}: using {DEFAULT_ARCH}; choose with --arch")
+    why = f"no compiler for this machine's GPU ({gpu.arch})" if gpu else "no GPU here"
+    terminal.note(f"{why}: using {DEFAULT_ARCH}; choose with --arch")
     return DEFAULT_ARCH
 
 
@@ -111,7 +112,7 @@ def loaded(where: str) -> Task:
 
 def say_what_is_dropped(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
     """A note for each value of the space that no configuration has, as a tile size that is no power of two."""
-    lines = dict.fromkeys(line for one in workloads for line in task.space.dropped(arch, one.dims))
+    lines = dict.fromkeys(line for workload in workloads for line in task.space.dropped(arch, workload.dims))
     for line in lines:
         terminal.note(f"left out on sm_{arch}: {line}")
 
@@ -128,9 +129,11 @@ def write_new(path: Path, text: str) -> None:
     write(path, text, mode="x")
 
 
-def write(path: Path, text: str, mode: Literal["w", "x"] = "w") -> None:
-    """Raises RequestError where the file cannot be written."""
+def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
+    """Raises RequestError where the file cannot be written. ``parents``: makes the folder."""
     try:
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         with path.open(mode, encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
@@ -139,7 +142,7 @@ def write(path: Path, text: str, mode: Literal["w", "x"] = "w") -> None:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Encodable) -> None:
     """With escapes where stdout's encoding lacks a character, so that none is lost."""
     from tilewright.ledger.codec import to_json
 

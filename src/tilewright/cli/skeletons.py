@@ -216,12 +216,12 @@ class Parameters:
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
     """A task file for a kernel of ``file``, its first where none is named. ``task``: the file to write."""
-    found = {kernel.name: kernel for kernel in kernels(file)}
-    if not found:
+    by_name = {kernel.name: kernel for kernel in kernels(file)}
+    if not by_name:
         raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; choose a name that is free")
-    if wanted is not None and wanted not in found:
-        raise UnknownChoice(f"kernel in {file.path}", wanted, found)
-    parameters = parameters_of(file, found[wanted] if wanted else next(iter(found.values())))
+    if wanted is not None and wanted not in by_name:
+        raise UnknownChoice(f"kernel in {file.path}", wanted, by_name)
+    parameters = parameters_of(file, by_name[wanted] if wanted else next(iter(by_name.values())))
     listed = _listed(file.path, parameters.kernel)
     hints = {name: values for name, values in listed.items() if name in HINTS}
     constants = {name: listed.get(name) or _guess(name) for name in parameters.constants}
@@ -252,7 +252,7 @@ def _tensor(name: str, shape: Sequence[str], output: bool) -> str:
 def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
     """Constants are annotated so. What the kernel stores to is an output; the indices of an access tell the number of
     dimensions. What is only computed with is a number."""
-    annotations = {one.arg: one.annotation for one in parameters_in(kernel.node)}
+    annotations = {parameter.arg: parameter.annotation for parameter in parameters_in(kernel.node)}
     constants = [name for name, given in annotations.items() if given and "Constant" in ast.unparse(given)]
     ranks, outputs = {name: 1 for name in annotations if name not in constants}, []
     for call in file.every(ast.Call, kernel.node):
@@ -263,7 +263,7 @@ def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
             ranks[array.id] = min(len(call.args[1].elts), len(DIMENSIONS))
         if function in ("store", "scatter") or function.startswith("atomic"):
             outputs.append(array.id)
-    operands = [side for one in file.every(ast.BinOp, kernel.node) for side in (one.left, one.right)]
+    operands = [side for operation in file.every(ast.BinOp, kernel.node) for side in (operation.left, operation.right)]
     numbers = [name for name in ranks if any(isinstance(side, ast.Name) and side.id == name for side in operands)]
     arrays = {name: rank for name, rank in ranks.items() if name not in numbers}
     return Parameters(kernel.name, arrays, tuple(outputs), tuple(constants), tuple(numbers), tuple(annotations))
@@ -275,7 +275,7 @@ def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
         lists = read(path, "cutile")
     except RequestError:
         return {}
-    chosen = [one for one in lists if one.name == kernel] or list(lists)
+    chosen = [listed for listed in lists if listed.name == kernel] or list(lists)
     values: dict[str, dict[Value, None]] = {}
     for written in chosen[0].configurations:
         for name, value in written.fields:

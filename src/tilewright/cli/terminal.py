@@ -40,7 +40,7 @@ def give_stdout_stand_ins() -> None:
 def _stand_ins(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(STAND_INS.get(one, "?") for one in error.object[error.start : error.end]), error.end
+    return "".join(STAND_INS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def can_print(text: str) -> bool:

@@ -54,7 +54,7 @@ class TerminalTable:
     """Rows of cells, each with notes that stand under it."""
 
     def __init__(self, *columns: Column | str, title: str = ""):
-        self.columns = [Column(one) if isinstance(one, str) else one for one in columns]
+        self.columns = [Column(column) if isinstance(column, str) else column for column in columns]
         self.title = title
         self._rows: list[tuple[list[Text], list[Text]]] = []
 
@@ -90,7 +90,7 @@ class TerminalTable:
         if len(self._rows) < 2:
             return []
         values = ({cells[at].plain for cells, _ in self._rows} for at in range(len(self.columns)))
-        return [at for at, found in enumerate(values) if len(found) == 1 and not self.columns[at].always]
+        return [at for at, different in enumerate(values) if len(different) == 1 and not self.columns[at].always]
 
     def _layout(self, shown: list[int], width: int) -> tuple[list[int], list[int], dict[int, int]]:
         """The columns that stay, those that move under their rows, and the width of each."""
@@ -188,4 +188,4 @@ def _kind(reason: str) -> str:
 
 def _common(a: str, b: str) -> str:
     """The words that two reasons of one kind share."""
-    return " ".join(one if one == other else "…" for one, other in zip(a.split(" "), b.split(" "), strict=True))
+    return " ".join(word if word == other else "…" for word, other in zip(a.split(" "), b.split(" "), strict=True))

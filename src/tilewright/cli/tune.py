@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -104,7 +104,7 @@ def tune(
             terminal.note("predicted, not measured")
     else:
         _print_tuned(result, target.note, results, show_all)
-    if any(one.best is None for one in result.workloads):
+    if any(workload.best is None for workload in result.workloads):
         raise typer.Exit(NO)
 
 
@@ -122,7 +122,7 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | N
         console.print("predicted, not measured")
 
 
-def _kept(store: Path | None, no_store: bool) -> Any:
+def _kept(store: Path | None, no_store: bool) -> TuneLedger | nullcontext[None]:
     from tilewright.ledger.tunings import TuneLedger
 
     if no_store and store is not None:

@@ -18,7 +18,7 @@ from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 
 def tuned(result: TuningResult, show_all: bool = False) -> RenderableType:
     """One table for each workload."""
-    return Group(*(workload_result(one, result.measured, show_all) for one in result.workloads))
+    return Group(*(workload_result(workload, result.measured, show_all) for workload in result.workloads))
 
 
 def workload_result(result: WorkloadResult, measured: bool, show_all: bool = False) -> RenderableType:
@@ -30,15 +30,18 @@ def workload_result(result: WorkloadResult, measured: bool, show_all: bool = Fal
 
 
 def _measured() -> tuple[Cell, Cell]:
-    return (
-        (Column("measured\nµs", right=True), lambda one: microseconds(one.measured.us) if one.measured else NOTHING),
-        (Column("±\nµs", right=True), lambda one: _half_width(one.measured.interval_us) if one.measured else NOTHING),
-    )
+    def us(candidate: Candidate) -> str:
+        return microseconds(candidate.measured.us) if candidate.measured else NOTHING
+
+    def half_width(candidate: Candidate) -> str:
+        return _half_width(candidate.measured.interval_us) if candidate.measured else NOTHING
+
+    return (Column("measured\nµs", right=True), us), (Column("±\nµs", right=True), half_width)
 
 
 def _speed_of_light(bound: Bound, measured: bool) -> Cell:
-    def share(one: Candidate) -> str:
-        timed = one.measured if measured else one.predicted
+    def share(candidate: Candidate) -> str:
+        timed = candidate.measured if measured else candidate.predicted
         return _share(bound.speed_of_light_us, timed.us) if timed else NOTHING
 
     return Column("speed\nof light" if measured else "speed\nof light\n(predicted)", right=True), share
@@ -60,19 +63,19 @@ def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
     return lines
 
 
-def _times(one: Candidate, bound: Bound) -> str:
-    if one.measured:
-        share = _share(bound.speed_of_light_us, one.measured.us)
-        width = _half_width(one.measured.interval_us)
-        return f"measured {microseconds(one.measured.us)} ± {width} µs, {share} of the speed of light"
-    return f"predicted {microseconds(one.predicted.us)} µs" if one.predicted else ""
+def _times(candidate: Candidate, bound: Bound) -> str:
+    if candidate.measured:
+        share = _share(bound.speed_of_light_us, candidate.measured.us)
+        width = _half_width(candidate.measured.interval_us)
+        return f"measured {microseconds(candidate.measured.us)} ± {width} µs, {share} of the speed of light"
+    return f"predicted {microseconds(candidate.predicted.us)} µs" if candidate.predicted else ""
 
 
 def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
     """What the shipped configuration took in the same race."""
     if best.configuration == result.shipped:
         return [Text("it is the configuration shipped today")]
-    shipped = next((one for one in result.candidates if one.configuration == result.shipped), None)
+    shipped = next((candidate for candidate in result.candidates if candidate.configuration == result.shipped), None)
     if shipped is None or shipped.measured is None or best.measured is None:
         return []
     ratio = shipped.measured.us / best.measured.us

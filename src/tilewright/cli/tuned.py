@@ -1,21 +1,25 @@
-"""`tilewright tuned …`: a thin adapter over the store of tuned kernels and its tables. `cli` registers it."""
+"""`tilewright tuned …`: the stored results of programs that were tuned."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import All, AsJson, print_json, task_speaks_to_stderr
+from tilewright.cli.exit_codes import CANNOT, DONE, NO
+from tilewright.cli.shared import All, AsJson, print_json, task_speaks_to_stderr, write
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
+    from tilewright.records import Json, Value
+    from tilewright.runtime.store.exporting import Imported
     from tilewright.runtime.store.naming import Kernels
     from tilewright.runtime.store.verifying import Verified
     from tilewright.runtime.store.winners import Unreadable, Winner, Winners
@@ -60,7 +64,7 @@ def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False)
     kernels, _ = _read(store)
     winners = kernels.of(kernel)
     if as_json:
-        print_json([evidence.summary(one) for one in winners])
+        print_json([evidence.summary(winner) for winner in winners])
     elif not winners:
         print(f"nothing is stored in {store.path}")
     else:
@@ -106,29 +110,29 @@ def export(
     from tilewright.runtime.store import exporting
 
     kernels, _ = _read(_store())
-    chosen: dict[str, list[Winner]] = {}
-    for one in kernels.of(kernel):
-        chosen.setdefault(kernels.called(one), []).append(one)
-    if not chosen:
+    by_name: dict[str, list[Winner]] = {}
+    for winner in kernels.of(kernel):
+        by_name.setdefault(kernels.called(winner), []).append(winner)
+    if not by_name:
         raise RequestError("nothing is stored; run the program first")
-    if into is None and len(chosen) > 1:
-        raise RequestError(f"name one kernel, or a folder with --into; known: {', '.join(chosen)}")
-    written = exporting.as_python if python else exporting.as_json
-    done = []
-    for name, winners in chosen.items():
-        if into is not None and not any(one.config is not None for one in winners):
+    if into is None and len(by_name) > 1:
+        raise RequestError(f"name one kernel, or a folder with --into; known: {', '.join(by_name)}")
+    as_text = exporting.as_python if python else exporting.as_json
+    done: list[dict[str, Json]] = []
+    for name, winners in by_name.items():
+        if into is not None and not any(winner.config is not None for winner in winners):
             terminal.note(f"{name}: its configurations have no named fields, left out")
             continue
-        table = exporting.config_file_of(winners)
-        if (sources := exporting.sources_in(table)) > 1:
+        content = exporting.config_file_of(winners)
+        if (sources := exporting.sources_in(content)) > 1:
             terminal.note(f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone")
         if into is None:
-            print(written(table), end="")
+            print(as_text(content), end="")
             return
         path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
-        _write(path, written(table))
-        done.append({"kernel": name, "rows": len(table["rows"]), "file": str(path)})
-    _say(done, as_json, lambda one: f"{one['file']}: {one['rows']} rows of {one['kernel']}")
+        write(path, as_text(content), parents=True)
+        done.append({"kernel": name, "rows": len(content["rows"]), "file": str(path)})
+    _print(done, as_json, (f"{one['file']}: {one['rows']} rows of {one['kernel']}" for one in done))
 
 
 @app.command("import")
@@ -144,30 +148,34 @@ def import_(
     from tilewright.runtime.store import exporting
     from tilewright.runtime.store.config_file import load
 
-    tables = [load(file) for file in files]  # all are read before any is stored
-    found = exporting.import_config_files(tables, _store(), replace=replace)
-    for table in tables:
-        if left := exporting.for_reading_only(table):
-            terminal.note(f"{table.name}: {left} rows of `tilewright run` are for reading only")
-    done = [
+    contents = [load(file) for file in files]  # all are read before any is stored
+    imported = exporting.import_config_files(contents, _store(), replace=replace)
+    for content in contents:
+        if left := exporting.for_reading_only(content):
+            terminal.note(f"{content.name}: {left} rows of `tilewright run` are for reading only")
+    done: list[dict[str, Json]] = [
         {
-            "file": one.file,
-            "kernel": one.row.kernel,
-            "key": one.row.key,
-            "outcome": one.outcome,
-            "row": one.row.config,
-            "stands": one.stored.config,
+            "file": row.file, "kernel": row.row.kernel, "key": row.row.key, "outcome": row.outcome,
+            "row": _plain(row.row.config), "stands": _plain(row.stored.config),
         }
-        for one in found
-    ]
-    _say(done, as_json, _imported)
-    if not replace and any(one["outcome"] == "kept" for one in done):
-        terminal.note("where another configuration stands it was kept; --replace takes that of the file")
+        for row in imported
+    ]  # fmt: skip
+    _print(done, as_json, map(_imported, imported))
+    if not replace and any(row.outcome == "kept" for row in imported):
+        terminal.note("where another configuration is stored it was kept; --replace takes that of the file")
 
 
-def _imported(one: dict[str, Any]) -> str:
-    head = f"{one['outcome']}: {one['kernel']} {one['key'][:12]} {_fields(one['row'])}"
-    return head + (f"; {_fields(one['stands'])} stands" if one["outcome"] == "kept" else "")
+def _imported(row: Imported) -> str:
+    head = f"{row.outcome}: {row.row.kernel} {row.row.key[:12]} {_fields(row.row)}"
+    return head + (f"; {_fields(row.stored)} stands" if row.outcome == "kept" else "")
+
+
+def _fields(winner: Winner) -> str:
+    return " ".join(f"{name}={value}" for name, value in (winner.config or {}).items())
+
+
+def _plain(config: Mapping[str, Value] | None) -> Json:
+    return None if config is None else dict(config)
 
 
 @app.command()
@@ -195,28 +203,28 @@ def verify(
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         here, device = this_machine()
-        found = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=progress))
+        verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=progress))
     if as_json:
-        print_json([one.to_json() for one in found])
+        print_json([verdict.to_json() for verdict in verdicts])
     else:
         from tilewright.cli import tuned_table as tuned_tables
 
-        terminal.stdout().print(tuned_tables.verified(found, kernels.called, show_all))
-        print(_counted(found))
-    if code := _exit_code(found):
+        terminal.stdout().print(tuned_tables.verified(verdicts, kernels.called, show_all))
+        print(_counts(verdicts))
+    if code := _exit_code(verdicts):
         raise typer.Exit(code)
 
 
-def _exit_code(found: Sequence[Verified]) -> int:
-    verdicts = {one.verdict for one in found}
+def _exit_code(verified: Sequence[Verified]) -> int:
+    verdicts = {result.verdict for result in verified}
     if verdicts & {"drifted", "wrong"}:
-        return 1
-    return 0 if "holds" in verdicts else 3
+        return NO
+    return DONE if "holds" in verdicts else CANNOT
 
 
-def _counted(found: Sequence[Verified]) -> str:
-    counts = {name: sum(one.verdict == name for one in found) for name in ("holds", "drifted", "wrong", "cannot")}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+def _counts(verified: Sequence[Verified]) -> str:
+    counts = Counter(result.verdict for result in verified)
+    return ", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name])
 
 
 @app.command()
@@ -242,8 +250,7 @@ def prune(
     """
     if not (kernel or key or older_than is not None or toolkit_not_current or missing_source or everything):
         raise RequestError(
-            "nothing says what to forget; give --kernel, --key, --older-than, --toolkit-not-current, "
-            "--missing-source or --all"
+            "choose what to remove: --kernel, --key, --older-than, --toolkit-not-current, --missing-source or --all"
         )
     from tilewright.runtime.store import evidence
     from tilewright.runtime.store.winners import Unreadable
@@ -253,42 +260,47 @@ def prune(
     kernels, unreadable = _read(store)
     total = len(kernels.winners) + len(unreadable)
     if kernel or criteria:
-        unreadable = []  # nobody can tell of them
+        unreadable = []  # they cannot be matched
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
+    if key is not None:
+        entries = [_one(entries, key)]
     with task_speaks_to_stderr(as_json):
-        chosen = [
-            one for one in (entries if key is None else [_one(entries, key)]) if all(fits(one) for fits in criteria)
-        ]
+        chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in criteria)]
     if not dry_run:
-        store.remove(one.key for one in chosen)
+        store.remove(entry.key for entry in chosen)
     word = "would forget" if dry_run else "forgot"
     if as_json:
-        print_json([one if isinstance(one, Unreadable) else evidence.summary(one) for one in chosen])
+        print_json([entry if isinstance(entry, Unreadable) else evidence.summary(entry) for entry in chosen])
     else:
-        for one in chosen:
-            what = one.kernel if isinstance(one, Unreadable) else f"{kernels.called(one)} {evidence.shapes(one)}"
-            print(f"{word} {one.key[:12]} {what}")
+        for entry in chosen:
+            what = entry.kernel
+            if not isinstance(entry, Unreadable):
+                what = f"{kernels.called(entry)} {evidence.shapes(entry)}"
+            print(f"{word} {entry.key[:12]} {what}")
         print(f"{word} {len(chosen)} of {total}")
 
 
-def _criteria(older_than: float | None, toolkit_not_current: bool, missing_source: bool) -> list[Callable[[Any], bool]]:
+Criterion = Callable[["Winner"], bool]
+
+
+def _criteria(older_than: float | None, toolkit_not_current: bool, missing_source: bool) -> list[Criterion]:
     """What narrows the choice beside kernel and key."""
     from tilewright.runtime.store import evidence
 
-    found: list[Callable[[Any], bool]] = []
+    criteria: list[Criterion] = []
     if older_than is not None:
         before = _days_ago(older_than)
-        found.append(lambda one: one.created < before)
+        criteria.append(lambda winner: winner.created < before)
     if toolkit_not_current:
         from tilewright.runtime.key import toolkit
 
         current = toolkit()
-        found.append(lambda one: evidence.toolkit(one) != current)
+        criteria.append(lambda winner: evidence.toolkit(winner) != current)
     if missing_source:
         from tilewright.runtime.store.verifying import source_problem
 
-        found.append(lambda one: bool(source_problem(one)))
-    return found
+        criteria.append(lambda winner: bool(source_problem(winner)))
+    return criteria
 
 
 # What they share --------------------------------------------------------------------------------------
@@ -306,8 +318,8 @@ def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
 
     unreadable: list[Unreadable] = []
     kernels = Kernels(store.all(unreadable.append))
-    for one in unreadable:
-        terminal.note(one.problem)
+    for entry in unreadable:
+        terminal.note(entry.problem)
     return kernels, unreadable
 
 
@@ -318,20 +330,20 @@ def _chosen(kernels: Kernels, kernel: str | None, key: str | None) -> tuple[Winn
 
 def _one(winners: Sequence[Entry], key: str) -> Entry:
     """The winner whose key begins so; the error names the nearest ones, or those that the text fits."""
-    fitting = [one for one in winners if one.key.startswith(key.lower())]
+    fitting = [winner for winner in winners if winner.key.startswith(key.lower())]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        shown = ", ".join(one.key[:12] for one in fitting)
+        shown = ", ".join(winner.key[:12] for winner in fitting)
         raise RequestError(f"'{key}' is the beginning of {len(fitting)} keys; give more of it: {shown}")
     likeness = SequenceMatcher(None, "", key.lower())
 
-    def unlike(one: Entry) -> float:
-        likeness.set_seq1(one.key[: len(key)])
+    def unlike(winner: Entry) -> float:
+        likeness.set_seq1(winner.key[: len(key)])
         return -likeness.ratio()
 
     nearest = sorted(winners, key=unlike)
-    raise UnknownChoice("key", key, (f"{one.key[:12]} ({one.kernel})" for one in nearest[:NEAREST]))
+    raise UnknownChoice("key", key, (f"{winner.key[:12]} ({winner.kernel})" for winner in nearest[:NEAREST]))
 
 
 def _days_ago(days: float) -> str:
@@ -343,21 +355,9 @@ def _days_ago(days: float) -> str:
         raise RequestError(f"--older-than {days:g} days is before all dates") from None
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _fields(config: Any) -> str:
-    return " ".join(f"{name}={value}" for name, value in (config or {}).items())
-
-
-def _say(done: Sequence[dict[str, Any]], as_json: bool, line: Callable[[dict[str, Any]], str]) -> None:
+def _print(done: Sequence[dict[str, Json]], as_json: bool, lines: Iterable[str]) -> None:
     if as_json:
-        print_json(list(done))
+        print_json(done)
     else:
-        for one in done:
-            print(line(one))
+        for line in lines:
+            print(line)

@@ -1,4 +1,4 @@
-"""What the tuned store holds as tables for a person. Pure, as `tables`."""
+"""What `tilewright tuned` prints: the stored winners, the evidence of one, and the verdicts of a new race."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all:
     """One row for each winner. ``called``: what its kernel is called beside the others of the store."""
     table = _table("key", "kernel", "arrays", "board", "µs", "× shipped", "tuned", "by")
     shown = first(winners, show_all)
-    for one in shown:
-        times = _number(evidence.winner_us(one), 2), _number(evidence.speedup(one), 3)
-        place = called(one), evidence.shapes(one), evidence.board(one)
-        table.add((one.key[:KEY_SHOWN], *place, *times, one.created[:10], one.origin), one.label)
-    return Group(table, *not_shown([(called(one), "") for one in winners[len(shown) :]], "tuned calls"))
+    for winner in shown:
+        times = _number(evidence.winner_us(winner), 2), _number(evidence.speedup(winner), 3)
+        place = called(winner), evidence.shapes(winner), evidence.board(winner)
+        table.add((winner.key[:KEY_SHOWN], *place, *times, winner.created[:10], winner.origin), winner.label)
+    return Group(table, *not_shown([(called(winner), "") for winner in winners[len(shown) :]], "tuned calls"))
 
 
 def shown(winner: Winner) -> RenderableType:
@@ -35,11 +35,11 @@ def shown(winner: Winner) -> RenderableType:
     for name, value in winner.parts.items():
         parts.add((name, _value(value)))
     outcomes = _table("configuration", "status", "µs", "±", "samples")
-    for place, one in enumerate(winner.outcomes):
-        label = Text(str(one.get("label", "")), style="bold" if place == winner.index else "")
-        times = _number(one.get("us"), 2), _number(one.get("error_margin_us"), 2)
-        status, samples = str(one.get("status", "")), str(one.get("samples") or NOTHING)
-        outcomes.add((label, status, *times, samples), str(one.get("reason", "")))
+    for place, outcome in enumerate(winner.outcomes):
+        label = Text(str(outcome.get("label", "")), style="bold" if place == winner.index else "")
+        times = _number(outcome.get("us"), 2), _number(outcome.get("error_margin_us"), 2)
+        status, samples = str(outcome.get("status", "")), str(outcome.get("samples") or NOTHING)
+        outcomes.add((label, status, *times, samples), str(outcome.get("reason", "")))
     gain, module = evidence.speedup(winner), evidence.module(winner)
     heading = [
         Text.assemble(f"{module}." if module else "", (winner.kernel, "bold"), f"  {winner.key}"),
@@ -49,17 +49,18 @@ def shown(winner: Winner) -> RenderableType:
     return Group(*heading, Text(), parts, Text(), *rest)
 
 
-def verified(found: Sequence[Verified], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
+def verified(results: Sequence[Verified], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
     """One row for each verdict, the bad ones first, with its reason."""
     table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs")
-    ordered = sorted(found, key=lambda one: list(STYLES).index(one.verdict))
+    ordered = sorted(results, key=lambda result: list(STYLES).index(result.verdict))
     shown = first(ordered, show_all)
-    for one in shown:
-        note = f" (tuned with {one.tuned_with})" if one.tuned_with else ""
-        place = called(one.winner), evidence.shapes(one.winner), one.winner.label
-        verdict = Text(one.verdict, style=STYLES[one.verdict])
-        table.add((one.winner.key[:KEY_SHOWN], *place, verdict, _number(one.us, 2)), one.reason + note)
-    return Group(table, *not_shown([(one.verdict, one.reason) for one in ordered[len(shown) :]], "tuned calls"))
+    for result in shown:
+        note = f" (tuned with {result.tuned_with})" if result.tuned_with else ""
+        place = called(result.winner), evidence.shapes(result.winner), result.winner.label
+        verdict = Text(result.verdict, style=STYLES[result.verdict])
+        table.add((result.winner.key[:KEY_SHOWN], *place, verdict, _number(result.us, 2)), result.reason + note)
+    hidden = [(result.verdict, result.reason) for result in ordered[len(shown) :]]
+    return Group(table, *not_shown(hidden, "tuned calls"))
 
 
 RIGHT = ("µs", "±", "× shipped", "samples")
