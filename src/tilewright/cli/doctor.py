@@ -44,7 +44,7 @@ OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML", 
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found of one thing. ``ok`` is None where it is not needed here."""
+    """The state of one thing. ``ok`` is None where it is not needed here."""
 
     name: str
     ok: bool | None
@@ -111,8 +111,8 @@ def _guarded(name: str, probe: Callable[[], Probe]) -> Probe:
     try:
         return probe()
     except Exception as error:  # whatever breaks on this machine is reported
-        said = f"{type(error).__name__}: {_first_line(str(error))}"
-        return Probe(name, False, said, required=name not in OPTIONAL)
+        detail = f"{type(error).__name__}: {_first_line(str(error))}"
+        return Probe(name, False, detail, required=name not in OPTIONAL)
 
 
 # The compiler -------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ def pip_mismatch() -> str:
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
-    found = {text and major_minor(text) for text in versions.values()}
-    if len(found) == 1:  # all of one version, or none installed
+    releases = {text and major_minor(text) for text in versions.values()}
+    if len(releases) == 1:  # all of one version, or none installed
         return ""
     listed = ", ".join(f"{name} {text or 'not installed'}" for name, text in versions.items())
     return f"the pip compiler is not used, its packages must share major.minor: {listed}"
@@ -172,14 +172,14 @@ def cuda_home(environ: Mapping[str, str]) -> Probe:
         return Probe("CUDA toolkit", None, "CUDA_HOME and CUDA_PATH are not set; none is needed")
     tool = find_tileiras()
     versions = {name: toolkit_version(Path(place)) for name, place in named.items()}
-    said = ", ".join(f"{name}={place} ({_toolkit_text(versions[name])})" for name, place in named.items())
+    detail = ", ".join(f"{name}={place} ({_toolkit_text(versions[name])})" for name, place in named.items())
     others = [name for name, version in versions.items() if version != tool.version]
     if not others:
-        return Probe("CUDA toolkit", True, said)
+        return Probe("CUDA toolkit", True, detail)
     if tool.from_pip:
-        return Probe("CUDA toolkit", True, f"{said}; harmless: it is hidden from the pip compiler")
-    said += f"; the system tileiras {_release_in(tool.version_text)} fails with another toolkit"
-    return Probe("CUDA toolkit", False, said, f"unset {' '.join(others)}, or {INSTALL}")
+        return Probe("CUDA toolkit", True, f"{detail}; harmless: it is hidden from the pip compiler")
+    detail += f"; the system tileiras {_release_in(tool.version_text)} fails with another toolkit"
+    return Probe("CUDA toolkit", False, detail, f"unset {' '.join(others)}, or {INSTALL}")
 
 
 def toolkit_version(home: Path) -> tuple[int, int] | None:
@@ -188,8 +188,8 @@ def toolkit_version(home: Path) -> tuple[int, int] | None:
         text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
         text = _output([str(home / "bin" / "nvcc"), "--version"])
-    found = re.search(r"\bV?(\d+)\.(\d+)\.\d+", text)
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.search(r"\bV?(\d+)\.(\d+)\.\d+", text)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _toolkit_text(version: tuple[int, int] | None) -> str:
@@ -210,11 +210,11 @@ def nvdisasm() -> Probe:
 def compiling() -> Probe:
     """A kernel from its source to what its machine code says."""
     name, started = f"compiling for {PROBE_ARCH}", time.perf_counter()
-    said = compile_probe()
+    detail = compile_probe()
     seconds = time.perf_counter() - started
-    if isinstance(said, str):
-        return Probe(name, False, said, "unset CUDA_HOME" if "CUDA_HOME" in said else INSTALL)
-    return Probe(name, True, f"{seconds:.1f} s in all, {said[0]} registers")
+    if isinstance(detail, str):
+        return Probe(name, False, detail, "unset CUDA_HOME" if "CUDA_HOME" in detail else INSTALL)
+    return Probe(name, True, f"{seconds:.1f} s in all, {detail[0]} registers")
 
 
 def compile_probe() -> tuple[int] | str:
@@ -288,9 +288,9 @@ def free_disk() -> Probe:
 
     places = {_existing(Path(tempfile.gettempdir())), _existing(default_path().absolute().parent)}
     free = {place: shutil.disk_usage(place).free for place in sorted(places)}
-    said = ", ".join(f"{place} {bytes_ / 2**30:.1f} GiB" for place, bytes_ in free.items())
+    detail = ", ".join(f"{place} {bytes_ / 2**30:.1f} GiB" for place, bytes_ in free.items())
     ok = min(free.values()) >= FREE_BYTES
-    return Probe("free disk", ok, said, "" if ok else f"free at least {FREE_BYTES >> 20} MiB, or set TMPDIR")
+    return Probe("free disk", ok, detail, "" if ok else f"free at least {FREE_BYTES >> 20} MiB, or set TMPDIR")
 
 
 def not_writable(directory: Path) -> str | None:
@@ -356,8 +356,8 @@ def torch_cuda() -> str | None:
     """The CUDA version that the installed torch is built for; None for a build without."""
     spec = util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec else ():
-        found = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)
-        return found[1] if found else None
+        match = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)
+        return match[1] if match else None
     return None
 
 
@@ -391,8 +391,8 @@ def _release(tool: Path) -> str:
 
 
 def _release_in(text: str) -> str:
-    found = re.search(r"\bV?(\d+\.\d+\.\d+)\b", text)
-    return found[1] if found else "version unknown"
+    match = re.search(r"\bV?(\d+\.\d+\.\d+)\b", text)
+    return match[1] if match else "version unknown"
 
 
 def _output(command: Sequence[str]) -> str:

@@ -99,7 +99,7 @@ def _json(evidence: Evidence) -> Encodable:
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
-    """Into a file, which is said, or to stdout."""
+    """Into a file, and say so, or to stdout."""
     from tilewright.ledger.file import make_private
 
     if path == STDOUT:

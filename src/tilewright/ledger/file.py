@@ -79,12 +79,12 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
     except OSError as error:
         raise StorageError(f"cannot use {path}: {error}; fix: {_fix(error, variable, busy_seconds)}") from error
     except sqlite3.Error as error:
-        said = "it is a folder" if os.path.isdir(path) else error
-        raise StorageError(f"cannot use {path}: {said}; fix: {_fix(said, variable, busy_seconds)}") from error
+        problem = "it is a folder" if os.path.isdir(path) else error
+        raise StorageError(f"cannot use {path}: {problem}; fix: {_fix(problem, variable, busy_seconds)}") from error
 
 
-def _fix(said: object, variable: str, seconds: float) -> str:
-    fix = next((fix for word, fix in _FIXES if word in str(said)), _ELSEWHERE)
+def _fix(problem: object, variable: str, seconds: float) -> str:
+    fix = next((fix for word, fix in _FIXES if word in str(problem)), _ELSEWHERE)
     return fix.format(variable=variable, seconds=seconds)
 
 
@@ -102,7 +102,7 @@ def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFE
 
 
 def connect(path: Path | str, schema: Schema) -> sqlite3.Connection:
-    """Open the file, and refuse what is not ours before anything of it is changed."""
+    """Open the file. A file of another program is refused before anything in it is changed."""
     connection = sqlite3.connect(path, timeout=schema.busy_seconds, isolation_level=None)
     try:
         connection.row_factory = sqlite3.Row
@@ -143,8 +143,8 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if schema.table not in tables:
-        said = next((text for table, text in schema.earlier.items() if table in tables), None)
-        raise Unusable(said or f"is a database of another program; fix: set {schema.variable} to another directory")
+        problem = next((text for table, text in schema.earlier.items() if table in tables), None)
+        raise Unusable(problem or f"is a database of another program; fix: set {schema.variable} to another directory")
     version = _version(connection, schema)
     if version in schema.migrations:
         with transaction(connection, "IMMEDIATE"):
@@ -299,7 +299,7 @@ def home() -> Path:
 
 
 def folder_in(variable: str) -> Path | None:
-    """The folder that an environment variable names, or None. A `StorageError` where nobody can tell which."""
+    """The folder that an environment variable names, or None. A `StorageError` without a home directory."""
     named = os.environ.get(variable)
     try:
         return Path(named).expanduser() if named else None

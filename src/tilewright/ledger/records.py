@@ -114,7 +114,7 @@ def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """How one version stands on one workload: of the baseline, and of what the run ends with."""
+    """One version on one workload: of the baseline, or of the version that the run ends with."""
 
     workload: str
     measured: MeasuredTime | None = None

@@ -1,7 +1,7 @@
 """Rows of the ledger's tables from its records, and back (`ledger.py`).
 
-The samples of an iteration are taken out of its record and stand in a table of their own, one row for each
-version and workload; reading puts them back.
+The samples of an iteration are not in its record but in a table of their own, one row for each version and workload;
+reading puts them back.
 """
 
 from __future__ import annotations

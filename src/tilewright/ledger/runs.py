@@ -56,7 +56,7 @@ class LedgerFile(DatabaseFile):
     """
 
     command = ""
-    """Whose runs are found by name; of all commands where it is empty."""
+    """Whose runs are found by name; "" for all commands."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LedgerFile(DatabaseFile):
         self._note = note
 
     def folder(self, run: str) -> Path:
-        """Where the views of a run lie; whoever writes the first one makes it, with `file.make_private`."""
+        """Where the views of a run lie. The first view makes it, with `file.make_private`."""
         return self.path.parent / "runs" / run
 
     def new_name(self) -> str:
@@ -162,8 +162,8 @@ def insert_run(connection: sqlite3.Connection, row: dict[str, Value]) -> None:
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
     """The run of that name, of that beginning where only one run has it, or the newest for ``latest``.
 
-    ``whole``: only the whole name will do, as for whoever writes. `UnknownChoice` names the newest runs; for an
-    ambiguous beginning the error names those that have it.
+    ``whole``: only the whole name is accepted, as for writing. `UnknownChoice` names the newest runs; for an ambiguous
+    beginning the error names those that have it.
     """
     runs = connection.execute(f"SELECT * FROM runs WHERE ? IN (command, '') {_NEWEST_FIRST}", (command,)).fetchall()
     alike = [row for row in runs if row["id"].startswith(name)] if name else []
@@ -198,7 +198,7 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
 
 
 def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> dict[str, Value]:
-    """The row of ``runs``; what its end adds stands in ``run_events``."""
+    """The row of ``runs``; what its end adds is in ``run_events``."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
     return {
         "id": run.run,

@@ -1,7 +1,7 @@
 """The tables of ``ledger.db``, and the triggers that make them append-only.
 
-SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, whoever asks. The iterations of a run
-are numbered from 0 without a gap.
+SQLite itself refuses an UPDATE, a DELETE and an INSERT OR REPLACE of any row, also from other programs. The iterations
+of a run are numbered from 0 without a gap.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RUNS = {
 """Table → its columns, and the condition under which a new row is the same as an old one.
 
 ``samples.version`` is candidate, incumbent, baseline or ``attempt 0``, ``attempt 1`` …; ``us`` are its times in
-microseconds in the order of the rounds. A ``record`` leaves out what stands in other tables.
+microseconds in the order of the rounds. A ``record`` leaves out what other tables hold.
 """
 
 _TUNING = {

@@ -6,7 +6,7 @@
 * A workload is saved in one transaction as soon as it is done. Whatever ends the process (Ctrl-C, a kill, a full
   disk), the ledger holds whole workloads only, and `TuneLedger.resume` finds them.
 * JSON columns are what `codec.to_json` writes, and the records are rebuilt from them. The plain columns beside them
-  (``status``, ``median_us``, ``predicted_us``, ``code_hash``) are for whoever asks with SQL. Predicted and measured
+  (``status``, ``median_us``, ``predicted_us``, ``code_hash``) are for questions in SQL. Predicted and measured
   times never share a column.
 * Several processes may write. Two that tune the same thing at once may share a run: of two rows of a workload the
   newer counts, and the older stays.

@@ -1,4 +1,4 @@
-"""The charts of a report, as SVG that stands inside the page.
+"""The charts of a report, as SVG inside the page.
 
     latencies   time of each iteration with its 95 % interval, the incumbent's line, and the baseline's
     roofline    arithmetic rate over intensity, each workload as two dots, under the board's roofs
@@ -35,7 +35,7 @@ from tilewright.report.svg import (
 from tilewright.report.words import between, number
 
 STRIP = 22
-"""Below the plot of latencies: where those stand that have none."""
+"""Below the plot of latencies: the strip for iterations without a time."""
 MOST_X_LABELS = 14
 TOGETHER = 14
 """Marks as close as that share a label."""
@@ -98,17 +98,17 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
 
 
 def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
-    """A mark, its interval and what it says when pointed at. What has no time stands on the axis as a cross."""
+    """A mark with its interval and its tooltip. An iteration without a time is a cross on the axis."""
     at = x(point.n)
-    said = f"{point.n}. {point.optimization}: {point.status}"
+    text = f"{point.n}. {point.optimization}: {point.status}"
     if point.ms is None:
         drawn = tag("path", d=_cross(at, HEIGHT - BOTTOM - STRIP / 2 + 2))
-        return tag("g", tag("title", f"{said}, no time"), drawn, class_="point crash", data_n=point.n)
-    said += f", {name} {number(point.ms)}"
+        return tag("g", tag("title", f"{text}, no time"), drawn, class_="point crash", data_n=point.n)
+    text += f", {name} {number(point.ms)}"
     interval = None
     if point.interval_ms is not None and 0 < point.interval_ms[0] <= point.interval_ms[1] < float("inf"):
         low, high = point.interval_ms
-        said += f" (95 %: {between(point.interval_ms)})"
+        text += f" (95 %: {between(point.interval_ms)})"
         interval = joined(
             tag("line", class_="interval", x1=at, x2=at, y1=y(low), y2=y(high)),
             [tag("line", class_="cap", x1=at - 4, x2=at + 4, y1=y(edge), y2=y(edge)) for edge in (low, high)],
@@ -117,7 +117,7 @@ def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
     if point.status == "keep" and point.entry:
         entry = tag("text", point.entry, class_="entry", x=at + MARK + 3, y=y(point.ms) - MARK - 1)
     mark = tag("circle", cx=at, cy=y(point.ms), r=MARK)
-    return tag("g", tag("title", said), interval, mark, entry, class_=f"point {point.status}", data_n=point.n)
+    return tag("g", tag("title", text), interval, mark, entry, class_=f"point {point.status}", data_n=point.n)
 
 
 def _cross(x: float, y: float) -> str:
@@ -198,11 +198,11 @@ def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterato
     )  # fmt: skip
 
 
-def _moved(said: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
+def _moved(text: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
     (x1, y1), (x2, y2) = ((x(intensity), y(rate)) for intensity, rate in (before, after))
     return tag(
         "g",
-        tag("title", f"{said}{number(before[1])} → {number(after[1])} TFLOP/s"),
+        tag("title", f"{text}{number(before[1])} → {number(after[1])} TFLOP/s"),
         tag("line", class_="moved", x1=x1, y1=y1, x2=x2, y2=y2),
         tag("circle", class_="before", cx=x1, cy=y1, r=MARK - 1),
         tag("circle", class_="after", cx=x2, cy=y2, r=MARK - 1),

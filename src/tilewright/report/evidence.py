@@ -47,7 +47,7 @@ class Point:
     """None where there is no time: it crashed, or it is wrong."""
     interval_ms: tuple[float, float] | None
     incumbent_ms: float | None
-    """Of the code that stands after it."""
+    """Of the code that is kept after it."""
 
 
 @dataclass(frozen=True)
@@ -99,32 +99,32 @@ class OptimizeEvidence:
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
-        """What the run excluded, each once, for whoever goes on from here."""
+        """The causes that the run excluded, each once, for a person who continues from here."""
         return tuple(dict.fromkeys(text for one in self.iterations for text in one.ruled_out))
 
 
 def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
     """The report of a run, from what `Ledger.run` and `Ledger.iterations` return."""
-    found = tuple(iterations)
+    steps = tuple(iterations)
     return OptimizeEvidence(
         run=run,
-        iterations=found,
-        points=tuple(_points(found, run.measured)),
-        workloads=tuple(_compared(run, found)),
-        patch=run.patch or "".join(one.diff for one in still_kept(found)),
+        iterations=steps,
+        points=tuple(_points(steps, run.measured)),
+        workloads=tuple(_compared(run, steps)),
+        patch=run.patch or "".join(one.diff for one in still_kept(steps)),
     )
 
 
-def time_us(standing: Metrics) -> float | None:
+def time_us(metrics: Metrics) -> float | None:
     """Its time, measured or else predicted: a run has only one of them."""
-    time = standing.measured or standing.predicted
+    time = metrics.measured or metrics.predicted
     return None if time is None else time.us
 
 
-def share_of_light(standing: Metrics) -> float | None:
+def share_of_light(metrics: Metrics) -> float | None:
     """How much of the speed of light it reaches, 1 being all of it."""
-    us = time_us(standing)
-    return standing.bound.speed_of_light_us / us if standing.bound and us else None
+    us = time_us(metrics)
+    return metrics.bound.speed_of_light_us / us if metrics.bound and us else None
 
 
 def speedup_of(ratio: Interval | None) -> Speedup | None:
@@ -170,7 +170,7 @@ def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
 
 
 def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[WorkloadChange]:
-    final = {standing.workload: standing for standing in run.final}
+    final = {metrics.workload: metrics for metrics in run.final}
     kept = next(reversed(still_kept(iterations)), None)
     outcomes = {outcome.workload: outcome for outcome in kept.outcomes} if kept and not final else {}
     for before in run.baseline:
@@ -302,8 +302,8 @@ def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
     return str(Configuration.of({knob: configuration[knob] for knob in varying if knob in configuration}))
 
 
-def _mean_ms(standings: Iterable[Metrics]) -> float | None:
-    mean_us = _geometric_mean([time_us(standing) for standing in standings])
+def _mean_ms(versions: Iterable[Metrics]) -> float | None:
+    mean_us = _geometric_mean([time_us(metrics) for metrics in versions])
     return None if mean_us is None else mean_us / US_PER_MS
 
 

@@ -1,6 +1,6 @@
 """The report of a run as Markdown, for a pull request or a terminal.
 
-Text of a record is never read as markup: it is escaped, and diffs stand in fences that they cannot close.
+Text of a record is never read as markup: it is escaped, and a diff cannot close the fence around it.
 """
 
 from __future__ import annotations

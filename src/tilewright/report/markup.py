@@ -2,7 +2,7 @@
 
 `tag` escapes every child and attribute that is not already a `Markup`, so nothing out of a record can become an
 element: a diff with ``<script>`` in it stays a diff. A page loads nothing (its ``Content-Security-Policy`` forbids
-it), and everything that may be wider than the page stands in a box that scrolls.
+it), and everything that may be wider than the page is in a box that scrolls.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
     """An element. ``class_`` is ``class``, ``_`` within a name is ``-``; None and False leave out an attribute."""
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
-    said = "".join(
+    shown = "".join(
         f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
         for key, value in given
         if value is not None and value is not False
     )
     if name in VOID:
-        return Markup(f"<{name}{said}>")
-    return Markup(f"<{name}{said}>{joined(*children)}</{name}>")
+        return Markup(f"<{name}{shown}>")
+    return Markup(f"<{name}{shown}>{joined(*children)}</{name}>")
 
 
 def joined(*children: Child) -> Markup:

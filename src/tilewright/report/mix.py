@@ -55,8 +55,8 @@ def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str
 
 def in_order(*mixes: Mapping[str, int]) -> list[str]:
     """The classes of the mixes, in the order of `CLASSES`."""
-    found = dict.fromkeys(name for mix in mixes for name in mix)
-    return sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+    names = dict.fromkeys(name for mix in mixes for name in mix)
+    return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
 
 def mix_classes(report: OptimizeEvidence) -> list[str]:
@@ -81,9 +81,9 @@ def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, 
     pieces, done = [], 0
     for colour, (one, count) in enumerate(shown.items()):
         if count:
-            said = tag("title", f"{name}: {count} {one} of {total} instructions")
+            title = tag("title", f"{name}: {count} {one} of {total} instructions")
             width = x(done + count) - x(done)
-            pieces.append(tag("rect", said, class_=f"mix{colour}", x=x(done), y=top, width=width, height=BAR))
+            pieces.append(tag("rect", title, class_=f"mix{colour}", x=x(done), y=top, width=width, height=BAR))
             done += count
     middle = top + BAR / 2 + 4
     return joined(

@@ -67,10 +67,10 @@ def _tiles(report: OptimizeEvidence, words: Words) -> list[tuple[str, str]]:
 def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
     chart = latencies(report)
     title = "Predicted latency of each iteration" if words.predicted else "Latency of each iteration"
-    said = "Geometric mean over the workloads. A name is the playbook's entry of a kept change."
+    text = "Geometric mean over the workloads. A name is the playbook's entry of a kept change."
     if not words.predicted:
-        said += " Bars are 95 % intervals."
-    return section(title, tag("p", said, class_="soft"), scroll(chart)) if chart else None
+        text += " Bars are 95 % intervals."
+    return section(title, tag("p", text, class_="soft"), scroll(chart)) if chart else None
 
 
 def _workloads(report: OptimizeEvidence, words: Words) -> Markup:

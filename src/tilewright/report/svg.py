@@ -1,4 +1,4 @@
-"""The frame of a chart, as SVG that stands inside the page: its axes, its ticks, and the element around it.
+"""The frame of a chart, as SVG inside the page: its axes, its ticks, and the element around it.
 
 Colours come from the page's style sheet by class, so they follow light and dark.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.report.markup import Child, Markup, tag
 
 WIDE, NARROW = 960, 540
-"""Widths: of a chart that stands alone, and of one that has another beside it."""
+"""Widths: of a chart on its own, and of one that has another beside it."""
 HEIGHT = 320
 LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
 MARK = 5.0
@@ -44,11 +44,11 @@ class Axis:
             return [n * step for n in range(first, math.floor(self.high / step + 1e-9) + 1)]
         decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
         for factors in ((1, 2, 5), (1,)):
-            found = [factor * 10.0**n for n in decades for factor in factors]
-            found = [value for value in found if self.low <= value <= self.high]
-            if len(found) <= most + 2:
-                return found
-        return found[:: math.ceil(len(found) / most)]
+            values = [factor * 10.0**n for n in decades for factor in factors]
+            values = [value for value in values if self.low <= value <= self.high]
+            if len(values) <= most + 2:
+                return values
+        return values[:: math.ceil(len(values) / most)]
 
 
 def _round_step(least: float) -> float:
@@ -58,8 +58,8 @@ def _round_step(least: float) -> float:
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:
     """A scale that holds positive values with some air: logarithmic where they span more than a factor of 5."""
-    found = list(values)
-    low, high = min(found), max(found)
+    numbers = list(values)
+    low, high = min(numbers), max(numbers)
     if high > 5 * low:
         return Axis(low / 1.25, high * 1.25, start, end, logarithmic=True)
     air = max(0.12 * (high - low), 0.02 * high)

@@ -187,7 +187,7 @@ def _workload(one: TunedWorkload, words: TuneWords) -> Iterator[Child]:
 
 
 def _rows(one: TunedWorkload) -> Iterator[Sequence[Child]]:
-    """The reason stands below the name: a column of its own would be narrow."""
+    """The reason is below the name: a column of its own would be too narrow."""
     for candidate in one.candidates:
         *cells, reason = _cells(candidate, one)
         name = tag("strong", knobs(candidate.configuration, one.varying) or "the only one")

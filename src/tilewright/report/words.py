@@ -40,21 +40,21 @@ def faster(speedup: Speedup | float | None) -> str:
     return f"{speedup.centre:.2f}×{bounds}"
 
 
-def light(standing: Metrics) -> str:
+def light(metrics: Metrics) -> str:
     """Share of the speed of light."""
-    share = share_of_light(standing)
+    share = share_of_light(metrics)
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def interval_us(standing: Metrics) -> str:
+def interval_us(metrics: Metrics) -> str:
     """The 95 % interval of a measured time."""
-    return between(standing.measured.interval_us) if standing.measured else NOTHING
+    return between(metrics.measured.interval_us) if metrics.measured else NOTHING
 
 
 def place(iteration: Iteration) -> str:
     """Where the change is, and what it puts there."""
-    said = iteration.optimization
-    parts = (part for part in (iteration.site, iteration.value) if part and part not in said)
+    name = iteration.optimization
+    parts = (part for part in (iteration.site, iteration.value) if part and part not in name)
     return " = ".join(parts)
 
 
