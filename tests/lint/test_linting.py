@@ -237,10 +237,13 @@ def run(x, y, stream):
 
 def test_the_text_shows_reason_and_fix_once(file: Path) -> None:
     (rule,) = named(["TW401"])
-    lines = list(lint_table.lines(lint_paths([file], select=["TW401"])))
+    lines = list(lint_table.lines(lint_paths([file], select=["TW401"]), 200))
     assert sum(line.startswith("not_an_argument: ") for line in lines) == 1
     assert sum(rule.fix in line for line in lines) == 1
     assert lines[-1] == "2 errors in 1 file"
+    narrow = list(lint_table.lines(lint_paths([file], select=["TW401"]), 60))
+    assert all(len(line) <= 60 for line in narrow[narrow.index("") :])
+    assert rule.fix in " ".join(line.strip() for line in narrow)
 
 
 def test_json_carries_everything(file: Path) -> None:

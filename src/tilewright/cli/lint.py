@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr
+from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr, write
 from tilewright.errors import RequestError
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
@@ -35,7 +35,7 @@ def lint(
     sarif: SarifFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """What goes wrong with cuTile code, found in its text, with the reason and the fix.
+    """Known mistakes in cuTile code, found without running it: the line, the reason and the fix.
 
     Exit code 0 where nothing is found at warning or above, 1 otherwise; with `--inventory` always 0.
     The comment `# tilewright: ignore[RULE]` takes a finding back.
@@ -59,11 +59,14 @@ def lint(
         from tilewright import __version__
         from tilewright.lint.sarif import sarif as as_sarif
 
-        _write(sarif, json.dumps(as_sarif(report, Path.cwd(), __version__), indent=2, ensure_ascii=False))
+        log = as_sarif(report, Path.cwd(), __version__)
+        write(sarif, json.dumps(log, indent=2, ensure_ascii=False) + "\n")
+        terminal.note(f"wrote {sarif}")
     if as_json:
         print_json(lint_table.to_json(report))
     else:
-        for line in lint_table.inventory_lines(report) if inventory else lint_table.lines(report):
+        width = terminal.stdout().width
+        for line in lint_table.inventory_lines(report) if inventory else lint_table.lines(report, width):
             print(line)
     if not inventory and not report.clean:
         raise typer.Exit(1)
@@ -71,11 +74,3 @@ def lint(
 
 def _words(text: str | None) -> tuple[str, ...]:
     return tuple(word for word in (text or "").split(",") if word.strip())
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror}") from error
-    terminal.note(f"wrote {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from tilewright.lint.linting import LintReport
@@ -9,19 +10,28 @@ from tilewright.lint.rule import LEVELS, LintFinding
 from tilewright.records import Json
 
 
-def lines(report: LintReport) -> Iterator[str]:
-    """One line for each finding, then each rule that found something with its reason and its fix."""
+def lines(report: LintReport, width: int) -> Iterator[str]:
+    """One line for each finding, then each rule that found something with its reason and its fix.
+
+    The paragraphs are ``width`` characters wide; a finding stays one line, for grep.
+    """
     for finding in report.findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
         yield f"{place}: {finding.level} {finding.rule.name} {finding.message}"
     for rule in sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id):
         yield ""
         yield f"{rule.name}: {rule.title}"
-        yield f"  why  {rule.why}"
-        yield f"  fix  {rule.fix}"
+        yield from _paragraph("why", rule.why, width)
+        yield from _paragraph("fix", rule.fix, width)
     if report.findings:
         yield ""
     yield summary(report)
+
+
+def _paragraph(word: str, text: str, width: int) -> list[str]:
+    indented = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    indented.initial_indent, indented.subsequent_indent = f"  {word}  ", " " * 7
+    return indented.wrap(text)
 
 
 def summary(report: LintReport) -> str:
