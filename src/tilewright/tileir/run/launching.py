@@ -50,7 +50,7 @@ class Runnable:
         arguments = self.bound({name: one.address for name, one in placed.items()}, memory)
         grid = self.launch.grid
         done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
-        return done, (*placed.values(), *memory.tables)
+        return done, (*placed.values(), *memory.lists)
 
 
 def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
@@ -61,7 +61,7 @@ def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: M
 
     def number(argument: Argument) -> int | float:
         if isinstance(argument, ListArgument):
-            return memory.allocate_table([[value(entry) for entry in row] for row in argument.rows]).address
+            return memory.allocate_list([[value(entry) for entry in row] for row in argument.rows]).address
         return argument if isinstance(argument, float) else value(argument)
 
     return tuple(number(argument) for argument in arguments)

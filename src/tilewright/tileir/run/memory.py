@@ -76,7 +76,7 @@ class Memory:
         self.version = 0
         """Grows with each store, and with each atomic update that changes something."""
         self.allocations: list[Allocation] = []
-        self.tables: list[Allocation] = []  # what launches filled: known also where there is no data
+        self.lists: list[Allocation] = []  # known to a dry run too, since launches fill them
         self._starts: list[int] = []
         self._watch = Watch(self.findings)
         self._next = BASE
@@ -103,10 +103,7 @@ class Memory:
             addresses of its own for it, by which the sanitizer knows through which tensor a kernel goes.
         may_alias: the kernel allows for this tensor to overlap the others over the same memory.
         """
-        if same_memory_as is not None:
-            raw = same_memory_as.raw
-        else:
-            raw = bytes_of(array if within is None else within)
+        raw = same_memory_as.raw if same_memory_as else bytes_of(array if within is None else within)
         offset = place_in(raw, array)
         low, high = extent_of(array.shape, array.strides, array.itemsize)
         shadow = same_memory_as.shadow if same_memory_as else Shadow(len(raw), array.itemsize, offset)
@@ -118,13 +115,10 @@ class Memory:
             for other in self.allocations:
                 if other.shadow is shadow:
                     other.gaps = self._gaps(other)
-        new.bit = shadow.join(name, may_alias)
-        new.gaps = self._gaps(new)
         if self.watch and new.nbytes and not np.all(written):
             granules, per_element = granules_of(new)
             shadow.unwrite(granules[~np.repeat(np.broadcast_to(written, array.shape), per_element)])
-        self._enter(new)
-        return new
+        return self._entered(new, may_alias)
 
     def declare_distinct(self, allocations: Iterable[Allocation]) -> None:
         """The kernel's signature says that these do not overlap, whatever `allocate` was told."""
@@ -140,14 +134,14 @@ class Memory:
         for one in self.allocations:
             one.shadow.restart()
 
-    def allocate_table(self, rows: Sequence[Sequence[int]]) -> Allocation:
-        """Numbers of 64 bits that a launch hands to its kernel in memory."""
-        self.tables.append(self.allocate(f"table {len(self.tables)}", np.array(rows, np.int64)))
-        return self.tables[-1]
+    def allocate_list(self, rows: Sequence[Sequence[int]]) -> Allocation:
+        """How a launch passes a list of arrays: 64-bit numbers in memory that is filled before the kernel runs."""
+        self.lists.append(self.allocate(f"list {len(self.lists)}", np.array(rows, np.int64)))
+        return self.lists[-1]
 
-    def is_table(self, addresses: Array) -> bool:
-        """Whether all of ``addresses``, where arrays begin, are those of tables."""
-        return bool(self.tables) and bool(np.isin(addresses, [one.address for one in self.tables]).all())
+    def is_list(self, addresses: Array) -> bool:
+        """Whether all of ``addresses``, where arrays begin, are those of such lists."""
+        return bool(self.lists) and bool(np.isin(addresses, [one.address for one in self.lists]).all())
 
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
@@ -163,14 +157,11 @@ class Memory:
             name, raw, self._place(len(raw), alignment), 0, step * (len(blocks) - 1) + count * width, 0,
             (len(blocks), count), (step, width), width, Shadow(len(raw), width, 0),
         )  # fmt: skip
-        new.bit = new.shadow.join(name, may_alias=False)
-        new.gaps = self._gaps(new)
         if private:
             new.owners = np.repeat(np.asarray(blocks, np.int32) + np.int32(1), step // width)
         if self.watch:
             new.shadow.unwrite(granules_of(new)[0])
-        self._enter(new)
-        return new
+        return self._entered(new, may_alias=False)
 
     def _place(self, size: int, alignment: int = ALIGNMENT) -> int:
         alignment = max(alignment, ALIGNMENT)
@@ -178,9 +169,12 @@ class Memory:
         self._next = start + size + GAP
         return start
 
-    def _enter(self, new: Allocation) -> None:
+    def _entered(self, new: Allocation, may_alias: bool) -> Allocation:
+        new.bit = new.shadow.join(new.name, may_alias)
+        new.gaps = self._gaps(new)
         self.allocations.append(new)
         self._starts.append(new.start)
+        return new
 
     def _gaps(self, allocation: Allocation) -> Mask | None:
         if allocation.high - allocation.low == allocation.nbytes:

@@ -157,7 +157,7 @@ def load_view_tko(
     """The tile at ``index``, (L, *tile), and a token."""
     tiles = _tiles(context, op, view, index)
     _report_traffic(context, op, tiles, "load")
-    if context.dry and not context.memory.is_table(view.tensor.base):
+    if context.dry and not context.memory.is_list(view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
     mask = tiles.mask()
     if mask is not None and view.type.padding is None:
