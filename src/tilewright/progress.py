@@ -1,4 +1,4 @@
-"""How long work says where it is. A `Progress` is any function of these four values; `silent` is one."""
+"""Progress of long work. A `Progress` is any function with these four parameters; `silent` ignores them."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ class Progress(Protocol):
 
 
 def silent(stage: str, done: int, total: int | None, note: str = "") -> None:
-    """Says nothing."""
+    """Ignores all progress."""

@@ -17,7 +17,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 """What `json` reads and writes."""
 
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "verify", "race"]
-"""Where a candidate can fail, in the order of the main path."""
+"""The stages at which a candidate can fail, in the order of the main path."""
 
 TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
 """The tensor-core instruction family that carries the products (`machine_code.py`)."""
@@ -222,7 +222,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """The outcome of one workload; ``best`` is one of ``candidates``, or None if all fell."""
+    """The outcome of one workload; ``best`` is one of ``candidates``, or None if all failed."""
 
     workload: Workload
     bound: Bound

@@ -54,7 +54,7 @@ class Architecture:
     multicast: bool
     """Whether TMA can write one tile to several CTAs of a cluster at full speed."""
     default_board: str
-    """Name of the board that stands for the architecture when only that is known."""
+    """Name of the board that is assumed when only the architecture is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → where its value comes from; "assumed" marks what no public document states."""
     registers_per_sm: int = 65536
@@ -136,7 +136,7 @@ _SM_107 = {
 _SM_110 = {"clusters": "assumed: as sm_100"}
 
 _ROWS = (
-    #             name      family            KiB  CTAs warps  bfloat16 path, board that stands for it
+    #             name      family            KiB  CTAs warps  bfloat16 path, default board
     _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA", "A100-80GB"),
     _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA", "A10"),
     _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA", "Jetson AGX Orin"),
@@ -180,7 +180,7 @@ DEFAULT_ARCH = "sm_90"
 
 
 def default_board(arch: str | Architecture) -> Board:
-    """The board that stands for an architecture when only that is known.
+    """The board that is assumed when only the architecture is known.
 
     The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but
     half the tensor rate), H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the

@@ -121,7 +121,7 @@ def _board(
     /,
     **others: str,
 ) -> Board:
-    """One row of the table. ``source`` is that of every number but those in ``others``."""
+    """One row of the table. ``source`` is the source of every number that is not in ``others``."""
     return Board(
         name, arch, sms, clock, bandwidth, l2 * MIB, memory * GB, tensor, fp32, dict.fromkeys(NUMBERS, source) | others
     )

@@ -37,7 +37,7 @@ WARPGROUP = 4 * WARP
 
 @dataclass(frozen=True)
 class Work:
-    """What a workload asks for at the least: FLOP, bytes to and from memory, dtype of the products."""
+    """The least work of a workload: FLOP, bytes to and from memory, dtype of the products."""
 
     flops: float
     bytes: float
@@ -84,7 +84,7 @@ _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
     "OMMA": 2 * 16 * 8 * 64, "HGMMA": 2 * 64 * 128 * 16 / 4, "QGMMA": 2 * 64 * 128 * 32 / 4,
     "IGMMA": 2 * 64 * 128 * 32 / 4,
 }  # fmt: skip
-"""FLOP of one tensor instruction, by warp. Those of warpgroups come in many widths: 128 columns stand for all."""
+"""FLOP of one tensor instruction, by warp. Instructions of warpgroups come in many widths; 128 columns are assumed."""
 _UTCMMA_FLOPS = 2 * 128 * 256 * 16
 """FLOP of one UTCMMA, which one thread issues for the CTA; likewise one size for all."""
 _WARPGROUP_PATHS = ("HGMMA", "QGMMA", "IGMMA")
@@ -270,7 +270,7 @@ def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
 
 
 def _executed(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
-    """How often an instruction of a CTA runs on the average: once, and those of the loop again."""
+    """How often an instruction of a CTA runs on average; those in the loop run more than once."""
     return 1 + by.looped_share * max(0.0, _passes(code, shape, work) - 1)
 
 

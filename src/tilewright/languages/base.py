@@ -38,13 +38,13 @@ class Lowered:
 @dataclass(frozen=True)
 class ListArgument:
     """How a list of arrays reaches a kernel: 64-bit numbers, row by row, in memory that the launch fills first.
-    An `ArraySpec` stands for the address of the array of its name."""
+    An `ArraySpec` is the address of the array with its name."""
 
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
 
 Argument: TypeAlias = int | float | ArraySpec | ListArgument
-"""What a compiled entry is called with: a number, or what stands for an address."""
+"""What a compiled entry is called with: a number, or an array or list, of which it gets the address."""
 
 
 class Language(ABC):

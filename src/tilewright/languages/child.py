@@ -45,7 +45,7 @@ def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finis
 
 
 def kill_all() -> None:
-    """Ends every compiler that runs now: after Ctrl-C nobody waits for them."""
+    """Ends every compiler that is running: after Ctrl-C their results are not needed."""
     with _lock:
         processes = list(_running)
     for process in processes:

@@ -2,7 +2,7 @@
 
 The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it
 (version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`.
-Its tiles are CTA tiles of CUTLASS: a seed says where to look and is screened like any candidate.
+Its tiles are CTA tiles of CUTLASS. A seed is a place to look at; it is screened like any candidate.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _seeds(answers: list[Answer], gpu: str) -> Iterator[Seed]:
 
 
 def _ask(query: Mapping[str, Value]) -> list[Answer]:
-    """Run the query in a child process; whatever befalls the child is one `MachineError`."""
+    """Runs the query in a child process; a crash or a time-out of the child is a `MachineError`."""
     script = Path(__file__).with_name("_heuristics_query.py")
     command = [sys.executable, str(script), json.dumps(query)]
     try:

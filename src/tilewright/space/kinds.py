@@ -73,7 +73,7 @@ class Advice:
 
     def space(self, arch: int) -> Space:
         """A space to start with on ``sm_<arch>``: every value that the kind's template lists. The knobs are named
-        TILE_M, TILE_N, TILE_K, BLOCK and SWAP_AB; the template's first row stands for the shipped configuration."""
+        TILE_M, TILE_N, TILE_K, BLOCK and SWAP_AB; the template's first row is taken as the shipped configuration."""
         rows = [row.knobs for row in template(self.kind.template, arch)]
         values: dict[str, list[Value]] = {name: [] for row in rows for name in row}
         for row in rows:

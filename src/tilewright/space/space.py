@@ -73,7 +73,7 @@ class Space:
 
     @staticmethod
     def checked(obj: object) -> Space:
-        """``obj`` if it is a `Space`, else an error that says what it is and how to fix it."""
+        """``obj`` if it is a `Space`; else raises an error that says what was given and how to fix it."""
         if isinstance(obj, Space):
             return obj
         if obj is None:
@@ -92,7 +92,7 @@ class Space:
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
         """Everything worth trying on ``sm_<arch>``: the shipped one first, then the allowed rest.
 
-        The order is that of the declaration, the last knob varying fastest. Never empty.
+        In the order of the declaration, the last knob varying fastest. Never empty.
         """
         rest = self.only if self.only is not None else self._product()
         tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)

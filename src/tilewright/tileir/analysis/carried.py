@@ -1,7 +1,7 @@
 """How much a kernel carries through its loops in the results of matrix products: its accumulators.
 
 On sm_90 an accumulator lies in the registers of the threads that issue the product, and must stay there from one
-iteration to the next. One that is larger than those registers cannot but spill, whatever the compiler does.
+iteration to the next. An accumulator that is larger than those registers always spills.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which arrays a kernel reads and which it writes, from its Tile IR: every access, back to the parameters.
 
-The answer errs on one side only: an array that is named may be left alone by this launch (a branch not taken),
-one that is not named is never touched. What cannot be followed is taken to read and write everything.
+The answer is conservative: an array that is named may be untouched in this launch (a branch not taken); one that is not
+named is never touched. An address that cannot be followed counts as reading and writing every array.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Origins:
                     self._carried.setdefault(target, set()).update(sources)
 
     def arrays(self, place: str) -> frozenset[str] | None:
-        """The arrays that an address may lie in; none for a list's own memory; None where nobody knows."""
+        """The arrays that an address may lie in; none for a list's own memory; None if unknown."""
         found: set[str] = set()
         waiting, seen = [(place, 0)], set()  # type: list[tuple[str, int]], set[tuple[str, int]]
         while waiting:

@@ -32,7 +32,7 @@ class Names:
     """The values that can be used at this point of an entry.
 
     Two regions side by side may give one name to two values; the second one here gets a number
-    (``%arg3@2``), so that a name stands for one value in the whole entry.
+    (``%arg3@2``), so that a name is unique in the whole entry.
     """
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """For each type that is written, of what it is: results by their number, values by name and type."""
+    """For each type in the text: the results (by number) and values (by name and type) that have it."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":

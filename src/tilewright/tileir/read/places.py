@@ -1,4 +1,4 @@
-"""Source places in the text of Tile IR: ``loc(#loc7)`` after an operation, and what the aliases stand for."""
+"""Source locations in the text of Tile IR: ``loc(#loc7)`` after an operation, and the definitions of the aliases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Tile IR module as a small typed tree: what `reader` makes and everything else walks over.
+"""A Tile IR module as a small typed tree. `reader` builds it; everything else reads it.
 
 Names are Tile IR's own. An operation's operands and attributes are kept by the names that the
 dialect gives them (``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …).
@@ -50,7 +50,7 @@ class TokenType:
 
 @dataclass(frozen=True)
 class TensorViewType:
-    """``None`` stands for an extent or a stride (in elements) that is known only at run time."""
+    """``None``: an extent or a stride (in elements) that is known only at run time."""
 
     shape: tuple[int | None, ...]
     element: str

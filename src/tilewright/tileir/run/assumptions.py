@@ -1,6 +1,6 @@
-"""`assume`: on a GPU a promise that the compiler uses unchecked, here a check.
+"""`assume`: the compiler relies on the promise without checking it; the interpreter checks it.
 
-A promise that does not hold makes a GPU's result undefined. Here it is a finding, and the value goes on.
+On a GPU the result is undefined where a promise does not hold. Here that is a finding, and the block goes on.
 Bounds and differences are those of signed integers; addresses are compared as they are.
 """
 
@@ -45,8 +45,8 @@ def assume(context: Context, op: Op, value: Array | TensorView | Unknown) -> Arr
 def irrelevant(kernel: KernelEntry) -> frozenset[str]:
     """Results of ``assume`` that are nothing but strides of axes of extent 1, which no address depends on.
 
-    cuTile 1.7 promises of each such stride that it is a multiple of 16 bytes, whatever it is, so that the
-    compiler takes another axis for the contiguous one. A correct program must not be blamed for that.
+    cuTile 1.7 promises that each such stride is a multiple of 16 bytes, even where it is not, so that the
+    compiler takes another axis for the contiguous one. That is no mistake of the program.
     """
     used: Counter[str] = Counter()
     strides: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What an operation may ask of the interpreter: which blocks run, their memory, and where to report.
+"""What an operation may use of the interpreter: which blocks run, their memory, and where to report.
 
 `World` is one run of a grid; `Context` is one operation's view of it, for the lanes that are active.
 """
@@ -42,8 +42,8 @@ class World:
     """Promises that need not hold (`assumptions.irrelevant`)."""
     prints: list[Printed] = field(default_factory=list)
     undefined: dict[Location | None, None] = field(default_factory=dict)
-    """Where undefined elements were loaded: outside a view without padding. No mistake as long as nothing
-    depends on them."""
+    """Where undefined elements were loaded: outside a view without padding. That is a mistake only if a result depends
+    on them."""
     wait: Callable[[Op], None] = lambda op: None
     """Called where a block may be waiting for another, with the loop in which: lets the others run."""
 

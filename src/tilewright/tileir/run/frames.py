@@ -1,8 +1,8 @@
 """The values of blocks that run together, and how they part and meet at control flow.
 
-A `Frame` holds the values of some lanes (blocks). Where a branch or a loop takes some lanes one way and some
-another, each way gets a frame of its own that looks up what it does not define in the frame it came
-from, keeping its lanes. Where the ways meet again, `merged` puts their values side by side.
+A `Frame` holds the values of some lanes (blocks). Where lanes take different ways at a branch or in a loop, each way
+gets a frame of its own. Values that it does not define are looked up in the frame before, for its own lanes. Where the
+ways meet again, `merged` joins their values.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The memory that an interpreted kernel sees, and every access to it.
 
-Each tensor lies at a synthetic address, far from its neighbours, so that an access outside one reaches
-nothing. A tensor may be a strided or misaligned part of a larger array; the bytes round it exist, but are
-nobody's. Accesses are made for all lanes and elements at once: `load`, `store` and `atomic` take the
-addresses of whole tiles. Where the memory is watched, each access is shown to the tensor's shadow
-(`watch`), which knows who touched what.
+Each tensor lies at a synthetic address, far from its neighbours, so that an access outside one hits no other tensor. A
+tensor may be a strided or misaligned part of a larger array; the bytes around it exist, but belong to no tensor.
+`load`, `store` and `atomic` take the addresses of whole tiles and handle all lanes and elements at once. Where the
+memory is watched, each access is entered in the tensor's shadow (`watch`), which knows which block touched what.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ _SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 
 class _Picked(NamedTuple):
-    """The elements of a tile that are not masked out. ``shape`` is (rows, *tile); 1 row where all lanes do
-    the same. ``where``: the places in it, None for all. ``blocks``: of each, or of all; None where all lanes
-    do all."""
+    """The elements of a tile that are not masked out. ``shape`` is (rows, *tile); 1 row where all lanes do the same.
+    ``where``: the places in it, None for all. ``blocks``: of each, or of all; None where all lanes do all."""
 
     shape: tuple[int, ...]
     addresses: Indices
@@ -66,8 +64,8 @@ class _Part(NamedTuple):
 
 
 class Memory:
-    """``watch``: look for races and for reads of what nobody wrote. ``poison``: the byte that values are made
-    of which have no defined value."""
+    """``watch``: look for races and for reads of memory that was never written. ``poison``: the byte that undefined
+    values are made of."""
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
         self.watch, self.poison = watch, poison
@@ -96,11 +94,11 @@ class Memory:
         """Gives ``array`` an address; the kernel reads and writes the array itself.
 
         written: whether the elements have values before the kernel runs; an array says it of each element.
-        within: the contiguous array that ``array`` is a view of, where it is strided, misaligned, or has guard
-            zones. Its first byte gets an aligned address, so that a misaligned view stays misaligned. Bytes
-            that are not elements of ``array`` are out of bounds.
-        same_memory_as: another tensor over the same memory (``within`` is then that one's). This tensor gets
-            addresses of its own for it, by which the sanitizer knows through which tensor a kernel goes.
+        within: the contiguous array that ``array`` is a view of, where it is strided, misaligned, or has guard zones.
+            Its first byte gets an aligned address, so that a misaligned view stays misaligned. Bytes that are not
+            elements of ``array`` are out of bounds.
+        same_memory_as: another tensor over the same memory (``within`` is then that one's). This tensor gets addresses
+            of its own for it, by which the sanitizer knows through which tensor a kernel goes.
         may_alias: the kernel allows for this tensor to overlap the others over the same memory.
         """
         raw = same_memory_as.raw if same_memory_as else bytes_of(array if within is None else within)
@@ -121,7 +119,7 @@ class Memory:
         return self._entered(new, may_alias)
 
     def declare_distinct(self, allocations: Iterable[Allocation]) -> None:
-        """The kernel's signature says that these do not overlap, whatever `allocate` was told."""
+        """The kernel's signature says that these do not overlap; this overrides what `allocate` was told."""
         declared = list(allocations)
         for one in declared:
             for other in declared:
@@ -146,9 +144,9 @@ class Memory:
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
     ) -> Allocation:
-        """Uninitialised memory with a part for each of ``blocks``, (number, bytes) of ``elements`` each; where
-        it is ``private`` no other block may touch it. Parts lie ``strides[0]`` of the allocation apart, with
-        bytes that are nobody's between them."""
+        """Uninitialised memory with a part for each of ``blocks``, (number, bytes) of ``elements`` each; where it is
+        ``private`` no other block may touch it. Parts lie ``strides[0]`` bytes apart; the bytes between them belong to
+        no block."""
         count, width = elements
         alignment = max(alignment, ALIGNMENT)
         step = -(-(count * width + ALIGNMENT) // alignment) * alignment
@@ -188,8 +186,8 @@ class Memory:
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
-        """The elements at ``addresses`` (rows, *tile), one row where all lanes read the same. Where ``mask`` is
-        False, ``fill``; poison where that is None, as where nothing is."""
+        """The elements at ``addresses`` (rows, *tile), one row where all lanes read the same. Where ``mask`` is False,
+        ``fill``; poison where that is None, as where nothing is."""
         dtype = _storable(access.op, np.dtype(dtype))
         shape = np.broadcast_shapes(addresses.shape, _shape(mask), () if fill is None else np.shape(fill))
         picked = _picked(access, shape, addresses, mask)
@@ -219,8 +217,8 @@ class Memory:
         return self._poisoned(len(picked.addresses), WORDS[width]) if found is None else found
 
     def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
-        """Writes ``values`` where ``mask`` is not False; what is outside is dropped. Where lanes meet in an
-        element, the last one's value stays."""
+        """Writes ``values`` where ``mask`` is not False; what is outside is dropped. Where lanes meet in an element,
+        the last one's value stays."""
         dtype = _storable(access.op, values.dtype)
         width = dtype.itemsize
         shape = np.broadcast_shapes(addresses.shape, _shape(mask), values.shape)
@@ -246,9 +244,9 @@ class Memory:
         mode: str,
         compare: Array | None = None,
     ) -> Array:
-        """Updates each element by ``mode`` (``cas`` with ``compare``), lane after lane and within a tile in
-        row-major order, also where several meet in one element. Returns what each update found, (L, *tile), or
-        anything where the operation has no such result; where masked out ``compare``, or poison without one."""
+        """Updates each element by ``mode`` (``cas`` with ``compare``), lane after lane and within a tile in row-major
+        order, also where several meet in one element. Returns what each update found, (L, *tile), or anything where the
+        operation has no such result; where masked out ``compare``, or poison without one."""
         dtype = _storable(access.op, values.dtype)
         atomics.check(access.op.name, mode, dtype)
         lanes = (len(access.blocks), *(1,) * (addresses.ndim - 1))
@@ -354,8 +352,8 @@ def _outside(touched: Touched) -> Mask:
 
 
 def _strange(touched: Touched) -> Mask | None:
-    """Which elements, all between the tensor's first and last byte, are not the tensor's or are another block's;
-    None where there are none such."""
+    """Which elements, all between the tensor's first and last byte, are not the tensor's or are another block's; None
+    if there are none."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None

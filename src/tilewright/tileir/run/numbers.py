@@ -1,8 +1,8 @@
 """Element types of Tile IR as NumPy stores them, and the rounding of numbers to them.
 
-Every rounding here happens once: what is computed more precisely than its destination is handed over
-either exactly or "rounded to odd" (towards zero, with the last bit set where something was lost), which
-a later rounding to a number of at least two bits fewer cannot tell from the exact value.
+Every number is rounded once. A result that was computed with more precision than its destination has is either exact or
+"rounded to odd" (towards zero, with the last bit set where something was lost). Rounding it again, to a number of at
+least two bits fewer, gives the same as rounding the exact value.
 """
 
 from __future__ import annotations

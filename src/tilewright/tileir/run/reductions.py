@@ -34,7 +34,7 @@ WRAPPING: dict[str, np.ufunc] = {
     "ori": np.bitwise_or,
     "xori": np.bitwise_xor,
 }
-"""Integer bodies whose result does not depend on the order and, but for i1 and i4, not on the signedness."""
+"""Integer bodies whose result does not depend on the order, nor (except for i1 and i4) on the signedness."""
 EXTREMES: dict[str, np.ufunc] = {"maxi": np.maximum, "mini": np.minimum}
 LARGEST: dict[tuple[str, bool], np.ufunc] = {
     ("maxf", False): np.fmax,

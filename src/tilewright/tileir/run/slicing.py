@@ -12,7 +12,7 @@ from tilewright.tileir.read.tree import KernelEntry, Op
 
 DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
-"""Operands of memory operations that are needed whatever becomes of the results."""
+"""Operands of memory operations that are needed even where the results are not."""
 
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 LEAVES = ("continue", "break", "yield")

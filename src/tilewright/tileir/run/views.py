@@ -1,14 +1,14 @@
 """Views of memory at run time, and the operations that make, measure and access them.
 
-A `TensorView` says where a tensor lies; a `TileView` says in which tiles it is read and written. Both hold
-integers for each lane: int64 arrays of shape (L,), of length 1 where all lanes agree.
+A `TensorView` says where a tensor lies; a `TileView` says in which tiles it is read and written. Both hold integers for
+each lane: int64 arrays of shape (L,), of length 1 where all lanes agree.
 
-What lies inside a view goes to the memory, which checks allocations, races and initialisation. What lies
-outside is never an access: a load gives the view's padding, or undefined bytes where it has none, and a store
-leaves it out. It is a finding only where the operation declares the axis to be in bounds.
+Elements inside a view are passed to the memory, which checks allocations, races and initialisation. Elements outside
+are never accessed: a load gives the view's padding (undefined bytes where it has none), and a store skips them. They
+are a finding only where the operation declares the axis to be in bounds.
 
-Indices, extents and strides are signed, as are the bounds that `assume` declares for them. An extent below 0
-is an empty axis.
+Indices, extents and strides are signed, as are the bounds that `assume` declares for them. An extent below 0 is an
+empty axis.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class TileView:
 
     @property
     def axes(self) -> tuple[TileAxis, ...]:
-        """One for each axis of a tile. The dense axes of a gather/scatter view are indexed by element, not
-        by tile (cuTile's `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
+        """One for each axis of a tile. The dense axes of a gather/scatter view are indexed by element, not by tile
+        (cuTile's `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
         kind = self.type
         if isinstance(kind, GatherScatterViewType):
             return tuple(TileAxis(a, n, 1, a == kind.sparse_dim) for a, n in enumerate(kind.tile))
@@ -128,8 +128,8 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """How many tiles begin inside the tensor, along each axis of the tile; of overlapping tiles too (tileiras
-    compiles it to ceil(extent / step) for strides of 1 and 3 with tiles of 8)."""
+    """How many tiles begin inside the tensor, along each axis of the tile; of overlapping tiles too (tileiras compiles
+    it to ceil(extent / step) for strides of 1 and 3 with tiles of 8)."""
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]
@@ -214,8 +214,8 @@ def _report_traffic(context: Context, op: Op, tiles: Tiles, direction: str) -> N
 
 
 def padding(kind: str | None, element: str, poison: int) -> Array:
-    """What a load gives outside the view, as an array of shape (): ``kind`` in the element's type, or bytes
-    ``poison`` where the view leaves it undefined. Raises Unsupported where the type has no such value."""
+    """What a load gives outside the view, as an array of shape (): ``kind`` in the element's type, or bytes ``poison``
+    where the view leaves it undefined. Raises Unsupported where the type has no such value."""
     dtype = np.dtype(STORAGE[element])
     if kind is None:
         return poisoned(dtype, poison)

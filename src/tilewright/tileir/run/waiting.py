@@ -1,8 +1,8 @@
 """Blocks that wait for one another: each in a thread of its own, one running at a time.
 
-A lock or a flag that another block sets would never come if all blocks went in step. So a block hands on
-its turn after each pass of a ``loop`` that reads memory in another order than *weak*. When all blocks that
-are left have had several turns and memory has not changed, they wait for ever.
+If all blocks ran in step, a block that waits for a lock or a flag of another block would wait for ever. So a block
+gives up its turn after each pass of a ``loop`` that reads memory in another order than *weak*. When all remaining
+blocks have had several turns and memory has not changed, it is a deadlock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.slicing import LOADS
 
 TURNS = 4
-"""Rounds without a change in memory after which nobody will make one."""
+"""Rounds without a change in memory after which it is a deadlock."""
 AT_MOST = 4096
 """Blocks that may wait for one another in one run."""
 

@@ -1,4 +1,4 @@
-"""Tensors at synthetic addresses: where each lies, which bytes are its own, how its elements are called."""
+"""Tensors at synthetic addresses: where each lies, which bytes belong to it, and the index of each element."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Allocation:
     owners: Int32s | None = None
     """By granule: the only block, plus one, that may touch it. None where all may."""
     bit: int = 1
-    """What stands for this tensor in the shadow that it shares with others over the same memory."""
+    """The bit of this tensor in the shadow that it shares with other tensors over the same memory."""
     _words: dict[int, Array] = field(default_factory=dict)
 
     @property

@@ -50,8 +50,8 @@ class Clocks:
                 self._known[block] = _joined(self._known.get(block), self._snapshots[int(one)])
 
     def release(self, block: int, earlier: int = 0) -> int:
-        """``block`` writes with release semantics: the snapshot to leave. ``earlier``: the snapshot that was
-        there, which a read-modify-write hands on."""
+        """``block`` writes with release semantics: returns the number of its snapshot. ``earlier``: the snapshot that
+        was there before; a read-modify-write keeps what it says."""
         self.active = True
         self._own = _longer(self._own, block + 1)
         self._own[block] += 1

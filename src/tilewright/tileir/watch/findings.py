@@ -30,7 +30,7 @@ class Finding:
     tensor: str | None = None
     index: tuple[int, ...] | None = None
     count: int = 1
-    """How many elements it befell, over all blocks."""
+    """How many elements are affected, over all blocks."""
 
     def __str__(self) -> str:
         where = [str(self.location)] if self.location else []

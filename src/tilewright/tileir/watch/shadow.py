@@ -1,10 +1,10 @@
-"""What the sanitizer remembers of a piece of memory: what was written, who touched it, and through what.
+"""What the sanitizer remembers of a piece of memory: what was written, by which block, and through which tensor.
 
-It does so by granules, of the size of the tensor's elements. Accesses are of four kinds, weak and strong
-(atomic, or of a stated order) reads and writes; of each kind a `Trace` keeps who made it last. That is
-enough: an access that is ordered after an earlier one of its kind stands for both, and blocks that are not
-ordered make a granule's entry ``MANY``. Two accesses of different blocks conflict when one of them writes
-and one of them is weak.
+The memory is divided into granules of the size of the tensor's elements. There are four kinds of access: weak and
+strong (atomic, or with a memory order) reads and writes. For each kind a `Trace` keeps the last block. One block is
+enough: if an access is ordered after an earlier one of its kind, only the later one matters, and if two blocks are not
+ordered, the granule's entry becomes ``MANY``. Two accesses of different blocks conflict when one of them writes and one
+of them is weak.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tilewright.tileir.watch.arrays import Bytes, Indices, Int32s, Mask
 from tilewright.tileir.watch.clocks import Blocks, Clocks
 
 MANY = -1
-"""Several blocks, of whom none is known: they came before the kernel synchronised."""
+"""Several unknown blocks: their accesses came before the kernel first synchronised."""
 LISTED = -2
-"""Several blocks, which the trace's list tells."""
+"""Several blocks, which are in the trace's list."""
 
 WEAK_READ, WEAK_WRITE, STRONG_READ, STRONG_WRITE = range(4)
 CONFLICTS = {
@@ -31,17 +31,18 @@ TENSORS = 8
 
 
 class Trace:
-    """Who made one kind of access, by granule: 0 for nobody, a block's number from 1, MANY or LISTED."""
+    """Which block made one kind of access to each granule: 0 for none, a block's number from 1, MANY or LISTED."""
 
     def __init__(self, size: int) -> None:
         self.who = np.zeros(size, np.int32)
         self._epochs: Int32s | None = None
         self.early: set[int] = set()
-        """Who entered anything before there were clocks."""
+        """Blocks that made an access before there were clocks."""
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """For each element who else was there before, unordered; 0 for nobody. None: nobody anywhere."""
+        """For each element another block that accessed it before without being ordered; 0 for none. None if there is
+        no such element."""
         who = np.take(self.who, granules)
         if not who.any():
             return None
@@ -80,7 +81,7 @@ class Trace:
         return again
 
     def _date(self, blocks: Blocks, granules: Indices, old: Int32s, clocks: Clocks) -> None:
-        """When the access was made, as far as that can matter."""
+        """Records when the access was made, where a later access may need it."""
         if not clocks.active:
             self.early.update([blocks] if isinstance(blocks, int) else _runs(blocks).tolist())
             return

@@ -1,4 +1,4 @@
-"""The sanitizer: shows accesses to the shadows of what they touch, and words what is found.
+"""The sanitizer: enters each access in the shadow of its memory, and writes the findings.
 
 An access without synchronisation is shown for all its lanes at once. One with acquire or release
 semantics is shown lane by lane, in the order in which the lanes' accesses take effect.
@@ -33,8 +33,8 @@ class HasGrid(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """Who touches memory, and how: ``blocks`` are the linear numbers of all lanes, also of an access that
-    they share."""
+    """An access to memory: its operation, order and scope. ``blocks`` are the linear numbers of all lanes, also where
+    the lanes share the access."""
 
     op: Op
     blocks: Array
@@ -105,7 +105,7 @@ class Watch:
         self._clocks = Clocks()
 
     def restart(self) -> None:
-        """Whatever was done so far is ordered before all that comes."""
+        """All accesses so far are ordered before all later ones."""
         self._clocks = Clocks()
 
     def show(self, touched: Touched) -> None:
