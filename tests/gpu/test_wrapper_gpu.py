@@ -189,14 +189,14 @@ def test_a_call_like_the_last_is_not_even_looked_up() -> None:
             op(stream(), *arrays(extent), 1.0)
     (variant,) = op.tuned._variants.values()
     place = variant.places["now"]
-    known, place.table = dict(place.table), {}  # a look-up would fail, and a miss too
+    known, place.calls = dict(place.calls), {}  # a look-up would fail, and a miss too
     op.tuned.chooser = None
     x, y = arrays(8192)
     op(stream(), x, y, 2.0)
     assert torch.equal(y, x + 2) and len(known) == 2
     with pytest.raises(AttributeError):
         op(stream(), *arrays(4096), 2.0)
-    place.table = known
+    place.calls = known
     for extent in (4096, 8192, 8192, 4096):
         x, y = arrays(extent)
         op(stream(), x, y, 3.0)
