@@ -22,12 +22,16 @@ from tilewright.records import MachineCode
 from tilewright.task.loading import load_task
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").glob("*.md")),
+)
 
 MADE_LATER = {
     ".tilewright/", "ledger.db", "results.db", "results.db.imported",
     "perf_results.md", "perf_predicted.md", "runs/", "attention_task.py",
-    "attention_triton.py", "doubled_task.py", "my_kernel.py",
+    "attention_triton.py", "doubled_task.py",
+    "silu.py", "my_kernel.py", "refs/tilewright/", "my_kernel.py",
 }  # fmt: skip
 """Paths that a command makes, or that stand for a file of the reader's."""
 
@@ -156,7 +160,13 @@ def test_the_options_that_are_named_exist(capsys: pytest.CaptureFixture[str]) ->
 def test_files_that_are_named_exist(document: Path) -> None:
     roots = (ROOT, ROOT / "src" / "tilewright", document.parent)
     named = [match["text"] for match in SPAN.finditer(prose(document)) if PATH.fullmatch(match["text"])]
-    shown = [word for block in blocks("console") for word in block.text.split() if PATH.fullmatch(word)]
+    shown = [
+        word
+        for block in blocks("console")
+        if block.document == document
+        for word in block.text.split()
+        if PATH.fullmatch(word)
+    ]
     for name in {*named, *shown} - MADE_LATER:
         assert any((root / name).exists() for root in roots), name
 
@@ -178,6 +188,15 @@ def headings(document: Path) -> set[str]:
     """Anchors as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", prose(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_readme_of_a_wheel_links_to_no_file_beside_it() -> None:
+    """The build puts the place in the installed package where the README links to a file."""
+    settings = re.search(r"pattern = '(.+)', replacement = '(.+)' ", (ROOT / "pyproject.toml").read_text())
+    assert settings
+    shown = re.sub(settings[1], settings[2], (ROOT / "README.md").read_text())
+    assert all(match["target"].startswith(("https://", "#")) for match in LINK.finditer(shown))
+    assert "Installing (`tilewright/docs/install.md`)" in shown or "installing (`tilewright/docs/install.md`)" in shown
 
 
 def test_the_readme_is_short() -> None:

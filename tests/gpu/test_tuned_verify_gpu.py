@@ -67,9 +67,7 @@ def stored(kernel: Any, best: tuple[int, int], key: str, shipped: tuple[int, int
 
 def verified(folder: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     """In a process of its own, as CI would; by key."""
-    command = (
-        "import sys; from tilewright.cli import main as cli; sys.exit(cli.main(['tuned', 'verify', '--json']))"
-    )
+    command = "import sys; from tilewright.cli import main as cli; sys.exit(cli.main(['tuned', 'verify', '--json']))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
