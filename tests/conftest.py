@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import compileall
+import hashlib
 import os
+import shutil
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,63 @@ def _store_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test writes into the store of the person who runs it."""
     monkeypatch.setenv("TILEWRIGHT_HOME", str(tmp_path / "tilewright-home"))
     monkeypatch.setenv("TILEWRIGHT_TUNED", str(tmp_path / "tuned-home"))
+
+
+TESTS_OF_THE_TOOLS = ("compile", "languages", "machine_code")
+"""Folders of the tests that look at the compiler and the disassembler themselves: there each call is a real one."""
+_DISASSEMBLED: dict[tuple[object, ...], subprocess.CompletedProcess[str]] = {}
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the compiler made of which bytecode, for all workers of this session."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _compiles_once(request: pytest.FixtureRequest, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal bytecode is compiled once a session, equal machine code disassembled once: by the real tools, whose files
+    are then copied. Other processes, other compilers and what fails are left alone."""
+    if request.path.relative_to(Path(__file__).parent).parts[0] in TESTS_OF_THE_TOOLS:
+        return
+    from tilewright.languages import child
+    from tilewright.machine_code import cubin
+
+    run, nvdisasm = child.run, cubin._nvdisasm
+
+    def run_once(command: Sequence[str], env: Mapping[str, str], seconds: float) -> child.Finished | None:
+        paths = [word.rpartition("=")[2] for word in command if word.endswith((".tileirbc", ".cubin", ".yaml"))]
+        if len(paths) != 3 or "nvidia" not in Path(command[0]).parts:
+            return run(command, env, seconds)
+        source, *made = map(Path, paths)
+        options = [word for word in command if not word.endswith(tuple(paths))]
+        kept = compiled / hashlib.sha256(source.read_bytes() + repr(options).encode()).hexdigest()
+        if not kept.exists():
+            done = run(command, env, seconds)
+            if done is None or done.returncode or not all(file.exists() for file in made):
+                return done
+            new = kept.with_suffix(f".{os.getpid()}")
+            new.mkdir(exist_ok=True)
+            for file in made:
+                shutil.copy(file, new / file.name)
+            if not kept.exists():
+                new.rename(kept)
+            return done
+        for file in made:
+            shutil.copy(kept / file.name, file)
+        return child.Finished(0, "")
+
+    def nvdisasm_once(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
+        key = (*options, sm, file.read_bytes())
+        if key not in _DISASSEMBLED:
+            done = nvdisasm(options, sm, file)
+            if done.returncode:
+                return done
+            _DISASSEMBLED[key] = done
+        return _DISASSEMBLED[key]
+
+    monkeypatch.setattr(child, "run", run_once)
+    monkeypatch.setattr(cubin, "_nvdisasm", nvdisasm_once)
