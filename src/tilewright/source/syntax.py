@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,44 @@ Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.
 """Node → what takes its place; for a statement that may be several statements or none."""
 
 
+PARSED = 64
+"""How many texts are held parsed: all entries of the playbook look at the incumbent's, again and again."""
+
+
+class _Parsed:
+    """What follows from a text alone. libcst's nodes never change, so all `Source`s of equal text share it."""
+
+    def __init__(self, text: str) -> None:
+        self.wrapper = MetadataWrapper(cst.parse_module(text))
+
+    @cached_property
+    def positions(self) -> Mapping[cst.CSTNode, object]:
+        return dict(self.wrapper.resolve(PositionProvider))
+
+    @cached_property
+    def parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
+        return {child: node for node in self.order[0] for child in node.children}
+
+    @cached_property
+    def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
+        """All nodes in the order of the text, and where each and those below it stand among them."""
+        nodes: list[cst.CSTNode] = []
+        reach: dict[cst.CSTNode, tuple[int, int]] = {}
+
+        def walk(node: cst.CSTNode) -> None:
+            start = len(nodes)
+            nodes.append(node)
+            for child in node.children:
+                walk(child)
+            reach[node] = (start, len(nodes))
+
+        walk(self.wrapper.module)
+        return nodes, reach
+
+
+_parsed = lru_cache(PARSED)(_Parsed)
+
+
 @dataclass(frozen=True)
 class Source:
     """The text of one file that may be changed."""
@@ -33,32 +71,24 @@ class Source:
     """File name, for messages."""
     text: str
 
-    @cached_property
-    def _wrapper(self) -> MetadataWrapper:
+    @property
+    def _parsed(self) -> _Parsed:
         try:
-            return MetadataWrapper(cst.parse_module(self.text))
+            return _parsed(self.text)
         except cst.ParserSyntaxError as error:
             raise TaskError(f"{self.name}:{error.editor_line}: not valid Python") from error
 
     @property
     def module(self) -> cst.Module:
-        return self._wrapper.module
-
-    @cached_property
-    def _positions(self) -> Mapping[cst.CSTNode, object]:
-        return dict(self._wrapper.resolve(PositionProvider))
-
-    @cached_property
-    def _parents(self) -> Mapping[cst.CSTNode, cst.CSTNode]:
-        return {child: node for node in self._nodes for child in node.children}
+        return self._parsed.wrapper.module
 
     def place(self, node: cst.CSTNode) -> tuple[int, int]:
         """Line (from 1) and column (from 0) where ``node`` begins."""
-        start = self._positions[node].start  # type: ignore[attr-defined]
+        start = self._parsed.positions[node].start  # type: ignore[attr-defined]
         return start.line, start.column
 
     def parent(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        return self._parents.get(node)
+        return self._parsed.parents.get(node)
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         """From the nearest to the module."""
@@ -77,34 +107,11 @@ class Source:
 
     def _below(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
         """``node`` and all below it, from one walk: libcst makes a node's children anew at each request."""
-        if node in self._reach:
-            start, end = self._reach[node]
-            return self._nodes[start:end]
+        nodes, reach = self._parsed.order
+        if node in reach:
+            start, end = reach[node]
+            return nodes[start:end]
         return list(_walk(node))
-
-    @cached_property
-    def _nodes(self) -> list[cst.CSTNode]:
-        return self._order[0]
-
-    @property
-    def _reach(self) -> Mapping[cst.CSTNode, tuple[int, int]]:
-        return self._order[1]
-
-    @cached_property
-    def _order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and for each the range of those below it."""
-        nodes: list[cst.CSTNode] = []
-        reach: dict[cst.CSTNode, tuple[int, int]] = {}
-
-        def walk(node: cst.CSTNode) -> None:
-            start = len(nodes)
-            nodes.append(node)
-            for child in node.children:
-                walk(child)
-            reach[node] = (start, len(nodes))
-
-        walk(self.module)
-        return nodes, reach
 
     def at(self, kind: type[Node], line: int, column: int) -> Node:
         """The outermost node of one class that begins at a place; `KeyError` where there is none."""
