@@ -28,6 +28,7 @@ from tilewright.languages.cutile import private
 from tilewright.languages.cutile.toolchain import FIX, Tool, find_tileiras
 from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
+from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
 
@@ -60,21 +61,13 @@ class CuTile(Language):
         try:
             kernel = launch.kernel.replace_hints(**hints)
             signature = signature_of(kernel, launch.args)
-            buffer = io.BytesIO()
-            compilation.export_kernel(
-                kernel,
-                [signature],
-                buffer,
-                gpu_code=arch,
-                output_format="tileir_bytecode",
-                bytecode_version=bytecode_version(find_tileiras()),
-            )
+            code = _exported(kernel, signature, arch)
         except ct.TileError as error:
             said = first_line(str(getattr(error, "message", "") or error))
             return Failed("front end", f"{private.error_place(error)}{said}")
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", in_one_line(error))
-        return Lowered(config, arch, signature.symbol or "", buffer.getvalue(), private.opt_level(kernel, arch))
+        return Lowered(config, arch, signature.symbol or "", code, private.opt_level(kernel, arch))
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
         annotations = private.parameter_annotations(launch.kernel)
@@ -126,6 +119,28 @@ class CuTile(Language):
 
     def keep_torch_out(self) -> None:
         private.keep_torch_out()
+
+
+EXPORTED = 256
+"""How many bytecodes are kept: a check lowers one kernel for the same signature hundreds of times."""
+_EXPORTED: dict[tuple[object, ...], bytes] = {}
+
+
+def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
+    """The bytecode of ``kernel`` for a signature. The front end takes 20 ms and more, so the answer is kept for as long
+    as the kernel's code, with its helpers and the constants that they read, is the same."""
+    version = bytecode_version(find_tileiras())
+    hints = repr(private.decorated_hints(kernel, arch))
+    key = (function_of(kernel), source_of(kernel), hints, repr(signature.parameters), signature.symbol, arch, version)
+    if key not in _EXPORTED:
+        buffer = io.BytesIO()
+        compilation.export_kernel(
+            kernel, [signature], buffer, gpu_code=arch, output_format="tileir_bytecode", bytecode_version=version
+        )
+        if len(_EXPORTED) >= EXPORTED:
+            _EXPORTED.pop(next(iter(_EXPORTED)), None)
+        _EXPORTED[key] = buffer.getvalue()
+    return _EXPORTED[key]
 
 
 @cache
