@@ -309,7 +309,7 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
     return tag(
         "g",
         tag("title", f"{candidate.configuration}: {number(median)} µs (95 %: {within}); {candidate.reason}"),
-        tag("text", ", ".join([_cut(name), *roles]), class_="entry" if roles else "tick", x=RACE_MARGIN, y=top + 6),
+        tag("text", _named(name, roles), class_="entry" if roles else "tick", x=RACE_MARGIN, y=top + 6),
         interval,
         caps,
         mark,
@@ -318,8 +318,11 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
     )
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "…"
+def _named(name: str, roles: Sequence[str]) -> str:
+    """The name with its roles, cut where it is longer than the picture."""
+    end = "".join(f", {role}" for role in roles)
+    most = MOST_LETTERS - len(end)
+    return (name if len(name) <= most else name[: most - 1] + "…") + end
 
 
 def _race_legend() -> Markup:

@@ -123,7 +123,7 @@ def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
     names = ["", "optimization", f"{words.p}ms", *gain, "correctness", "status", "reason"]
     header = tag("tr", [tag("th", name) for name in names])
     rows = [row for one in report.iterations for row in (_row(one, words), _more(one))]
-    return tag("table", tag("thead", header), tag("tbody", rows), class_="iterations")
+    return scroll(tag("table", tag("thead", header), tag("tbody", rows), class_="iterations"))
 
 
 def _row(one: Iteration, words: Words) -> Markup:
