@@ -14,12 +14,14 @@ from collections import Counter
 
 from common import EXAMPLES, build, made_here, need_gpu, paired_ratio, retime, write
 
-from tilewright.progress import silent
+from tilewright.executors.local import Local
 from tilewright.race.rules import Policy
+from tilewright.records import Checked
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import RACED, tune
-from tilewright.worker.client.client import Measuring
-from tilewright.worker.session import Session
+from tilewright.worker.client.client import RaceClient
+from tilewright.worker.client.contestants import Contestant, Eliminated, cost_of
+from tilewright.worker.messages import Configured
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))
 ROUNDS = 300
@@ -31,20 +33,20 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
     first = tune(task, workloads=[workload_name]).workloads[0]
     field = [c for c in first.candidates if c.status in ("raced",)]
     build(task, workload, [c.configuration for c in field])
+    contestants = [Contestant(str(c.configuration), Configured(c.configuration), cost_of(c.code)) for c in field]
     wins: list = []
     rounds: list[int] = []
-    nearby = Session(where_is(task))
+    nearby = Local(where_is(task))
     for number in range(processes):
-        session, nearby = nearby, Session(where_is(task))  # the next process imports torch meanwhile
+        session, nearby = nearby, Local(where_is(task))  # the next process imports torch meanwhile
         with session:
-            policy = Policy(seed=number)
-            candidates = {c.configuration: c for c in field}
-            result = Measuring(task, session, policy, 1000 + number, silent).run(
-                workload, first.bound, candidates, list(candidates)
-            )
-        assert result.best is not None and result.race is not None, result.reason
-        wins.append(result.best.configuration)
-        rounds.append(result.race["rounds"])
+            client = RaceClient(task, session, Policy(seed=number), 1000 + number)
+            correct = [each for each in contestants if _is_correct(client.verify(workload.name, each))]
+            shipped = next((each for each in correct if each.name == str(task.space.shipped)), None)
+            race = client.race(workload.name, correct, baseline=shipped)
+        assert race.winner is not None, race.eliminated
+        wins.append(next(c.configuration for c in field if str(c.configuration) == race.winner))
+        rounds.append(race.record["rounds"])
     with nearby:
         winners = list(
             dict.fromkeys([*wins, *(c.configuration for c in sorted(field, key=lambda c: c.measured.us)[:3])])
@@ -59,6 +61,10 @@ def repeated(name: str, workload_name: str, processes: int) -> dict:
           f"winner {worst:.2%}; rounds {statistics.median(rounds):g} (most {max(rounds)})", flush=True)  # fmt: skip
     return {"task": name, "workload": workload_name, "us": us, "wins": dict(counts), "regret": regret,
             "worst_regret": worst, "rounds": rounds, "raced": len(field), "top": RACED}  # fmt: skip
+
+
+def _is_correct(verdict: Checked | Eliminated) -> bool:
+    return isinstance(verdict, Checked) and verdict.verdict == "correct"
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ def to_json(result: TuningResult) -> dict[str, Json]:
         "measured": result.measured,
         "note": None if result.measured else "predicted, not measured",
         "seconds": dict(result.seconds),
-        "workloads": [_workload_json(one) for one in result.workloads],
+        "workloads": [_workload_json(workload) for workload in result.workloads],
     }
 
 
@@ -28,27 +28,27 @@ def _workload_json(result: WorkloadResult) -> dict[str, Json]:
         "reason": result.reason,
         "tied": [dict(config) for config in result.tied],
         "shipped": dict(result.shipped),
-        "candidates": [_candidate_json(one, sol) for one in result.candidates],
+        "candidates": [_candidate_json(candidate, sol) for candidate in result.candidates],
         "race": dict(result.race) if result.race else None,
     }
 
 
-def _candidate_json(one: Candidate, speed_of_light_us: float) -> dict[str, Json]:
-    measured, code = one.measured, one.code
+def _candidate_json(candidate: Candidate, speed_of_light_us: float) -> dict[str, Json]:
+    measured, code = candidate.measured, candidate.code
     return {
-        "config": dict(one.configuration),
-        "status": one.status,
-        "reason": one.reason,
-        "predicted_us": one.predicted.us if one.predicted else None,
+        "config": dict(candidate.configuration),
+        "status": candidate.status,
+        "reason": candidate.reason,
+        "predicted_us": candidate.predicted.us if candidate.predicted else None,
         "measured_us": measured.us if measured else None,
         "interval_us": list(measured.interval_us) if measured else None,
         "speed_of_light": speed_of_light_us / measured.us if measured else None,
-        "verdict": one.checked.verdict if one.checked else "unverified",
-        "verdict_reason": one.checked.reason if one.checked else None,
+        "verdict": candidate.checked.verdict if candidate.checked else "unverified",
+        "verdict_reason": candidate.checked.reason if candidate.checked else None,
         "registers": code.registers if code else None,
         "local_stores": code.local_stores if code else None,
         "shared_bytes": code.shared_bytes if code else None,
         "tensor_path": code.tensor_path if code else None,
         "code_hash": code.code_hash if code else None,
-        "compile_seconds": one.compile_seconds,
+        "compile_seconds": candidate.compile_seconds,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.compile.compile import Compiled, launch_of
@@ -42,21 +42,25 @@ class Field:
     """
 
     def __init__(
-        self, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled], top: int
-    ) -> None:
+        self, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled],
+        screened: Mapping[Configuration, Screened | Failed], top: int,
+    ) -> None:  # fmt: skip
         self.task, self.workload, self.bound, self.measured = task, workload, bound, target.measured
-        self.compiled = compiled
-        screened = screen_compiled(task, workload, target.board, bound, self.compiled, task.space.shipped)
-        self.candidates = {
-            config: candidate_of(each, screened[config])
-            for each in self.compiled
-            for config in [each.unit.configuration]
-        }
+        self.compiled = {each.unit.configuration: each for each in compiled}
+        self.candidates = {config: candidate_of(each, screened[config]) for config, each in self.compiled.items()}
         if not self.measured:
             self.candidates = {config: replace(each, checked=NOT_ASKED) for config, each in self.candidates.items()}
         self.tried: list[Configuration] = []
         self.race = RaceResult((), ())
         self.space = self._space(ranking(screened), screened.get(task.space.shipped), top)
+
+    @classmethod
+    def screened(
+        cls, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled], top: int
+    ) -> Field:
+        """Judges from their machine code which candidates are worth verifying and racing."""
+        screened = screen_compiled(task, workload, target.board, bound, compiled, task.space.shipped)
+        return cls(task, workload, target, bound, compiled, screened, top)
 
     def _space(self, ranked: tuple[Configuration, ...], shipped: Screened | Failed | None, top: int) -> SearchSpace:
         same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
@@ -101,7 +105,7 @@ class Field:
     def remember(self, configurations: Sequence[Configuration]) -> None:
         """Puts the cubins where the launches of a worker find them, so that it compiles nothing."""
         if self.measured:
-            remember(self.task, [each for each in self.compiled if each.unit.configuration in configurations])
+            remember(self.task, [self.compiled[config] for config in configurations])
 
     # Race -----------------------------------------------------------------------------------------
 

@@ -72,17 +72,19 @@ def tune(
     with ExitStack() as stack:
         judge = stack.enter_context(judge_of(task, target, executor, policy, seed, progress))
         run = TuningRun(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
-        units = _space(task, run.open, target, seeds)
-        schedule = stack.enter_context(Schedule(task, units, jobs or _jobs(target), seconds, progress))
+        space = _space(task, run.open, target, seeds)
+        schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target), seconds, progress))
         _before_all(task, run.open, target, policy, schedule)
         for workload in run.open:
             judge.prepare(workload.name)
             bound = _bound(task, workload, target)
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
-                field = Field(task, workload, target, bound, compiled.so_far, top)
+                field = Field.screened(task, workload, target, bound, compiled.so_far, top)
                 for batch in compiled.batches(search(field.space), field):
-                    if field.verify(batch, judge, ahead=not compiled.all) and compiled.enough_to_race:
-                        field.note(judge.race(workload.name, field.contestants, baseline=field.baseline))
+                    verified = field.verify(batch, judge, ahead=not compiled.all)
+                    if verified and compiled.enough_to_race:
+                        raced = judge.race(workload.name, field.contestants, baseline=field.baseline)
+                        field.note(raced)
             run.save(field.decided(judge.seed))
     return run.finish({"compile": schedule.seconds} | judge.seconds | {"total": time.perf_counter() - started})
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
+from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation
@@ -68,31 +68,34 @@ class MeasuredGate:
                 return f"workload {workload}: {seen.reason}"
             self.noise[workload.name] = seen.paired.noise.ratio
             times[workload.name] = measured_of(seen.incumbent_us)
-        return tuple(metrics_of(variant, one, self.bounds[one.name], times[one.name]) for one in self.workloads)
+        return tuple(
+            metrics_of(variant, workload, self.bounds[workload.name], times[workload.name])
+            for workload in self.workloads
+        )
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """The last incumbent, paired with the baseline once more."""
         assert self._baseline is not None, "the baseline is judged first"
-        found = []
+        metrics = []
         for workload in self.workloads:
-            seen = self._paired(workload, variant, self._baseline)
-            bound = self.bounds[workload.name]
+            seen, bound = self._paired(workload, variant, self._baseline), self.bounds[workload.name]
             if isinstance(seen, Eliminated):
-                found.append(metrics_of(variant, workload, bound))
+                metrics.append(metrics_of(variant, workload, bound))
                 continue
             ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
-            found.append(metrics_of(variant, workload, bound, measured_of(seen.candidate_us), ratio))
-        return tuple(found)
+            metrics.append(metrics_of(variant, workload, bound, measured_of(seen.candidate_us), ratio))
+        return tuple(metrics)
 
     def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
         """Verified, raced, confirmed, decided."""
         attempts: list[Attempt] = []
         correct = self._verified(variants, attempts)
         if not correct:
-            return _fell(variants[0], attempts, "no value gave a correct result")
-        races = {one.name: self._race(one, correct, incumbent) for one in self.workloads}
+            return _failed(variants[0], attempts, "no value gave a correct result")
+        versions = [incumbent.version, *(variant.version for variant in correct)]
+        races = {workload.name: self.arena.race(workload.name, versions) for workload in self.workloads}
         ranked = _ranked(correct, races)
-        attempts += [_raced(one, races, ranked) for one in correct]
+        attempts += [_raced(variant, races, ranked) for variant in correct]
         while ranked:
             best, ratio = ranked.pop(0)
             if ratio > WORTH_CONFIRMING:
@@ -100,30 +103,26 @@ class MeasuredGate:
             checked = self.interpreting.verdict(best, CHECK_SECONDS)
             if checked.verdict != "incorrect":
                 return self._confirm(best, incumbent, checked, attempts)
-            attempts = [one for one in attempts if one.value != str(best.value)]
-            attempts.append(best.attempt("wrong", checked.reason))
-        return _fell(variants[0], attempts, "no variant was left to confirm")
+            attempts = _again(attempts, best, "wrong", checked.reason)
+        return _failed(variants[0], attempts, "no variant was left to confirm")
 
     # Verify and race ------------------------------------------------------------------------------
 
     def _verified(self, variants: Sequence[Variant], attempts: list[Attempt]) -> list[Variant]:
         correct = []
-        for one in variants:
-            one.remember()
+        for variant in variants:
+            variant.remember()
             for workload in self.workloads:
-                checked = self.arena.verify(one.version, workload.name)
+                checked = self.arena.verify(variant.version, workload.name)
                 if isinstance(checked, Eliminated) and checked.checked is None:
-                    attempts.append(one.attempt("crashed", f"{workload}: {checked.reason}"))
+                    attempts.append(variant.attempt("crashed", f"{workload}: {checked.reason}"))
                     break
                 if isinstance(checked, Eliminated) or checked.verdict != "correct":
-                    attempts.append(one.attempt("wrong", f"{workload}: {checked.reason}"))
+                    attempts.append(variant.attempt("wrong", f"{workload}: {checked.reason}"))
                     break
             else:
-                correct.append(one)
+                correct.append(variant)
         return correct
-
-    def _race(self, workload: Workload, variants: Sequence[Variant], incumbent: Variant) -> RaceResult:
-        return self.arena.race(workload.name, [incumbent.version, *(one.version for one in variants)])
 
     # Confirm and decide ---------------------------------------------------------------------------
 
@@ -131,28 +130,27 @@ class MeasuredGate:
         """Against incumbent and baseline, on inputs of its own."""
         assert self._baseline is not None, "the baseline is judged first"
         seen = confirm(
-            self.arena, [one.name for one in self.workloads], best.version, incumbent.version,
+            self.arena, [workload.name for workload in self.workloads], best.version, incumbent.version,
             self._baseline.version, self._fresh.getrandbits(31),
         )  # fmt: skip
         if isinstance(seen, Eliminated):
-            attempts = [one for one in attempts if one.value != str(best.value)]
-            attempts.append(best.attempt("wrong" if seen.checked else "crashed", seen.reason))
-            return _fell(best, attempts, seen.reason)
+            attempts = _again(attempts, best, "wrong" if seen.checked else "crashed", seen.reason)
+            return _failed(best, attempts, seen.reason)
         return self._decided(best, seen, checked, attempts)
 
     def _decided(self, best: Variant, confirmed: Confirmed, checked: Checked, attempts: list[Attempt]) -> Judged:
         decided, seen, outcomes = confirmed.decision, confirmed.by_workload, []
-        for name, one in seen.items():
+        for name, times in seen.items():
             verdict = decided.by_workload[name]
             outcomes.append(
                 WorkloadOutcome(
                     workload=name, verdict=f"{verdict.verdict}: {verdict.why}", ratio=verdict.ratio,
-                    against_baseline=verdict.against_baseline, measured=measured_of(one.candidate_us),
-                    incumbent=measured_of(one.incumbent_us), baseline=measured_of(one.baseline_us),
-                    checked=one.checked, code=best.codes[name],
+                    against_baseline=verdict.against_baseline, measured=measured_of(times.candidate_us),
+                    incumbent=measured_of(times.incumbent_us), baseline=measured_of(times.baseline_us),
+                    checked=times.checked, code=best.codes[name],
                 )
             )  # fmt: skip
-        times = [one.measured for one in outcomes if one.measured is not None]
+        measured = [outcome.measured for outcome in outcomes if outcome.measured is not None]
         sound = checked.verdict == "correct" or self._blind
         keep, reason = decided.keep and sound, decided.reason
         if decided.keep and not sound:
@@ -160,10 +158,10 @@ class MeasuredGate:
         return Judged(
             best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep,
             reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
-            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
+            latency_ms=mean_ms(time.us for time in measured), interval_ms=mean_interval_ms(measured),
             environment={
-                "noise": {name: one.paired.noise.to_json() for name, one in seen.items()},
-                "monitors": {name: [dict(monitor) for monitor in one.monitors] for name, one in seen.items()},
+                "noise": {name: times.paired.noise.to_json() for name, times in seen.items()},
+                "monitors": {name: [dict(monitor) for monitor in times.monitors] for name, times in seen.items()},
                 "other_shapes": checked.reason,
             },
         )  # fmt: skip
@@ -197,48 +195,57 @@ class MeasuredGate:
             best=best, correctness="PASS", keep=False,
             reason=f"no gain in the race: the best of {len(attempts)} is {ratio:.3f} × the incumbent's time",
             outcomes=tuple(outcomes), attempts=tuple(attempts),
-            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
+            latency_ms=mean_ms(time.us for time in times), interval_ms=mean_interval_ms(times),
         )  # fmt: skip
 
 
-def _fell(best: Variant, attempts: list[Attempt], reason: str) -> Judged:
-    wrong = [one for one in attempts if one.status in ("wrong", "crashed")]
+def _again(attempts: Sequence[Attempt], variant: Variant, status: AttemptStatus, reason: str) -> list[Attempt]:
+    """The attempts with another outcome of ``variant``."""
+    others = [attempt for attempt in attempts if attempt.value != str(variant.value)]
+    return [*others, variant.attempt(status, reason)]
+
+
+def _failed(best: Variant, attempts: Sequence[Attempt], reason: str) -> Judged:
+    wrong = [attempt for attempt in attempts if attempt.status in ("wrong", "crashed")]
     said = f"{reason}: {wrong[-1].reason}" if wrong and wrong[-1].reason not in reason else reason
-    crashed = bool(wrong) and all(one.status == "crashed" for one in wrong)
+    crashed = bool(wrong) and all(attempt.status == "crashed" for attempt in wrong)
     return Judged(best=best, correctness="FAIL", keep=False, crashed=crashed, reason=said, attempts=tuple(attempts))
 
 
 def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[tuple[Variant, float]]:
     """Those that went through every race, with their time over the incumbent's (geometric mean), the best first;
     what loses on some workload comes after what does not."""
-    found = []
-    for one in variants:
-        ratios = [ratio for race in races.values() if (ratio := _over_incumbent(one, race)) is not None]
+    ranked = []
+    for variant in variants:
+        ratios = [ratio for race in races.values() if (ratio := _over_incumbent(variant, race)) is not None]
         mean = geometric_mean(ratios)
         if mean is not None and len(ratios) == len(races):
-            found.append((max(ratios) > LOSS, mean, one))
-    found.sort(key=lambda entry: entry[:2])
-    return [(one, mean) for _, mean, one in found]
+            ranked.append((max(ratios) > LOSS, mean, variant))
+    ranked.sort(key=lambda entry: entry[:2])
+    return [(variant, mean) for _, mean, variant in ranked]
 
 
-def _over_incumbent(one: Variant, race: RaceResult) -> float | None:
+def _over_incumbent(variant: Variant, race: RaceResult) -> float | None:
     raced = {finisher.name: finisher.measured for finisher in race.raced}
-    mine, incumbent = raced.get(one.version.name), race.raced[0].measured if race.raced else None
+    mine, incumbent = raced.get(variant.version.name), race.raced[0].measured if race.raced else None
     return mine.us / incumbent.us if mine is not None and incumbent is not None else None
 
 
-def _raced(one: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
+def _raced(
+    variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]
+) -> Attempt:  # fmt: skip
+    name = variant.version.name
     measured = {
-        name: other.measured
-        for name, race in races.items()
-        for other in race.raced
-        if other.name == one.version.name and other.measured is not None
+        workload: finisher.measured
+        for workload, race in races.items()
+        for finisher in race.raced
+        if finisher.name == name and finisher.measured is not None
     }
     for other, ratio in ranked:
-        if other is one:
-            return one.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)
-    reasons = [out.reason for race in races.values() for out in race.eliminated if out.name == one.version.name]
-    return one.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
+        if other is variant:
+            return variant.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)
+    reasons = [out.reason for race in races.values() for out in race.eliminated if out.name == name]
+    return variant.attempt("crashed", reasons[0] if reasons else "the race gave no time", measured=measured)
 
 
 def _ratio(mine: MeasuredTime, incumbent: MeasuredTime) -> Interval:

@@ -128,8 +128,10 @@ class RaceClient:
                 else:
                     careful = True
         self.steps += 1
-        self._raced[key] = replace(result, eliminated=tuple(out))
-        return self._raced[key]
+        result = replace(result, eliminated=tuple(out))
+        if policy is None:
+            self._raced[key] = result
+        return result
 
     def time_pairs(
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget

@@ -163,9 +163,9 @@ def started_profiler() -> tuple[Any, str]:
 
 def kernel_names(events: Any) -> list[str]:
     """Of a profile's events those that are kernels on the device, in the order in which they began."""
-    on_device = [one for one in events or () if one.device_type == torch.autograd.DeviceType.CUDA]
-    on_device.sort(key=lambda one: one.time_range.start)
-    return [str(one.name) for one in on_device if not str(one.name).startswith(("Memcpy", "Memset"))]
+    on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
+    on_device.sort(key=lambda event: event.time_range.start)
+    return [str(event.name) for event in on_device if not str(event.name).startswith(("Memcpy", "Memset"))]
 
 
 def _first_line(error: BaseException) -> str:

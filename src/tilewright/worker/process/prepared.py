@@ -58,7 +58,7 @@ class Prepared:
         return made, True
 
     def _make_room(self, needed: int) -> None:
-        held = sum(bytes_needed(self.task, one.dims) for one in self._held.values())
+        held = sum(bytes_needed(self.task, examiner.dims) for examiner in self._held.values())
         room = SHARE * (self._free() + held)
         while self._held and held + needed > room:
             _, gone = self._held.popitem(last=False)
