@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +103,7 @@ def compiled() -> dict[Any, Compiled]:
 
 
 @pytest.fixture(autouse=True)
-def _gpu(monkeypatch: pytest.MonkeyPatch, compiled: dict[Any, Compiled]) -> Iterator[None]:
+def _gpu(monkeypatch: pytest.MonkeyPatch, compiled: dict[Any, Compiled]) -> None:
     """A GPU that is said to be here, and each unit compiled once in all tests."""
 
     def once(task: Task, units: Any, *, on_done: Any, **more: Any) -> Any:
@@ -116,7 +116,6 @@ def _gpu(monkeypatch: pytest.MonkeyPatch, compiled: dict[Any, Compiled]) -> Iter
     monkeypatch.setattr(tuning, "detect", lambda: H200)
     monkeypatch.setattr(schedule, "compile_all", once)
     monkeypatch.setattr(CuTile, "remember", lambda self, built: len(built))
-    yield
 
 
 def tuned(task: Task, executor: Simulated, **more: Any) -> WorkloadResult:
