@@ -282,6 +282,28 @@ def test_tune_for_another_architecture_than_the_gpus_predicts(
     assert "this machine's GPU is sm_90" in ran.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("inspect",), ("inspect", "--lines"), ("tune", "--no-store"), ("check", "--engine", "interpreter", "--quick")],
+    ids=" ".join,
+)
+def test_what_is_printed_fits_a_terminal_of_80_columns(
+    run: Run, task_file: TaskFile, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    where = task_file("task = make('a_task_with_quite_a_long_name')")
+    ran = run(arguments[0], where, "--arch", "sm_90", *arguments[1:])
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80 and "…" not in ran.out
+
+
+def test_a_comparison_fits_a_terminal_of_80_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    configs = ("--config-a", "TILE_M=4", "--config-b", "num_worker_warps=8,occupancy=2,BLOCKS_PER_SM=2")
+    ran = run("compare", RMS_NORM, RMS_NORM, *configs, "--arch", "sm_90")
+    assert ran.code == 0 and max(map(len, ran.out.splitlines())) <= 80
+    assert "registers" in ran.out and "hints of the kernel" in ran.out
+
+
 # The request is wrong -----------------------------------------------------------------------------
 
 

@@ -101,6 +101,24 @@ def test_list(filled: Run) -> None:
     assert row["key"] == "m" * 64 and row["speedup"] == 1.25 and row["toolkit"] == "cuda-tile 1.6.0"
 
 
+def test_list_and_show_fit_a_terminal_of_80_columns(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed, shown = filled("list"), filled("show", "mmm")
+    assert max(map(len, (listed.out + shown.out).splitlines())) <= 80
+    for text in ("softmax", "matmul", "4096×1024", "NVIDIA H200 sm_90", "1.250", "2026-01-02", "wrapper"):
+        assert text in listed.out
+    for text in ("TILE=64", "12.50", "launch_mode", "cuda-tile 1.6.0"):
+        assert text in shown.out
+
+
+def test_ten_are_listed_and_the_others_counted(run: Run) -> None:
+    for number in range(13):
+        Winners().put(winner(f"{number:x}" * 64, kernel="matmul", parts=parts(kernel="matmul")))
+    few = run("list")
+    assert "3 more tuned calls; --all shows them" in few.out and "3 matmul" in few.out
+    assert "more tuned calls" not in run("list", "--all").out and len(run("list", "--json").json) == 13
+
+
 def test_list_of_nothing(run: Run) -> None:
     ran = run("list")
     assert ran.code == 0 and "nothing is stored in " in ran.out

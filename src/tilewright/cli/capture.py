@@ -14,7 +14,7 @@ import typer
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import ended
 from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
-from tilewright.cli.shared import All, AsJson, print_json
+from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json
 from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
 
@@ -62,10 +62,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)
-def _captured(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+app.callback(invoke_without_command=True)(help_without_a_command)
 
 
 def capture(

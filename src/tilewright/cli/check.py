@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import terminal
-from tilewright.cli.shared import (
-    All,
-    Arch,
-    AsJson,
-    Config,
-    Where,
-    Workloads,
-    loaded,
-    one_architecture,
-    print_json,
-    task_speaks_to_stderr,
-)
+from tilewright.cli import shared, terminal
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -43,17 +31,17 @@ Seconds = Annotated[float, typer.Option(min=0.01, help="After which no further c
 
 
 def check(
-    where: Where,
-    workload: Workloads = None,
-    config: Config = None,
-    arch: Arch = None,
+    where: shared.Where,
+    workload: shared.Workloads = None,
+    config: shared.Config = None,
+    arch: shared.Arch = None,
     engine: EngineName = None,
     seed: Seed = None,
     case: CaseText = None,
     quick: Quick = False,
     seconds: Seconds = DEFAULT_SECONDS,
-    show_all: All = False,
-    as_json: AsJson = False,
+    show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Is the kernel right? Hostile shapes, data and memory, on the GPU or on the interpreter.
 
@@ -67,19 +55,19 @@ def check(
     from tilewright.verify.schedule import engine_name
     from tilewright.verify.verdict import all_to_json, beside, worst
 
-    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+    with shared.task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         name = engine_name(engine)
-        task = loaded(where)
+        task = shared.loaded(where)
         keep_torch_out()
         only, seed = _case(task, workload, case, seed, quick)
         configurations = (task.space.parse(config),) if config is not None else ()
         verdicts = checked(
-            task, engine=name, arch=one_architecture(arch, "check"), configurations=configurations,
+            task, engine=name, arch=shared.one_architecture(arch, "check"), configurations=configurations,
             workloads=workload or (), case=only, seed=seed, quick=quick, seconds=seconds, progress=progress,
         )  # fmt: skip
     options = [*(("--engine", engine) if engine else ()), *(("--arch", arch) if arch else ())]
     if as_json:
-        print_json(all_to_json(verdicts, where, options))
+        shared.print_json(all_to_json(verdicts, where, options))
     else:
         console = terminal.stdout()
         for number, verdict in enumerate(verdicts):

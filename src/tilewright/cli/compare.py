@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import terminal
-from tilewright.cli.shared import (
-    DEFAULT_BUDGET,
-    All,
-    Arch,
-    AsJson,
-    Budget,
-    OneWorkload,
-    loaded,
-    one_architecture,
-    print_json,
-    task_speaks_to_stderr,
-)
+from tilewright.cli import shared, terminal
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
@@ -39,11 +27,11 @@ def compare(
     config: Both = None,
     config_a: OfA = None,
     config_b: OfB = None,
-    workload: OneWorkload = None,
-    arch: Arch = None,
-    budget: Budget = DEFAULT_BUDGET,
-    show_all: All = False,
-    as_json: AsJson = False,
+    workload: shared.OneWorkload = None,
+    arch: shared.Arch = None,
+    budget: shared.Budget = shared.DEFAULT_BUDGET,
+    show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """What changed between two versions of a kernel: its Tile IR by source line, and its machine code.
 
@@ -56,10 +44,10 @@ def compare(
     from tilewright.inspect import compare as comparing
     from tilewright.languages import keep_torch_out
 
-    with task_speaks_to_stderr(as_json):
-        board = default_board(one_architecture(arch, "compare"))
-        task = loaded(a)
-        tasks = task, (task if a == b else loaded(b))
+    with shared.task_speaks_to_stderr(as_json):
+        board = default_board(shared.one_architecture(arch, "compare"))
+        task = shared.loaded(a)
+        tasks = task, (task if a == b else shared.loaded(b))
         keep_torch_out()
         configs = _joined(config, config_a), _joined(config, config_b)
         before, after = comparing.versions((a, b), tasks, configs, workload)
@@ -67,7 +55,7 @@ def compare(
         _say_what_is_not_allowed(after, board)
         result = comparing.compare(before, after, board, seconds=budget)
     if as_json:
-        print_json(result.to_json())
+        shared.print_json(result.to_json())
     else:
         terminal.stdout().print(comparison_tables.compared(result, show_all))
 

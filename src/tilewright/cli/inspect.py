@@ -7,25 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import shared, terminal
 from tilewright.cli.exit_codes import NO
-from tilewright.cli.shared import (
-    DEFAULT_BUDGET,
-    All,
-    Archs,
-    AsJson,
-    Budget,
-    Config,
-    Jobs,
-    OneWorkload,
-    Where,
-    architectures,
-    loaded,
-    one_architecture,
-    print_json,
-    say_what_is_dropped,
-    task_speaks_to_stderr,
-)
 
 if TYPE_CHECKING:
     from tilewright.records import Configuration, Workload
@@ -35,15 +18,15 @@ Lines = Annotated[bool, typer.Option("--lines", help="The work of each source li
 
 
 def inspect(
-    where: Where,
-    arch: Archs = None,
-    config: Config = None,
-    workload: OneWorkload = None,
-    jobs: Jobs = None,
-    budget: Budget = DEFAULT_BUDGET,
+    where: shared.Where,
+    arch: shared.Archs = None,
+    config: shared.Config = None,
+    workload: shared.OneWorkload = None,
+    jobs: shared.Jobs = None,
+    budget: shared.Budget = shared.DEFAULT_BUDGET,
     lines: Lines = False,
-    show_all: All = False,
-    as_json: AsJson = False,
+    show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """What the machine code of each configuration says. Needs no GPU.
 
@@ -60,9 +43,9 @@ def inspect(
     from tilewright.inspect import inspect as inspecting
     from tilewright.languages import keep_torch_out
 
-    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
-        archs = architectures(arch)
-        task = loaded(where)
+    with shared.task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+        archs = shared.architectures(arch)
+        task = shared.loaded(where)
         keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         _say_what_is_left_out(task, archs, chosen, task.selected([workload] if workload else None)[0])
@@ -70,7 +53,7 @@ def inspect(
             task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
         )
     if as_json:
-        print_json([row.to_json() for row in rows])
+        shared.print_json([row.to_json() for row in rows])
     else:
         terminal.stdout().print(inspected(rows, show_all))
     if not any(row.candidate.code for row in rows):
@@ -83,14 +66,14 @@ def _count_lines(where: str, arch: str | None, config: str | None, workload: str
     from tilewright.inspect.work import count
     from tilewright.languages import keep_torch_out
 
-    with task_speaks_to_stderr(as_json):
-        task = loaded(where)
+    with shared.task_speaks_to_stderr(as_json):
+        task = shared.loaded(where)
         keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         asked = task.selected([workload] if workload else None)[0]
-        work = count(task, asked, default_board(one_architecture(arch, "--lines")), chosen)
+        work = count(task, asked, default_board(shared.one_architecture(arch, "--lines")), chosen)
     if as_json:
-        print_json(count_tables.to_json(work, asked))
+        shared.print_json(count_tables.to_json(work, asked))
     else:
         terminal.stdout().print(count_tables.counted(work, asked))
 
@@ -102,6 +85,6 @@ def _say_what_is_left_out(task: Task, archs: Sequence[str], config: Configuratio
     for arch in archs:
         number = architecture(arch).number
         if config is None:
-            say_what_is_dropped(task, number, [workload])
+            shared.say_what_is_dropped(task, number, [workload])
         elif problem := task.space.allows(config, number, workload.dims):
             terminal.note(f"outside the space on {arch}: {problem}")

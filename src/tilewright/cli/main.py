@@ -44,7 +44,7 @@ from tilewright.cli import (
     tune,
     tuned,
 )
-from tilewright.cli.shared import Interrupted, Terminated
+from tilewright.cli.shared import Interrupted, Terminated, help_without_a_command
 from tilewright.errors import TilewrightError, in_one_line
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -71,8 +71,7 @@ def _tilewright(
     if version:
         print(f"tilewright {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+    help_without_a_command(context)
 
 
 app.command()(inspect.inspect)

@@ -8,25 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import shared, terminal
 from tilewright.cli.completion import one_of
-from tilewright.cli.shared import (
-    DEFAULT_BUDGET,
-    L2,
-    All,
-    Arch,
-    AsJson,
-    Budget,
-    Fresh,
-    How,
-    Jobs,
-    Where,
-    Workloads,
-    loaded,
-    print_json,
-    resumable,
-    task_speaks_to_stderr,
-)
 
 if TYPE_CHECKING:
     from tilewright.optimize.optimized import Optimized
@@ -61,9 +44,9 @@ Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [de
 
 
 def optimize(
-    where: Where,
-    arch: Arch = None,
-    workload: Workloads = None,
+    where: shared.Where,
+    arch: shared.Arch = None,
+    workload: shared.Workloads = None,
     policy: PolicyName = "default",
     iterations: Iterations = DEFAULT_ITERATIONS,
     minutes: Minutes = DEFAULT_MINUTES,
@@ -71,14 +54,14 @@ def optimize(
     allow_lossy: Lossy = False,
     change: Changes = None,
     only: Only = None,
-    budget: Budget = DEFAULT_BUDGET,
-    jobs: Jobs = None,
-    l2: L2 = "cold",
-    launch: How = "graph",
+    budget: shared.Budget = shared.DEFAULT_BUDGET,
+    jobs: shared.Jobs = None,
+    l2: shared.L2 = "cold",
+    launch: shared.How = "graph",
     seed: Seed = None,
-    fresh: Fresh = False,
-    show_all: All = False,
-    as_json: AsJson = False,
+    fresh: shared.Fresh = False,
+    show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """Make the kernel faster: one change at a time, verified, measured, kept or reverted.
 
@@ -99,8 +82,8 @@ def optimize(
 
     session = local(early)
     with (
-        resumable(True),
-        task_speaks_to_stderr(as_json),
+        shared.resumable(True),
+        shared.task_speaks_to_stderr(as_json),
         session or nullcontext(),
         terminal.progress(quiet=as_json) as bars,
     ):
@@ -108,14 +91,14 @@ def optimize(
             policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
-        task = loaded(where)
+        task = shared.loaded(where)
         keep_torch_out()
         result = optimized_by(
             task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
             seed=seed, fresh=fresh, session=session, progress=bars if as_json else _telling(bars),
         )  # fmt: skip
     if as_json:
-        print_json(optimized.to_json(result))
+        shared.print_json(optimized.to_json(result))
     else:
         _print(result, where, show_all)
 

@@ -72,6 +72,12 @@ All = Annotated[bool, typer.Option("--all", help="Show every row, not only the b
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 
 
+def help_without_a_command(context: typer.Context) -> None:
+    """For a group of commands, as its callback."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
 def architectures(text: str | None) -> tuple[str, ...]:
     """The named ones, each once; without a name the GPU's, else the default, which is said."""
     from tilewright.hardware.architectures import ARCHITECTURES, architecture

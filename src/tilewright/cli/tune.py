@@ -8,26 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import shared, terminal
 from tilewright.cli.exit_codes import NO
-from tilewright.cli.shared import (
-    DEFAULT_BUDGET,
-    L2,
-    All,
-    Arch,
-    AsJson,
-    Budget,
-    Fresh,
-    How,
-    Jobs,
-    Where,
-    Workloads,
-    loaded,
-    print_json,
-    resumable,
-    say_what_is_dropped,
-    task_speaks_to_stderr,
-)
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
@@ -47,22 +29,22 @@ NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
 
 
 def tune(
-    where: Where,
-    arch: Arch = None,
-    workload: Workloads = None,
-    budget: Budget = DEFAULT_BUDGET,
-    jobs: Jobs = None,
+    where: shared.Where,
+    arch: shared.Arch = None,
+    workload: shared.Workloads = None,
+    budget: shared.Budget = shared.DEFAULT_BUDGET,
+    jobs: shared.Jobs = None,
     top: Top = DEFAULT_TOP,
-    l2: L2 = "cold",
-    launch: How = "graph",
+    l2: shared.L2 = "cold",
+    launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND,
     seeds: Seeds = None,
     seed: Seed = None,
-    fresh: Fresh = False,
+    fresh: shared.Fresh = False,
     store: StorePath = None,
     no_store: NoStore = False,
-    show_all: All = False,
-    as_json: AsJson = False,
+    show_all: shared.All = False,
+    as_json: shared.AsJson = False,
 ) -> None:
     """The best configuration for each workload, with its evidence.
 
@@ -88,18 +70,18 @@ def tune(
     if target.note:
         terminal.note(target.note)
     kept = _kept(store, no_store)
-    speaks = task_speaks_to_stderr(as_json)
+    speaks = shared.task_speaks_to_stderr(as_json)
     bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
-    with resumable(not no_store), speaks, kept as results, worker, bar as progress:
-        task = loaded(where)
+    with shared.resumable(not no_store), speaks, kept as results, worker, bar as progress:
+        task = shared.loaded(where)
         keep_torch_out()
-        say_what_is_dropped(task, target.board.sm, task.selected(workload))
+        shared.say_what_is_dropped(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
             seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
         )  # fmt: skip
     if as_json:
-        print_json(to_json(result))
+        shared.print_json(to_json(result))
         if not result.measured:
             terminal.note("predicted, not measured")
     else:

@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import CANNOT, DONE, NO
-from tilewright.cli.shared import All, AsJson, print_json, task_speaks_to_stderr, write
+from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json, task_speaks_to_stderr, write
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -46,10 +46,7 @@ OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only th
 Into = Annotated[Path | None, typer.Option("--into", metavar="DIR", help="One file a kernel there.  [default: stdout]")]
 
 
-@app.callback(invoke_without_command=True)
-def _tuned(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+app.callback(invoke_without_command=True)(help_without_a_command)
 
 
 @app.command("list")

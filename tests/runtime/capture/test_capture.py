@@ -569,8 +569,16 @@ def test_estimates_are_marked_in_the_table() -> None:
     assert not any("≈" in line for line in shown(only))
 
 
-def shown(record: Capture) -> list[str]:
-    console = Console(width=200, file=io.StringIO())
+def test_the_table_fits_80_columns_and_loses_nothing() -> None:
+    kinds = tuple(recorded(f"a_kernel_with_a_long_name_{n}", 5000 + n) for n in range(3))
+    lines = shown(Capture(1, (ProcessRecord(1, ("python", "serve.py"), "/", "", 0.0, True, kinds),)), width=80)
+    assert max(map(len, lines)) <= 80
+    for n in range(3):
+        assert any(f"a_kernel_with_a_long_name_{n}" in line and str(5000 + n) in line for line in lines)
+
+
+def shown(record: Capture, width: int = 200) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
     console.print(capture_tables.captured(record))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
