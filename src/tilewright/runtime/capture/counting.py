@@ -95,12 +95,12 @@ class Cell:
 
 def estimated(made: int, cells: Sequence[Cell]) -> dict[Cell, int]:
     """How many of ``made`` launches belong to each cell; together, all of them."""
-    rest = made - sum(one.certain for one in cells)
-    weights = [one.stand_for for one in cells]
+    rest = made - sum(cell.certain for cell in cells)
+    weights = [cell.stand_for for cell in cells]
     if not any(weights):  # too few came after the first, which were all looked at
-        weights = [one.certain for one in cells]
+        weights = [cell.certain for cell in cells]
     shares = shared_out(max(0, rest), weights)
-    return {one: one.certain + share for one, share in zip(cells, shares, strict=True)}
+    return {cell: cell.certain + share for cell, share in zip(cells, shares, strict=True)}
 
 
 def shared_out(total: int, weights: Sequence[int]) -> list[int]:
@@ -109,7 +109,7 @@ def shared_out(total: int, weights: Sequence[int]) -> list[int]:
     if not whole:
         return [0] * len(weights)
     shares = [total * weight // whole for weight in weights]
-    by_remainder = sorted(range(len(weights)), key=lambda one: -(total * weights[one] % whole))
-    for one in by_remainder[: total - sum(shares)]:
-        shares[one] += 1
+    by_remainder = sorted(range(len(weights)), key=lambda index: -(total * weights[index] % whole))
+    for index in by_remainder[: total - sum(shares)]:
+        shares[index] += 1
     return shares

@@ -99,7 +99,7 @@ class Dimensions:
     @cached_property
     def _products(self) -> dict[int, Made]:
         """Extents that only flattened arrays have, and that are the product of two others."""
-        shapes = [one.shape for one in self.arrays.values()]
+        shapes = [array.shape for array in self.arrays.values()]
         flattened = {shape[0] for shape in shapes if len(shape) == 1}
         others = sorted({extent for shape in shapes for extent in shape if extent > 1})
         flattened -= {extent for shape in shapes if len(shape) > 1 for extent in shape}
@@ -112,7 +112,7 @@ class Dimensions:
     @cached_property
     def _twice(self) -> dict[int, Made]:
         """Rows that are twice as long as others: rotary embeddings have rows of two halves, and cosines for one."""
-        rows = {one.shape[-1] for one in self.arrays.values() if len(one.shape) > 1 and self.scaling.linked}
+        rows = {array.shape[-1] for array in self.arrays.values() if len(array.shape) > 1 and self.scaling.linked}
         return {
             extent: ("{} * 2", (extent // 2,))
             for extent in rows - self._stay
@@ -140,11 +140,13 @@ class Dimensions:
         return frozenset(stay)
 
     def _extents(self) -> list[int]:
-        return [extent for one in self.arrays.values() for extent in one.shape]
+        return [extent for array in self.arrays.values() for extent in array.shape]
 
     def _reached(self) -> set[int]:
         """Extents of the arrays that are not index arrays."""
-        return {extent for name, one in self.arrays.items() if name not in self.index_arrays for extent in one.shape}
+        return {
+            extent for name, array in self.arrays.items() if name not in self.index_arrays for extent in array.shape
+        }
 
 
 def _words(text: str) -> Sequence[str]:

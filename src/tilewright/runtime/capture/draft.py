@@ -59,12 +59,14 @@ class TaskDraft:
 
     @cached_property
     def arrays(self) -> dict[str, tuple[Argument, ArraySpec, DeclaredArray]]:
-        return {one.name: (one, one.spec, declared_array(one.spec)) for one in self.launch.arrays()}
+        return {
+            argument.name: (argument, argument.spec, declared_array(argument.spec)) for argument in self.launch.arrays()
+        }
 
     @cached_property
     def dimensions(self) -> Dimensions:
         """None if the grid has no rule, or if an array is not a dense block: such a launch cannot be scaled."""
-        flat = any(one.flat for _, _, one in self.arrays.values())
+        flat = any(how.flat for _, _, how in self.arrays.values())
         free = not flat and (self.form is not None or self.captured.persistent)
         known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.captured.filled}
         return Dimensions(
@@ -88,7 +90,7 @@ class TaskDraft:
     def free(self) -> tuple[str, ...]:
         """Dimensions such as a batch: no tile divides them, none is contiguous, and no index array counts them."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
-        last = {one.shape[-1] for _, _, one in self.arrays.values() if one.shape}
+        last = {how.shape[-1] for _, _, how in self.arrays.values() if how.shape}
         steered = self.dimensions.steered
         return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered)
 
@@ -131,24 +133,24 @@ class TaskDraft:
         names = ", ".join((*self.arrays, *self.dims.values(), "config"))
         yield f"def launched(kernel, {names}):"
         yield '    """As it was captured, with the configuration that ``config`` says."""'
-        args = "".join(f"\n        {self._argument(one)}," for one in self.launch.arguments)
+        args = "".join(f"\n        {self._argument(argument)}," for argument in self.launch.arguments)
         yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
         kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
         yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
         yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {self._work()}", "", "")
 
     def _task(self) -> Iterator[str]:
-        one = self.launch
+        launch = self.launch
         yield "TENSORS = {"
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
         yield from ("}", f"SHIPPED = {self.shipped!r}", "")
         yield "captured = Captured("
-        yield f"    module={one.module!r},"
-        yield f"    file={one.file!r},"
-        yield f"    qualname={one.qualname!r},"
-        yield f"    source={one.source!r},"
+        yield f"    module={launch.module!r},"
+        yield f"    file={launch.file!r},"
+        yield f"    qualname={launch.qualname!r},"
+        yield f"    source={launch.source!r},"
         yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
-        yield from (")", "", "task = tw.Task(", f"    name={one.kernel!r},", "    tensors=TENSORS,")
+        yield from (")", "", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
         yield "    flops=flops,"
         if self.independent:
@@ -176,7 +178,7 @@ class TaskDraft:
 
     @property
     def _views(self) -> bool:
-        return any(one.flat or one.order is not None for _, _, one in self.arrays.values())
+        return any(how.flat or how.order is not None for _, _, how in self.arrays.values())
 
     def _root(self) -> str | None:
         """The folder to import the kernel's package from, where it is not installed."""
@@ -193,10 +195,10 @@ class TaskDraft:
 
     def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
         """The declarations of an array. One that is read and written is also declared as it was before the launch."""
-        one, array, how = self.arrays[name]
+        argument, array, how = self.arrays[name]
         shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
         if name not in self.captured.filled:
-            read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(one)})"
+            read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(argument)})"
             if name not in self.captured.updated:
                 yield name, read
                 return
@@ -204,33 +206,33 @@ class TaskDraft:
             yield before, read
             beside = f", updates={before!r}"
         else:
-            source = self._in_place_of(one)
+            source = self._in_place_of(argument)
             beside = f", in_place_of={source!r}" if source else ""
         yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
 
-    def _distribution(self, one: Argument) -> str:
+    def _distribution(self, argument: Argument) -> str:
         """Integers are drawn within the captured range, so that an index stays an index."""
-        if not one.spec.dtype.startswith(WHOLE):
+        if not argument.spec.dtype.startswith(WHOLE):
             return ""
-        if (index_array := self.captured.index_arrays.get(one.name)) is not None:
+        if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
-        numbers = contents(one)
-        return f", {among(numbers, self.dimensions.beyond(one.name))}" if numbers else ", tw.integers(0, 1)"
+        numbers = contents(argument)
+        return f", {among(numbers, self.dimensions.beyond(argument.name))}" if numbers else ", tw.integers(0, 1)"
 
     def _in_place_of(self, output: Argument) -> str | None:
-        shared = (one.name for one, _, _ in self.arrays.values() if one.storage == output.storage)
+        shared = (argument.name for argument, _, _ in self.arrays.values() if argument.storage == output.storage)
         return next((name for name in shared if name != output.name), None)
 
-    def _argument(self, one: Argument) -> str:
-        if one.kind == "array":
-            return self._view(one.name)
-        if one.kind == "list":
-            return f"[{', '.join(self._argument(item) for item in one.items)}]"
-        if one.name in self.knobs:
-            return f"config.{one.name}"
-        if type(one.value) is int and one.value > 1 and one.name not in self.sizes:
-            return self._number(one.name, one.value)
-        return repr(one.value)
+    def _argument(self, argument: Argument) -> str:
+        if argument.kind == "array":
+            return self._view(argument.name)
+        if argument.kind == "list":
+            return f"[{', '.join(self._argument(item) for item in argument.items)}]"
+        if argument.name in self.knobs:
+            return f"config.{argument.name}"
+        if type(argument.value) is int and argument.value > 1 and argument.name not in self.sizes:
+            return self._number(argument.name, argument.value)
+        return repr(argument.value)
 
     def _number(self, name: str, value: int) -> str:
         """An integer, as an expression of dimensions if it equals an extent, or the power of two above one. The number
@@ -263,11 +265,11 @@ class TaskDraft:
         axes = (" * ".join(self._factor(factor) for factor in form) or "1" for form in self.form)
         return f"({', '.join(axes)},)"
 
-    def _factor(self, one: Factor) -> str:
-        name = self.dimensions.factor(one.extent)
-        if one.tile is None:
+    def _factor(self, factor: Factor) -> str:
+        name = self.dimensions.factor(factor.extent)
+        if factor.tile is None:
             return name
-        return f"-(-{name} // {f'config.{one.tile}' if one.tile in self.knobs else self.launch.constants[one.tile]})"
+        return f"-(-{name} // {f'config.{factor.tile}' if factor.tile in self.knobs else self.launch.constants[factor.tile]})"
 
     def _work(self) -> str:
         factor, powers = self.work

@@ -68,7 +68,7 @@ class CapturedLaunch:
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
     """Raises RequestError, with the reason, if the launch cannot become a task."""
     kernel, launch = loaded_kernel(launch), named(launch)
-    args = tuple(_given(launch, one) for one in launch.arguments)
+    args = tuple(_given(launch, argument) for argument in launch.arguments)
     made, language = Launch(kernel, launch.grid, args), language_of(kernel)
     lowered = language.lower(made, dict(launch.hints), Configuration(()), ARCH)
     if isinstance(lowered, Failed):
@@ -108,64 +108,66 @@ def free_name(wanted: str, taken: Iterable[str]) -> str:
     return wanted
 
 
-def _given(launch: DescribedLaunch, one: Argument) -> CallValue:
+def _given(launch: DescribedLaunch, argument: Argument) -> CallValue:
     """An argument for a launch without a device."""
-    if one.kind == "list" and all(item.kind == "array" for item in one.items):
-        return [item.array for item in one.items]
-    if one.kind in ("list", "tuple"):
-        raise RequestError(f"{launch.kernel}: argument '{one.name}' is a {one.kind}, and tasks know lists of arrays "
+    if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
+        return [item.array for item in argument.items]
+    if argument.kind in ("list", "tuple"):
+        raise RequestError(f"{launch.kernel}: argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays "
                            "only: pass its items as arguments of their own, or arrays in a list")  # fmt: skip
-    return one.array if one.kind == "array" else one.value
+    return argument.array if argument.kind == "array" else argument.value
 
 
-def is_told(launch: DescribedLaunch, one: Argument) -> bool:
+def is_told(launch: DescribedLaunch, argument: Argument) -> bool:
     """Whether an argument may be the number of blocks. A persistent kernel needs it."""
     blocks = math.prod(launch.grid)
-    return blocks > 1 and type(one.value) is int and one.value == blocks and not knobs.is_tile(one.name)
+    return blocks > 1 and type(argument.value) is int and argument.value == blocks and not knobs.is_tile(argument.name)
 
 
 def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
     """Refuses launches that cannot be repeated."""
     if not accesses.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
-    for one, other in itertools.permutations(launch.arrays(), 2):
-        if one.storage != other.storage or other.name not in accesses.written:
+    for argument, other in itertools.permutations(launch.arrays(), 2):
+        if argument.storage != other.storage or other.name not in accesses.written:
             continue
-        if not _is_same_place(one, other):
-            raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{one.name}' without being the "
+        if not _is_same_place(argument, other):
+            raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the "
                                "same array: a task cannot say that; give each memory of its own")  # fmt: skip
-        if one.name in accesses.written or other.name in accesses.read:
-            raise RequestError(f"{launch.kernel} gets one array as '{one.name}' and as '{other.name}', and writes it "
+        if argument.name in accesses.written or other.name in accesses.read:
+            raise RequestError(f"{launch.kernel} gets one array as '{argument.name}' and as '{other.name}', and writes it "
                                "through both, or also reads it where it writes: pass it once")  # fmt: skip
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
     """With one name for the same array, and for integer arrays with equal contents: two drawn ones would differ."""
-    inputs = [one for one in launch.arrays() if one.name not in accesses.written]
+    inputs = [argument for argument in launch.arrays() if argument.name not in accesses.written]
     names: dict[str, Argument] = {}
-    for index, one in enumerate(inputs):
-        names[one.name] = next((names[before.name] for before in inputs[:index] if _is_one(before, one)), one)
+    for index, argument in enumerate(inputs):
+        names[argument.name] = next(
+            (names[before.name] for before in inputs[:index] if _is_one(before, argument)), argument
+        )
 
-    def renamed(one: Argument) -> Argument:
-        if one.kind == "array":
-            return names.get(one.name, one)
-        return replace(one, items=tuple(map(renamed, one.items)))
+    def renamed(argument: Argument) -> Argument:
+        if argument.kind == "array":
+            return names.get(argument.name, argument)
+        return replace(argument, items=tuple(map(renamed, argument.items)))
 
     return replace(launch, arguments=tuple(map(renamed, launch.arguments)))
 
 
-def _is_one(one: Argument, other: Argument) -> bool:
-    if one.storage == other.storage and _is_same_place(one, other):
+def _is_one(argument: Argument, other: Argument) -> bool:
+    if argument.storage == other.storage and _is_same_place(argument, other):
         return True
-    return one.contents is not None and one.contents == other.contents and _layout(one) == _layout(other)
+    return argument.contents is not None and argument.contents == other.contents and _layout(argument) == _layout(other)
 
 
-def _is_same_place(one: Argument, other: Argument) -> bool:
-    return one.offset == other.offset and _layout(one) == _layout(other)
+def _is_same_place(argument: Argument, other: Argument) -> bool:
+    return argument.offset == other.offset and _layout(argument) == _layout(other)
 
 
-def _layout(one: Argument) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    return one.spec.shape, one.spec.strides, one.spec.dtype
+def _layout(argument: Argument) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    return argument.spec.shape, argument.spec.strides, argument.spec.dtype
 
 
 # Dimensions -------------------------------------------------------------------------------------------
@@ -219,11 +221,15 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
     """The possible forms of the grid, the likeliest first. No tile is used twice."""
     launch = captured.launch
     sizes = tiles(launch)
-    known = {extent for one in launch.arrays() for extent in one.spec.shape}
+    known = {extent for argument in launch.arrays() for extent in argument.spec.shape}
     if captured.index_arrays:  # the number of sequences, the longest one, and whole numbers among the arguments
         known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
         known |= {array.most for array in captured.index_arrays.values()}
-        known |= {one.value for one in launch.arguments if one.name not in sizes and isinstance(one.value, int)}
+        known |= {
+            argument.value
+            for argument in launch.arguments
+            if argument.name not in sizes and isinstance(argument.value, int)
+        }
     extents = sorted(extent for extent in known if extent > 1)
     single = [Factor(extent, tile) for tile in sizes for extent in extents] + [Factor(extent) for extent in extents]
     of_axis = [list(_forms(blocks, single, sizes)) for blocks in launch.grid]
@@ -254,7 +260,7 @@ def _value(factor: Factor, sizes: Mapping[str, int]) -> int:
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
     """For sorting, the worst first: tiles of an inner loop (K), contiguous axes without a tile, extents of no output,
     extents that are used twice, extents without a tile, tiles that hold a contiguous axis, the number of factors."""
-    arrays = [(one.name, one.spec.shape) for one in captured.launch.arrays() if one.spec.shape]
+    arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}
     factors = [factor for form in forms for factor in form]

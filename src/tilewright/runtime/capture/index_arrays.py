@@ -47,11 +47,11 @@ def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
     return {array.name: array for array in every if array is not None}
 
 
-def contents(one: Argument) -> tuple[int, ...]:
+def contents(argument: Argument) -> tuple[int, ...]:
     """The captured numbers, row by row; none for other arrays, and if they are not known."""
-    if one.contents is None or not one.spec.dtype.startswith(WHOLE):
+    if argument.contents is None or not argument.spec.dtype.startswith(WHOLE):
         return ()
-    return tuple(int(number) for number in unpacked(one.contents, one.spec).reshape(-1))
+    return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
 
 
 def among(numbers: tuple[int, ...], beyond: str | int) -> str:
@@ -75,9 +75,9 @@ def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
     return extents.get(array.last, array.last)
 
 
-def _index_array(one: Argument) -> IndexArray | None:
-    numbers = contents(one)
-    if not numbers or one.spec.ndim != 1 or min(numbers) < 0:
+def _index_array(argument: Argument) -> IndexArray | None:
+    numbers = contents(argument)
+    if not numbers or argument.spec.ndim != 1 or min(numbers) < 0:
         return None
     steps = [after - before for before, after in itertools.pairwise(numbers)]
     starts = numbers[0] == 0
@@ -87,4 +87,4 @@ def _index_array(one: Argument) -> IndexArray | None:
     common = math.gcd(*steps)
     step = min(common & -common, LARGEST_STEP)
     least = step if min(steps) else 0
-    return IndexArray(one.name, numbers, starts, step, least, max(steps))
+    return IndexArray(argument.name, numbers, starts, step, least, max(steps))

@@ -27,7 +27,7 @@ PROGRAM = "__main__"
 
 
 def rebuilt(
-    one: DescribedLaunch,
+    launch: DescribedLaunch,
     *,
     device: str = "cuda",
     seed: int = 0,
@@ -40,25 +40,25 @@ def rebuilt(
     changed: take the kernel also if its source has changed.
     Raises RequestError if the kernel is gone or has changed, and if the description cannot be launched.
     """
-    if one.problem:
-        raise RequestError(f"{one.kernel} cannot be launched again: {one.problem}")
-    kernel = loaded_kernel(one, changed=changed)
-    if one.hints:
-        kernel = kernel.replace_hints(**one.hints)
-    tensors = _tensors(one, device, seed, data or {})
-    return kernel, one.grid, tuple(_value(argument, tensors) for argument in one.arguments)
+    if launch.problem:
+        raise RequestError(f"{launch.kernel} cannot be launched again: {launch.problem}")
+    kernel = loaded_kernel(launch, changed=changed)
+    if launch.hints:
+        kernel = kernel.replace_hints(**launch.hints)
+    tensors = _tensors(launch, device, seed, data or {})
+    return kernel, launch.grid, tuple(_value(argument, tensors) for argument in launch.arguments)
 
 
-def loaded_kernel(one: DescribedLaunch, *, changed: bool = False) -> KernelObject:
+def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
     """The kernel, from its module, else from its file; see `rebuilt` for the errors."""
     from tilewright.runtime.key import source_of
 
-    kernel = _attribute(_module(one), one.qualname)
+    kernel = _attribute(_module(launch), launch.qualname)
     if kernel is None or not hasattr(kernel, "_pyfunc"):
-        raise RequestError(f"{one.file or one.module} holds no kernel '{one.qualname}' any more")
-    if one.source and not changed and source_of(kernel) != one.source:
+        raise RequestError(f"{launch.file or launch.module} holds no kernel '{launch.qualname}' any more")
+    if launch.source and not changed and source_of(kernel) != launch.source:
         raise RequestError(
-            f"kernel '{one.qualname}' in {one.file} has changed since it was launched; capture the program again"
+            f"kernel '{launch.qualname}' in {launch.file} has changed since it was launched; capture the program again"
         )
     return kernel
 
@@ -78,25 +78,25 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
     return kernel
 
 
-def _module(one: DescribedLaunch) -> ModuleType:
+def _module(launch: DescribedLaunch) -> ModuleType:
     from tilewright.source.needed import loaded_part
     from tilewright.task.loading import editable
 
-    path = Path(one.file)
-    module = sys.modules.get(one.module)
-    if one.module != PROGRAM:
+    path = Path(launch.file)
+    module = sys.modules.get(launch.module)
+    if launch.module != PROGRAM:
         try:
-            module = module or importlib.import_module(one.module)
+            module = module or importlib.import_module(launch.module)
         except Exception as error:  # the module's own code
             if not path.is_file():
-                raise RequestError(f"cannot import {one.module}: {in_one_line(error)}") from error
+                raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
     is_loaded = module is not None and file is not None and Path(file).resolve() == path
-    if module is not None and is_loaded and _attribute(module, one.qualname) is not None:
+    if module is not None and is_loaded and _attribute(module, launch.qualname) is not None:
         return module
     if not path.is_file():
-        raise RequestError(f"the kernel's file is gone: {one.file}")
-    return loaded_part(path, one.qualname, PROGRAM) if one.module == PROGRAM else editable(path)
+        raise RequestError(f"the kernel's file is gone: {launch.file}")
+    return loaded_part(path, launch.qualname, PROGRAM) if launch.module == PROGRAM else editable(path)
 
 
 def _attribute(module: ModuleType, qualname: str) -> KernelObject | None:
@@ -121,13 +121,13 @@ def _value(argument: Argument, tensors: Mapping[str, LiveArray]) -> CallValue:
     return argument.value
 
 
-def _tensors(one: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:
+def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:
     """All arrays by name; those that shared memory share it again, at the same distances."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
     storages: dict[int, list[tuple[Argument, ArraySpec]]] = {}
-    for argument in one.arrays():
+    for argument in launch.arrays():
         storages.setdefault(argument.storage, []).append((argument, argument.spec))
     tensors = {}
     for members in storages.values():

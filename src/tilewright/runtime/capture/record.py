@@ -137,9 +137,9 @@ def _kind(launch: DescribedLaunch) -> str:
     return json.dumps(aligned(launch.to_json()), sort_keys=True)
 
 
-def together(one: Recorded, other: Recorded) -> Recorded:
-    sums = {name: getattr(one, name) + getattr(other, name) for name in ADDED_UP}
-    return replace(one, error=one.error or other.error, data={**other.data, **one.data}, **sums)
+def together(recorded: Recorded, other: Recorded) -> Recorded:
+    sums = {name: getattr(recorded, name) + getattr(other, name) for name in ADDED_UP}
+    return replace(recorded, error=recorded.error or other.error, data={**other.data, **recorded.data}, **sums)
 
 
 # Files ------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def merged(path: Path) -> Capture:
     capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)
-        named = {file for part in capture.parts for one in part.launches for file in one.data.values()}
+        named = {file for part in capture.parts for recorded in part.launches for file in recorded.data.values()}
         remove_all_but(named, path)
     remove_parts(path)
     return capture
@@ -215,4 +215,4 @@ def chosen(capture: Capture, number: int) -> Recorded:
 def programs(parts: Iterable[ProcessRecord]) -> str:
     """Each command line once, without the workers that `multiprocessing` started."""
     every = list(dict.fromkeys(" ".join(part.program) for part in parts))
-    return ", ".join([one for one in every if " -c from multiprocessing." not in one] or every)
+    return ", ".join([program for program in every if " -c from multiprocessing." not in program] or every)

@@ -92,8 +92,8 @@ class Recorder:
                 size = known.counter.come()
                 if not size:
                     return None
-                for one in known.objects:
-                    self._skips[one] = known.counter.skip
+                for kernel_object in known.objects:
+                    self._skips[kernel_object] = known.counter.skip
                 try:
                     kind, cell = self._kind(known, kernel, grid, args)
                 except Exception:
@@ -182,7 +182,7 @@ class Recorder:
                 kind.sampled.read_all(until)
         return ProcessRecord(
             os.getpid(), tuple(getattr(sys, "orig_argv", sys.argv)), os.getcwd(), self._gpu,
-            perf_counter() - self._started, finished, tuple(one for known in kernels for one in known.recorded()),
+            perf_counter() - self._started, finished, tuple(recorded for known in kernels for recorded in known.recorded()),
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:

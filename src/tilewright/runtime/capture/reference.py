@@ -95,7 +95,9 @@ class Captured:
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
             return _as_given(self._on_gpu(dims, tensors))
-        inputs = {name: elements(one).view(numpy_dtype(self.tensors[name].dtype)) for name, one in tensors.items()}
+        inputs = {
+            name: elements(tensor).view(numpy_dtype(self.tensors[name].dtype)) for name, tensor in tensors.items()
+        }
         outputs = self._interpreted(dims, inputs, None)
         names = self._names(Output)
         return _as_given([
@@ -103,12 +105,12 @@ class Captured:
         ])  # fmt: skip
 
     def _names(self, kind: type) -> list[str]:
-        return [name for name, one in self.tensors.items() if isinstance(one, kind)]
+        return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
 
     def _before(self, name: str) -> str | None:
         """The input whose values a tensor has before the launch: itself, or the one that it updates."""
-        one = self.tensors[name]
-        return one.updates if isinstance(one, Output) else name
+        declared = self.tensors[name]
+        return declared.updates if isinstance(declared, Output) else name
 
     def _launched(self, dims: Dims, tensors: Mapping[str, CallValue]) -> Launch:
         offered = {**dims, **tensors, "kernel": self.kernel, "config": Configuration.of(self.shipped)}
@@ -117,14 +119,14 @@ class Captured:
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
         """The outputs, from the Tile IR of the kernel; with ``element``, all floating-point numbers have that type."""
-        arrays = {name: _specification(name, one, dims) for name, one in self.tensors.items()}
+        arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
         module = self._module(launch, element)
         memory = Memory(watch=False)
         held, addresses = {}, {}
-        for name, one in arrays.items():
-            dtype, before = _held_as(one.dtype, element), self._before(name)
-            held[name] = inputs[before].astype(dtype) if before else np.zeros(one.shape, dtype)
+        for name, declared in arrays.items():
+            dtype, before = _held_as(declared.dtype, element), self._before(name)
+            held[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
             addresses[name] = memory.allocate(name, held[name]).address
         arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
         done = run(module, arguments, launch.grid, memory, seed=None)
@@ -149,8 +151,8 @@ class Captured:
         device = next(iter(tensors.values())).device
         outputs: dict[str, LiveArray] = {}
         for name in self._names(Output):
-            one, before = _specification(name, self.tensors[name], dims), self._before(name)
-            new = torch.zeros(one.shape, dtype=getattr(torch, one.dtype), device=device)
+            declared, before = _specification(name, self.tensors[name], dims), self._before(name)
+            new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
             outputs[name] = new.copy_(tensors[before]) if before else new
         launch = self._launched(dims, {**tensors, **outputs})
         ct.launch(torch.cuda.current_stream(), launch.grid, self._hinted, launch.args)
@@ -169,8 +171,8 @@ def viewed(tensor: ArraySpec | LiveArray, shape: tuple[int, ...], strides: tuple
     return tensor.as_strided(shape, strides)
 
 
-def _specification(name: str, one: Tensor | Output, dims: Dims) -> ArraySpec:
-    return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in one.shape), one.dtype)
+def _specification(name: str, declared: Tensor | Output, dims: Dims) -> ArraySpec:
+    return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in declared.shape), declared.dtype)
 
 
 def _held_as(dtype: str, element: str | None) -> np.dtype[np.generic]:

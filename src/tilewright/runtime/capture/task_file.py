@@ -62,7 +62,7 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
     """The most general draft that works, with the rule for the grid for which most other tile sizes give the captured
     outputs."""
-    told = any(is_told(captured.launch, one) for one in captured.launch.arguments)
+    told = any(is_told(captured.launch, argument) for argument in captured.launch.arguments)
     if told:
         captured = replace(captured, persistent=_walks(captured, heading, folder))
     forms: list[tuple[Form, ...] | None] = [*grid_forms(captured)[:MOST_FORMS]]
@@ -83,10 +83,14 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
 
 def _unread(captured: CapturedLaunch) -> Iterator[str]:
     """A possible reason: in a task, integer arrays with unknown contents are zeros."""
-    for one in captured.launch.arrays():
-        if one.spec.dtype.startswith(WHOLE) and one.contents is None and one.name in captured.touched.read:
+    for argument in captured.launch.arrays():
+        if (
+            argument.spec.dtype.startswith(WHOLE)
+            and argument.contents is None
+            and argument.name in captured.touched.read
+        ):
             yield (
-                f"the numbers in '{one.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
+                f"the numbers in '{argument.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
                 "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
             )
 
@@ -115,7 +119,8 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
 def _walks(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Whether a single block does the work of all, if its argument says that there is one block."""
     arguments = tuple(
-        replace(one, value=1) if is_told(captured.launch, one) else one for one in captured.launch.arguments
+        replace(argument, value=1) if is_told(captured.launch, argument) else argument
+        for argument in captured.launch.arguments
     )
     alone = replace(captured.launch, grid=tuple(1 for _ in captured.launch.grid), arguments=arguments)
     outputs = []
@@ -126,7 +131,7 @@ def _walks(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
                 outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
     except (TilewrightError, Unsupported):
         return False
-    return all(np.allclose(one, other) for one, other in zip(*outputs, strict=True))
+    return all(np.allclose(argument, other) for argument, other in zip(*outputs, strict=True))
 
 
 class NotAsCaptured(Exception):
@@ -164,8 +169,8 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
 def _held(draft: TaskDraft) -> set[int]:
     """Extents of dimensions that a tile may have to hold; of a list, those that all its arrays have."""
     held: set[int] = set()
-    for one in draft.launch.arguments:
-        shapes = [set(draft.arrays[array.name][2].shape) for array in one.arrays()]
+    for argument in draft.launch.arguments:
+        shapes = [set(draft.arrays[array.name][2].shape) for array in argument.arrays()]
         held |= set[int].intersection(*shapes) if shapes else set()
     return held & {*draft.dims}
 
@@ -190,7 +195,7 @@ def _right(task: Task) -> set[tuple[str, Value]]:
             f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
         )
     verdict = check_on(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
-    seen = {shipped, *(one.configuration for one in verdict.results if one.verdict == "correct")}
+    seen = {shipped, *(argument.configuration for argument in verdict.results if argument.verdict == "correct")}
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
 
@@ -205,7 +210,7 @@ def _notes(draft: TaskDraft) -> tuple[str, ...]:
         notes.append("on other extents the launch did not work, so all stay as they were")
     elif not draft.scaling.index_arrays:
         notes.append("the numbers in its index arrays fit no other extents, so those that they reach stay as they were")
-    if any(one.kind == "list" for one in captured.launch.arguments):
+    if any(argument.kind == "list" for argument in captured.launch.arguments):
         notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
     if captured.updated:
         updated = ", ".join(sorted(captured.updated))

@@ -99,16 +99,16 @@ class Sampled:
     def _read(self) -> None:
         """Reads the samples that the GPU has passed."""
         try:
-            done = [one for one in self.waiting if one.end.query()]
-            self.waiting = [one for one in self.waiting if one not in done]
-            times = [(one, Times(1, one.start.elapsed_time(one.end) * 1e3)) for one in done]
+            done = [events for events in self.waiting if events.end.query()]
+            self.waiting = [events for events in self.waiting if events not in done]
+            times = [(events, Times(1, events.start.elapsed_time(events.end) * 1e3)) for events in done]
         except Exception:  # the program's own calls report an error of the GPU
             self.waiting.clear()
             return
-        for one, time in times:
-            if one.busy:
+        for events, time in times:
+            if events.busy:
                 self.busy = self.busy + time
-            elif one.first:
+            elif events.first:
                 self.first = time
             else:
                 self.later = self.later + time

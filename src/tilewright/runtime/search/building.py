@@ -268,7 +268,7 @@ def specified(trial: Trial) -> SpecifiedTrial | Failed:
             raise TypeError(f"the kernel takes {len(names)} arguments, the launch passes {len(args)}")
         arrays = arrays_of(args, names)
         specs = tuple(_spec(value, name) for name, value in zip(names, args, strict=True))
-        shared = have_overlaps(arrays) and any(tensor_of(one).is_cuda for one in arrays.values())
+        shared = have_overlaps(arrays) and any(tensor_of(array).is_cuda for array in arrays.values())
     except RequestError as error:
         return FailedTrial("launch", str(error), trial.label, trial.config, TypeError)
     except Exception as error:  # the caller's own code, for this configuration

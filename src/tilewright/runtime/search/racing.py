@@ -107,34 +107,34 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
             yield [_shot(one, inputs) for one in bound]
 
 
-def _shot(one: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
-    arrays = [one.arrays[name] for name in one.in_place]
+def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:
+    arrays = [bound.arrays[name] for name in bound.in_place]
     if not arrays:
-        return Shot(one.ready.trial, one.args, lambda: None)
+        return Shot(bound.ready.trial, bound.args, lambda: None)
     where = tuple(extent(tensor_of(array)) for array in arrays)
     if where not in inputs:
         inputs[where] = Kept(arrays)
-    return Shot(one.ready.trial, one.args, inputs[where].restore)
+    return Shot(bound.ready.trial, bound.args, inputs[where].restore)
 
 
-def _shared(one: BoundTrial, base: BoundTrial) -> BoundTrial:
+def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
     """With the written arrays of ``base`` in place of its own, if those are copies of them."""
     copies = {
         name: base.arrays[name]
-        for name in one.written
-        if name in base.arrays and _is_copy(one.arrays[name], base.arrays[name])
+        for name in bound.written
+        if name in base.arrays and _is_copy(bound.arrays[name], base.arrays[name])
     }
     if not copies:
-        return one
-    replaced = {id(one.arrays[name]): array for name, array in copies.items()}
+        return bound
+    replaced = {id(bound.arrays[name]): array for name, array in copies.items()}
 
     def swapped(value: CallValue) -> CallValue:
         if isinstance(value, (list, tuple)) and any(map(is_array, value)):
             return type(value)(map(swapped, value))
         return replaced.get(id(value), value)
 
-    args = tuple(swapped(value) for value in one.args)
-    return BoundTrial(one.ready, args, {**one.arrays, **copies})
+    args = tuple(swapped(value) for value in bound.args)
+    return BoundTrial(bound.ready, args, {**bound.arrays, **copies})
 
 
 def _is_copy(array: CallerArray, original: CallerArray) -> bool:

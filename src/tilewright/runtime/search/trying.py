@@ -63,7 +63,7 @@ class TrialRunner:
         with self._run(ready, ()) as written:
             for name, array in written.items():
                 expected[name] = Expected(name, first[name], difference(tensor_of(array), first[name]))
-        differing = [name for name, one in expected.items() if one.itself.worst]
+        differing = [name for name, output in expected.items() if output.itself.worst]
         if differing:
             worst = max(expected[name].itself.total for name in differing)
             self.note = (

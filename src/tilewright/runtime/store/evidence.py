@@ -36,7 +36,10 @@ def shapes_of(part: Json) -> str:
     shown: list[str] = []
     last: Json = None
     for dtype, extents in _arrays(part):
-        text = "×".join(f"≤{one.get('up_to')}" if isinstance(one, dict) else str(one) for one in extents) or "scalar"
+        text = (
+            "×".join(f"≤{extent.get('up_to')}" if isinstance(extent, dict) else str(extent) for extent in extents)
+            or "scalar"
+        )
         shown.append(text if dtype == last else f"{dtype} {text}")
         last = dtype
     return ", ".join(shown)

@@ -67,7 +67,9 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
 def _latest(winners: Iterable[Winner]) -> list[Winner]:
     """Of the winners of one call, the one for the latest source and toolkit; ``winners`` are oldest first."""
     left_out = (*SOURCES, *MatchRule().may_differ)
-    latest = {_text({name: part for name, part in one.parts.items() if name not in left_out}): one for one in winners}
+    latest = {
+        _text({name: part for name, part in winner.parts.items() if name not in left_out}): winner for winner in winners
+    }
     return list(latest.values())
 
 

@@ -44,9 +44,9 @@ class Kernels:
         if not fitting:
             raise UnknownChoice("kernel", name, self)
         if len(fitting) > 1:
-            names = ", ".join(self._called[one] for one in fitting)
+            names = ", ".join(self._called[full] for full in fitting)
             raise RequestError(f"'{name}' is the name of {len(fitting)} kernels; give one of: {names}")
-        return tuple(one for one in self.winners if self._by_key[one.key] == fitting[0])
+        return tuple(winner for winner in self.winners if self._by_key[winner.key] == fitting[0])
 
     def _fitting(self, name: str) -> list[str]:
         if name in self._full_names:

@@ -37,11 +37,11 @@ def winner_of(
         runner_up=None if result.runner_up is None else config(result.runner_up),
         outcomes=tuple(
             {
-                "label": label, "status": one.status, "reason": one.reason, "us": one.us,
-                "error_margin_us": one.error_margin_us, "samples": one.samples, "stage": one.stage,
-                "error": f"{one.error.__module__}:{one.error.__qualname__}" if one.error else None,
+                "label": label, "status": outcome.status, "reason": outcome.reason, "us": outcome.us,
+                "error_margin_us": outcome.error_margin_us, "samples": outcome.samples, "stage": outcome.stage,
+                "error": f"{outcome.error.__module__}:{outcome.error.__qualname__}" if outcome.error else None,
             }
-            for label, one in zip(labels, result.outcomes, strict=True)
+            for label, outcome in zip(labels, result.outcomes, strict=True)
         ),
         launches=launches,
         origin=origin,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.errors import RequestError, SpaceError, UnknownChoice
-from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 from tilewright.runtime.modes import Mode, from_name
@@ -22,6 +21,9 @@ from tilewright.runtime.wrapper.signature import KeyKind, Layout, kind_of
 from tilewright.source.digest import function_of
 from tilewright.space.knobs import HINTS
 from tilewright.space.space import Space
+
+if TYPE_CHECKING:
+    from tilewright.hardware.architectures import Board
 
 LAUNCH_MODES = ("eager", "graph")
 OF_PYTHON = 1 << 9

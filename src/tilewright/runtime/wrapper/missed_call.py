@@ -146,8 +146,7 @@ class MissedCall:
 
 def in_place(named: Mapping[str, CallValue], outputs: Sequence[str]) -> list[str]:
     """Arrays that start where an output does, as ``output = array``: such a call has another key."""
-    facts = {name: facts_of(value) for name, value in named.items()}
-    starts = {name: one.address for name, one in facts.items() if one is not None and one.address}
+    starts = {name: facts.address for name, value in named.items() if (facts := facts_of(value)) and facts.address}
     return [
         f"{output} = {name}"
         for output in outputs

@@ -71,4 +71,4 @@ def _tells_apart(torch: ModuleType) -> bool:
         zeros(4, 4), zeros(8), zeros(2, 4, 1), zeros(4, 2).as_strided((2, 4), (1, 2)), zeros(2, 8).narrow(1, 0, 4),
         zeros(2, 4, dtype=torch.int32), zeros(2, 4, dtype=torch.bfloat16), zeros(2, 4, device="meta"), None, 1,
     )  # fmt: skip
-    return check(zeros(2, 4), zeros(4)) and not any(check(one, y) or check(x, one) for one in others)
+    return check(zeros(2, 4), zeros(4)) and not any(check(other, y) or check(x, other) for other in others)
