@@ -59,9 +59,8 @@ class TaskDraft:
 
     @cached_property
     def arrays(self) -> dict[str, tuple[Argument, ArraySpec, DeclaredArray]]:
-        return {
-            argument.name: (argument, argument.spec, declared_array(argument.spec)) for argument in self.launch.arrays()
-        }
+        arrays = self.launch.arrays()
+        return {array.name: (array, array.spec, declared_array(array.spec)) for array in arrays}
 
     @cached_property
     def dimensions(self) -> Dimensions:
@@ -269,7 +268,8 @@ class TaskDraft:
         name = self.dimensions.factor(factor.extent)
         if factor.tile is None:
             return name
-        return f"-(-{name} // {f'config.{factor.tile}' if factor.tile in self.knobs else self.launch.constants[factor.tile]})"
+        tile = f"config.{factor.tile}" if factor.tile in self.knobs else self.launch.constants[factor.tile]
+        return f"-(-{name} // {tile})"
 
     def _work(self) -> str:
         factor, powers = self.work

@@ -113,8 +113,10 @@ def _given(launch: DescribedLaunch, argument: Argument) -> CallValue:
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
-        raise RequestError(f"{launch.kernel}: argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays "
-                           "only: pass its items as arguments of their own, or arrays in a list")  # fmt: skip
+        raise RequestError(
+            f"{launch.kernel}: argument '{argument.name}' is a {argument.kind}, and tasks know lists of arrays only: "
+            "pass its items as arguments of their own, or arrays in a list"
+        )
     return argument.array if argument.kind == "array" else argument.value
 
 
@@ -132,11 +134,15 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
         if argument.storage != other.storage or other.name not in accesses.written:
             continue
         if not _is_same_place(argument, other):
-            raise RequestError(f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the "
-                               "same array: a task cannot say that; give each memory of its own")  # fmt: skip
+            raise RequestError(
+                f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same array: "
+                "a task cannot say that; give each memory of its own"
+            )
         if argument.name in accesses.written or other.name in accesses.read:
-            raise RequestError(f"{launch.kernel} gets one array as '{argument.name}' and as '{other.name}', and writes it "
-                               "through both, or also reads it where it writes: pass it once")  # fmt: skip
+            raise RequestError(
+                f"{launch.kernel} gets one array as '{argument.name}' and as '{other.name}', and writes it through "
+                "both, or also reads it where it writes: pass it once"
+            )
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:

@@ -182,7 +182,7 @@ class Recorder:
                 kind.sampled.read_all(until)
         return ProcessRecord(
             os.getpid(), tuple(getattr(sys, "orig_argv", sys.argv)), os.getcwd(), self._gpu,
-            perf_counter() - self._started, finished, tuple(recorded for known in kernels for recorded in known.recorded()),
+            perf_counter() - self._started, finished, tuple(kind for known in kernels for kind in known.recorded()),
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:

@@ -90,8 +90,8 @@ def _unread(captured: CapturedLaunch) -> Iterator[str]:
             and argument.name in captured.touched.read
         ):
             yield (
-                f"the numbers in '{argument.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB or "
-                "the launch went into a CUDA graph: capture it smaller, or outside of the graph"
+                f"the numbers in '{argument.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
+                "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
             )
 
 
