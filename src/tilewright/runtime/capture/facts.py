@@ -32,7 +32,7 @@ from tilewright.tileir.read.reader import read_bytecode
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
-"""Of one grid axis."""
+"""The most factors of one axis of the grid."""
 PERSISTENT = "get_num_tile_blocks"
 """The operation that reads the number of blocks. A kernel that has it works with any number of them."""
 RESERVED = (
@@ -135,8 +135,8 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
             continue
         if not _is_same_place(argument, other):
             raise RequestError(
-                f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same array: "
-                "a task cannot say that; give each memory of its own"
+                f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same "
+                "array: a task cannot say that; give each memory of its own"
             )
         if argument.name in accesses.written or other.name in accesses.read:
             raise RequestError(

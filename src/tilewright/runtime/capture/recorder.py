@@ -29,7 +29,7 @@ from tilewright.runtime.capture.timing import next_sample
 KINDS = 256
 """Kinds of launch of one kernel that are described; launches of further kinds are counted with the last of them."""
 OBJECTS = 8
-"""RecordedKernel objects of one function and its hints that are remembered. A program that makes one for each
+"""Kernel objects of one function and its hints that are remembered. A program that makes one for each
 launch (`replace_hints` on the hot path) would otherwise fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
 """How long the end of a program waits for the GPU, which may hang."""

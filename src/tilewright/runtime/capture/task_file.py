@@ -32,9 +32,9 @@ from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
 
 MOST_FORMS = 6
-"""Rules for the grid that are tried."""
+"""The most rules for the grid that are tried."""
 MOST_ELEMENTS = 1 << 23
-"""Of a shape that a rule is tried on."""
+"""The most elements of a shape that a rule is tried on."""
 SECONDS = 60.0
 """The most time for one rule with all its tile sizes."""
 

@@ -28,7 +28,7 @@ FORMAT = 1
 """Counts up when the meaning of a part changes: stored winners of another format are never found."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""So many times `LIMIT` neighbours are tried; those that launch the same as another do not count."""
+"""Times `LIMIT` neighbours are tried, because some launch the same as another one and do not count."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 

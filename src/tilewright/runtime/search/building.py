@@ -143,7 +143,7 @@ class Building:
         self._pool.__exit__(*raised)
 
     def get(self, index: int) -> Ready | FailedTrial:
-        """Waits for one."""
+        """Waits for the trial with this index."""
         if index not in self._done:
             future = next(future for future, indices in self._futures.items() if index in indices)
             started = time.perf_counter()
@@ -153,7 +153,7 @@ class Building:
         return self._done[index]
 
     def all(self) -> Iterator[tuple[int, Ready | FailedTrial]]:
-        """Every trial, as they become ready."""
+        """All trials, in the order in which they are compiled."""
         yield from list(self._done.items())
         started = time.perf_counter()
         for future in as_completed(
@@ -232,7 +232,7 @@ class Building:
                 language.remember([built])
 
 
-HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it cannot but spill"
+HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it has to spill"
 
 
 def _is_hopeless(specified: SpecifiedTrial, lowered: Lowered) -> bool:

@@ -212,7 +212,7 @@ class _SearchRun:
                 self._compare(index)
 
     def _compare_hopeless(self, building: Building) -> None:
-        """Those that cannot but spill are compiled only if everything that is right spills as much."""
+        """Those that have to spill are compiled only if everything that is right spills as much."""
         if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.right):
             building.build_hopeless()
             self._compare_all(building)

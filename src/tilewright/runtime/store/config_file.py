@@ -46,7 +46,7 @@ Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]
 Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[Order, ...]]
-"""All extents of a call's arrays, and the `order_of` each array."""
+"""All extents of a call's arrays, and of each array its `order_of`."""
 
 
 class ArrayPart(TypedDict):

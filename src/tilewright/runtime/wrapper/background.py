@@ -21,7 +21,7 @@ from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
 LEAVE_SECONDS = 10.0
-"""How long the program's end waits for that."""
+"""How long the end of the program waits for the search that runs."""
 BASE = 512
 """torch's allocations begin at multiples of this: alignments within it are kept."""
 
