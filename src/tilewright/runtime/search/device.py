@@ -101,16 +101,11 @@ class CudaDevice:
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         import torch
 
-        done = torch.cuda.Event()
-        try:
+        with self.watched(trial.label):
             self.launch(trial, args)
+            done = torch.cuda.Event()
             done.record()
             wait_for(done.query, trial.label)
-        except DeviceLost:
-            raise
-        except Exception as error:
-            self.check_alive(trial.label, error)
-            raise
 
     def launch(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         """On the current stream."""
@@ -134,17 +129,24 @@ class CudaDevice:
         finally:
             clock.close()
 
-    def check_alive(self, label: str, error: Exception) -> None:
-        """Raises DeviceLost if ``error`` has broken the context, as a bad address does."""
+    @contextmanager
+    def watched(self, label: str) -> Iterator[None]:
+        """Raises DeviceLost for an error that has broken the context, as a bad address does."""
         import torch
 
         try:
-            torch.cuda.synchronize()
-        except Exception:
-            raise DeviceLost(
-                f"configuration {label} broke the GPU's context ({in_one_line(error)}); this process cannot use "
-                "the GPU any more: leave the configuration out of the space and start again"
-            ) from error
+            yield
+        except DeviceLost:
+            raise
+        except Exception as error:
+            try:
+                torch.cuda.synchronize()
+            except Exception:
+                raise DeviceLost(
+                    f"configuration {label} broke the GPU's context ({in_one_line(error)}); this process cannot use "
+                    "the GPU any more: leave the configuration out of the space and start again"
+                ) from error
+            raise
 
 
 class _Event(Protocol):
@@ -188,23 +190,20 @@ class _CudaClock:
 
         for index in order:
             try:
-                if self._graphs:
-                    self._graphs[index].replay()
-                else:
-                    self._timed(index)
+                with self._device.watched(self._shots[index].trial.label):
+                    if self._graphs:
+                        self._graphs[index].replay()
+                    else:
+                        self._timed(index)
+            except DeviceLost:
+                raise
             except Exception as error:
-                self._device.check_alive(self._shots[index].trial.label, error)
                 raise CandidateCrashed(index, in_one_line(error)) from error
         labels = " or ".join(self._shots[index].trial.label for index in order)
         done = torch.cuda.Event()  # those in a graph count as done until it runs
         done.record()
-        try:
+        with self._device.watched(labels):
             wait_for(done.query, labels)
-        except DeviceLost:
-            raise
-        except Exception as error:
-            self._device.check_alive(labels, error)
-            raise
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:

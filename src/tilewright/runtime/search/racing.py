@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, RaceProgress, race
+from tilewright.race.protocol import CandidateCrashed, Clock, RaceOutcome, race
 from tilewright.race.rules import Policy
 from tilewright.runtime.arrays import CallerArray, CallValue, is_array
 from tilewright.runtime.search.building import Ready, aligned
 from tilewright.runtime.search.comparing_outputs import bits
 from tilewright.runtime.search.device import Shot
 from tilewright.runtime.search.scratch import Kept, extent, keeping, tensor_of
-from tilewright.runtime.search.trials import array_spec
+from tilewright.runtime.search.trials import TrialOutcome, array_spec
 from tilewright.runtime.search.trying import BoundTrial, TrialRunner
 
 SECONDS = 1.5
@@ -25,19 +25,9 @@ MAX_ROUNDS = 400
 
 
 @dataclass(frozen=True)
-class TrialTiming:
-    """The race's result for one configuration; ``us`` is None if it failed."""
-
-    reason: str
-    us: float | None = None
-    error_margin_us: float | None = None
-    samples: int = 0
-
-
-@dataclass(frozen=True)
 class RacedTrials:
     winner: int | None
-    timings: tuple[TrialTiming, ...]
+    outcomes: tuple[TrialOutcome, ...]
     notes: tuple[str, ...]
 
 
@@ -53,17 +43,14 @@ def raced(
         notes = []
         if kept.launch != policy.launch:
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
-        outcome = race(
+        race_outcome = race(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=MAX_ROUNDS),
             cost=[_cost(ready) for ready in field], shipped=shipped,
-            on_progress=lambda seen: _said(seen, on_progress),
+            on_progress=lambda seen: on_progress(seen.rounds, len(seen.live)),
         )  # fmt: skip
-    return RacedTrials(outcome.winner, tuple(_timing(outcome, n) for n in range(len(field))), (*notes, outcome.why))
-
-
-def _said(seen: RaceProgress, on_progress: Callable[[int, int], None]) -> None:
-    on_progress(seen.rounds, len(seen.live))
+    outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
+    return RacedTrials(race_outcome.winner, outcomes, (*notes, race_outcome.why))
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
@@ -80,13 +67,13 @@ def _cost(ready: Ready) -> tuple[int, ...]:
     return (header.cluster, header.registers * header.threads, header.shared_bytes, header.code_bytes)
 
 
-def _timing(outcome: RaceOutcome, index: int) -> TrialTiming:
-    candidate, measured = outcome.candidates[index], outcome.measured(index)
+def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
+    candidate, measured = race_outcome.candidates[index], race_outcome.measured(index)
     if candidate.state == "failed" or measured is None:
-        return TrialTiming(candidate.reason)
+        return TrialOutcome(label, "failed", candidate.reason, stage="race", error=RuntimeError)
     low, high = measured.interval_us
     margin = (high - low) / 2 if math.isfinite(high) else None  # too few samples for an interval
-    return TrialTiming(candidate.reason, measured.us, margin, len(measured.samples_us))
+    return TrialOutcome(label, "timed", candidate.reason, measured.us, margin, len(measured.samples_us))
 
 
 # Arguments ----------------------------------------------------------------------------------------
@@ -97,14 +84,16 @@ def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
     """A shot for each, with arguments for the whole race. Written arrays are restored afterwards. Clones that the
     caller's function makes for each call are replaced by those of the first call."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
-    mine = [base.arrays[name] for name in base.written]
-    with keeping(mine):
-        bound = [_shared(BoundTrial.of(ready), base) for ready in field]
-        known = {extent(tensor_of(one)) for one in mine}
-        others = {extent(tensor_of(one.arrays[name])): one.arrays[name] for one in bound for name in one.written}
+    written = [base.arrays[name] for name in base.written]
+    with keeping(written):
+        every = [_shared(BoundTrial.of(ready), base) for ready in field]
+        known = {extent(tensor_of(array)) for array in written}
+        others = {
+            extent(tensor_of(bound.arrays[name])): bound.arrays[name] for bound in every for name in bound.written
+        }
         with keeping([array for where, array in others.items() if where not in known]):
             inputs: dict[tuple[tuple[int, int], ...], Kept] = {}
-            yield [_shot(one, inputs) for one in bound]
+            yield [_shot(bound, inputs) for bound in every]
 
 
 def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) -> Shot:

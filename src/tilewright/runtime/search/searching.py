@@ -17,14 +17,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.progress import Progress, silent
 from tilewright.records import Failed
 from tilewright.runtime.arrays import Stream
 from tilewright.runtime.search.scratch import NoRoom
-from tilewright.runtime.search.trials import FailedTrial, Trial
+from tilewright.runtime.search.trials import FailedTrial, Status, Trial, TrialOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from tilewright.race.rules import Policy
     from tilewright.runtime.search.building import Building, Ready
     from tilewright.runtime.search.device import Device
-    from tilewright.runtime.search.racing import TrialTiming
     from tilewright.runtime.search.trying import TrialRunner
 
 SPILL_BYTES = 128
@@ -44,27 +43,6 @@ HOPELESS_BYTES = 640
 than the best). They are compiled only if nothing that is right has less."""
 ALL_SPILL = 2.0
 """If everything that is right spills, those that spill up to this many times the least are launched."""
-
-Status = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
-
-
-@dataclass(frozen=True)
-class TrialOutcome:
-    """The outcome of one configuration.
-
-    us: median of the samples; a duplicate has that of its representative; None if it was not timed.
-    error_margin_us: half of the distribution-free 95 % interval of the median.
-    stage: where it failed: launch, front end, compile, machine code, verify, race.
-    """
-
-    label: str
-    status: Status
-    reason: str
-    us: float | None = None
-    error_margin_us: float | None = None
-    samples: int = 0
-    stage: str | None = None
-    error: type[Exception] | None = None
 
 
 @dataclass(frozen=True)
@@ -270,8 +248,7 @@ class _SearchRun:
                 [self.ready[index] for index in field], self.runner, self.policy, shipped,
                 lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
             )  # fmt: skip
-        for index, timing in zip(field, race.timings, strict=True):
-            self.outcomes[index] = self._timed_outcome(index, timing)
+        self.outcomes |= zip(field, race.outcomes, strict=True)
         if race.winner is None:
             raise Nothing(self._in_order())
         self.notes += race.notes
@@ -279,12 +256,6 @@ class _SearchRun:
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
         return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
-
-    def _timed_outcome(self, index: int, timing: TrialTiming) -> TrialOutcome:
-        label = self._label(index)
-        if timing.us is None:
-            return TrialOutcome(label, "failed", timing.reason, stage="race", error=RuntimeError)
-        return TrialOutcome(label, "timed", timing.reason, timing.us, timing.error_margin_us, timing.samples)
 
     # outcomes -------------------------------------------------------------------------------------
 

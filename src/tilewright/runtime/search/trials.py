@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, SupportsIndex, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypeGuard, TypeVar
 
 from tilewright.errors import RequestError, in_one_line
 from tilewright.records import Failed, Value
@@ -47,6 +47,28 @@ class FailedTrial(Failed):
     label: str = ""
     config: Any = None
     error: type[Exception] = field(default=Exception)
+
+
+Status: TypeAlias = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """The outcome of one configuration.
+
+    us: median of the samples; a duplicate has that of its representative; None if it was not timed.
+    error_margin_us: half of the distribution-free 95 % interval of the median.
+    stage: where it failed: launch, front end, compile, machine code, verify, race.
+    """
+
+    label: str
+    status: Status
+    reason: str
+    us: float | None = None
+    error_margin_us: float | None = None
+    samples: int = 0
+    stage: str | None = None
+    error: type[Exception] | None = None
 
 
 def trials(
