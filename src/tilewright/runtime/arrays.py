@@ -71,6 +71,14 @@ class StreamObject(Protocol):
     cuda_stream: int
 
 
+class CudaEvent(Protocol):
+    """An event of torch."""
+
+    def record(self, stream: Stream = None) -> None: ...
+    def query(self) -> bool: ...
+    def elapsed_time(self, end: CudaEvent) -> float: ...
+
+
 Stream: TypeAlias = StreamObject | SupportsInt | None
 """An int is the CUDA handle; 0 and None are the default stream."""
 

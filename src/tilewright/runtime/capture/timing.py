@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from threading import RLock
 from time import perf_counter, sleep
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from tilewright.runtime.arrays import Stream
+from tilewright.runtime.arrays import CudaEvent, Stream
 from tilewright.runtime.capture.record import Times
 
 FIRST = 4
@@ -36,20 +36,12 @@ NOTHING = Times()
 Result = TypeVar("Result")
 
 
-class _Event(Protocol):
-    """A ``torch.cuda.Event``."""
-
-    def record(self, stream: Stream) -> None: ...
-    def query(self) -> bool: ...
-    def elapsed_time(self, end: _Event) -> float: ...
-
-
 @dataclass(eq=False)
 class _Events:
     """Two events around one launch on ``stream``."""
 
-    start: _Event
-    end: _Event
+    start: CudaEvent
+    end: CudaEvent
     stream: Stream
     first: bool
     """Whether the launch is the first of its kind."""

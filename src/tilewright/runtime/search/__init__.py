@@ -1,1 +1,1 @@
-"""The search over live tensors, in the process of the caller."""
+"""The search over the caller's tensors, in the caller's process."""

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from tilewright.errors import NoGpu, RequestError, in_one_line
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
-from tilewright.runtime.arrays import CallValue, Stream
+from tilewright.runtime.arrays import CallValue, CudaEvent, Stream
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
 
@@ -149,11 +149,6 @@ class CudaDevice:
             raise
 
 
-class _Event(Protocol):
-    def record(self) -> None: ...
-    def elapsed_time(self, end: _Event) -> float: ...
-
-
 class _Graph(Protocol):
     def replay(self) -> None: ...
     def reset(self) -> None: ...
@@ -217,7 +212,7 @@ class _CudaClock:
         self._graphs.clear()
         self._events.clear()
 
-    def _pairs(self, **kind: bool) -> list[tuple[_Event, _Event]]:
+    def _pairs(self, **kind: bool) -> list[tuple[CudaEvent, CudaEvent]]:
         from torch.cuda import Event
 
         return [(Event(enable_timing=True, **kind), Event(enable_timing=True, **kind)) for _ in self._shots]

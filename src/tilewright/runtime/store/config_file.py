@@ -305,11 +305,11 @@ def _config_file(given: Json, name: str) -> ConfigFile:
         _need(isinstance(rows, list), "rows", "a list")
         _need(isinstance(data["common"], dict), "common", "an object")
         for index, row in enumerate(rows):
-            _check_row(row, f"row {index}")
+            _validate_row(row, f"row {index}")
         kernel, module = data["kernel"], data.get("module", "")
         _need(isinstance(kernel, str) and isinstance(module, str), "kernel or module", "a name")
         for row in rows:
-            _check_arrays({**data["common"], **row["parts"]})
+            _validate_arrays({**data["common"], **row["parts"]})
     except KeyError as error:
         raise RequestError(f"{name}: {error} is missing; export it again") from None
     except _DamagedFile as wrong:
@@ -338,7 +338,7 @@ def _rule(data: RuleData) -> MatchRule:
     return MatchRule(float(factor), tuple(map(str, may_differ)))
 
 
-def _check_row(row: ConfigRow, which: str) -> None:
+def _validate_row(row: ConfigRow, which: str) -> None:
     _need(isinstance(row, dict), which, "an object")
     _need(isinstance(row["parts"], dict), f"parts of {which}", "an object")
     _need(_is_config(row["config"]), f"config of {which}", "an object of plain values")
@@ -349,7 +349,7 @@ def _check_row(row: ConfigRow, which: str) -> None:
     _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a place")
 
 
-def _check_arrays(parts: dict[str, Json]) -> None:
+def _validate_arrays(parts: dict[str, Json]) -> None:
     for array in arrays_of_parts(parts):
         shape, strides = array["shape"], array["strides"]
         lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)

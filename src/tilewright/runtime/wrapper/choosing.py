@@ -20,7 +20,7 @@ from tilewright.runtime.wrapper.declared import Declared
 from tilewright.runtime.wrapper.known import Choice
 from tilewright.runtime.wrapper.lookups import Lookups
 from tilewright.runtime.wrapper.missed_call import MissedCall
-from tilewright.runtime.wrapper.searches import Launcher, Searches
+from tilewright.runtime.wrapper.searches import CallLauncher, Searches
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
 """The modes that launch what was tuned. `Mode.OFF` has known calls of its own."""
@@ -31,7 +31,7 @@ class Chooser:
 
     def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
         self.declared, self.environment = declared, environment
-        self.launcher = Launcher(declared, environment)
+        self.launcher = CallLauncher(declared, environment)
         self.lookups = Lookups(declared, environment.winners, config_file)
         self.searches = Searches(declared, environment, self.launcher)
 

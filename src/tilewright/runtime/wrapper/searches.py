@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.store.winners import Winner
 
 
-class Launcher:
+class CallLauncher:
     """The launches of one tuned kernel."""
 
     def __init__(self, declared: Declared, environment: Environment):
@@ -56,7 +56,7 @@ class Launcher:
 class Searches:
     """For one tuned kernel."""
 
-    def __init__(self, declared: Declared, environment: Environment, launcher: Launcher):
+    def __init__(self, declared: Declared, environment: Environment, launcher: CallLauncher):
         self._declared, self._environment, self._launcher = declared, environment, launcher
         self._checked_outputs = False
 
