@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+import tilewright
 from tilewright.errors import RequestError
 from tilewright.source.cutile import kernels, launches, searches
 from tilewright.source.source_file import SourceFile, source_of_object, text
+
+SRC = Path(tilewright.__file__).parent
+PARSERS = re.compile(r"\b(ast\.parse|parse_module|inspect\.getsource(lines)?)\(")
+OTHERS = {
+    "cli/example.py": "the first line of a shipped example",
+    "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
+    "runtime/store/config_file.py": "a config file that is written as Python",
+    "space/predicates.py": "the text of a lambda; below source in the layers",
+    "testing/entries.py": "whether a change is Python",
+}
+"""Modules outside of source/ that parse Python, and what for: none of them looks for kernels or configurations."""
+
+
+def test_kernels_and_configurations_are_read_in_one_place() -> None:
+    parsing = {str(path.relative_to(SRC)) for path in SRC.rglob("*.py") if PARSERS.search(path.read_text())}
+    assert parsing == {*OTHERS, "source/source_file.py", "source/syntax.py", "source/values.py"}
 
 
 def file(source: str) -> SourceFile:

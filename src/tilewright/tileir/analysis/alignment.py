@@ -6,9 +6,11 @@ kernels of one file, or kernels that changed places, still match line by line.
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.source.source_file import SourceFile
 
 ALIKE = 0.4
 """Similarity (difflib's ratio) from which two changed lines count as versions of one line."""
@@ -38,13 +40,12 @@ def aligned(before: str, after: str, kernel_before: int = 0, kernel_after: int =
 def _function(source: str, line: int) -> range:
     """The lines of the smallest function around ``line``; empty where there is none."""
     try:
-        tree = ast.parse(source)
+        functions = SourceFile(Path(), source).functions
     except (SyntaxError, ValueError):
         return range(0)
     spans = [
-        range(min([node.lineno, *(one.lineno for one in node.decorator_list)]), (node.end_lineno or 0) + 1)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
+        range(min(part.lineno for part in (node, *node.decorator_list)), (node.end_lineno or 0) + 1)
+        for node in functions
     ]
     return min((span for span in spans if line in span), key=len, default=range(0))
 
