@@ -22,6 +22,7 @@ from tilewright.languages.base import Lowered
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import BEST
+from tilewright.race.rules import Policy
 from tilewright.records import Candidate, TuningResult
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -344,6 +345,16 @@ def test_a_run_is_stored_as_it_was_returned(task: Task, store: TuneLedger) -> No
     (summary,) = store.runs()
     assert summary.finished and not summary.measured
     assert summary.workloads == ("even", "odd")
+
+
+def test_a_run_keeps_the_command_that_makes_it_again(task: Task, store: TuneLedger) -> None:
+    policy = Policy(tie_band=0.02)
+    found = tune(task, arch="sm_90", workloads=["even"], top=3, seed=5, policy=policy, store=store)
+    record = store.run(found.run)
+    assert record.reproduce == (
+        f"tilewright tune {record.where} --arch sm_90 --top 3 --fresh --workload even --tie-band 0.02 --seed 5"
+    )
+    assert (record.board, record.top, record.seed, record.policy["tie_band"]) == ("H200", 3, 5, 0.02)
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(

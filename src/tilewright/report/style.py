@@ -51,7 +51,7 @@ td.number, th.number { text-align: right; white-space: nowrap; }
 .nowrap { white-space: nowrap; }
 tr.more td { padding-top: 0; } tr.head td { border-bottom: 0; }
 table.plain th { width: 14rem; font-weight: 400; }
-table.plain td, td:last-child, td:nth-child(2), td > strong, td > .soft { overflow-wrap: anywhere; }
+table.plain th, table.plain td, td:last-child, td:nth-child(2), td > strong, td > .soft { overflow-wrap: anywhere; }
 details { margin: 2px 0 8px; } tr.more details { contain: inline-size; }
 summary { cursor: pointer; color: var(--soft); font-size: .9rem; }
 details > div { margin: 8px 0 8px 14px; } details .scroll { margin: 8px 0 14px; }

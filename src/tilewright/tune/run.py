@@ -47,7 +47,7 @@ class TuningRun:
         if interrupted is not None:
             self.name, self.done = interrupted[0].run, dict(interrupted[1])
             return
-        board, where, more = target.board, where_is(task), ["--seeds", seeds] if seeds else []
+        board, where = target.board, where_is(task)
         self.name = ledger.begin(
             TuneRun(
                 key=key,
@@ -61,7 +61,7 @@ class TuningRun:
                 policy=policy.to_json(),
                 top=top,
                 seed=seed,
-                reproduce=shlex.join(["tilewright", "tune", where, "--arch", board.arch, "--fresh", *more]),
+                reproduce=_command(where, board.arch, task, policy, self.workloads, top, seed, seeds),
             )
         ).run
 
@@ -81,3 +81,21 @@ class TuningRun:
             self.ledger.finish(self.name, seconds)
         results = tuple(self.done[workload.name] for workload in self.workloads)
         return TuningResult(self.task.name, self.machine, self.target.measured, results, self.name, seconds)
+
+
+def _command(
+    where: str, arch: str, task: Task, policy: Policy, workloads: Sequence[Workload], top: int, seed: int | None,
+    seeds: str | None,
+) -> str:  # fmt: skip
+    """The command that makes the run again."""
+    words = ["tilewright", "tune", where, "--arch", arch, "--top", str(top), "--fresh"]
+    if len(workloads) < len(task.workloads):
+        words += [word for workload in workloads for word in ("--workload", workload.name)]
+    usual = Policy()
+    for name, value, default in (
+        ("--l2", policy.l2, usual.l2), ("--launch", policy.launch, usual.launch),
+        ("--tie-band", policy.tie_band, usual.tie_band), ("--seed", seed, None), ("--seeds", seeds, None),
+    ):  # fmt: skip
+        if value != default:
+            words += [name, str(value)]
+    return shlex.join(words)
