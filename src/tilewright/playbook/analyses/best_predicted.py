@@ -1,9 +1,9 @@
-"""Which configurations of a widened space are worth racing: compiled, read and ranked, nothing run.
+"""Compiles, reads and ranks the configurations of a widened space, to find the few that are worth racing.
 
-A kernel that ships one configuration, as most do, is tried with tile sizes around it and with the rows of the
-templates K10, and the best of those with compiler hints, first on the workload that takes longest. The best of
-them are compiled for all workloads and ranked by the geometric mean of what the model of `screen` predicts; those
-with equal machine code in all workloads are one.
+A kernel that ships one configuration, as most do, is tried with tile sizes around it and with rows of the templates.
+The best of those are tried with compiler hints, first on the workload that takes longest. The best of all are compiled
+for every workload and ranked by the geometric mean of the predicted times. Configurations with equal machine code in
+all workloads count as one. Nothing runs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.compile.compile import Compiled, Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all
 from tilewright.compile.screen import screen_compiled
-from tilewright.errors import TilewrightError
 from tilewright.playbook.analyses.configuration_sites import current
 from tilewright.playbook.base import KernelFacts
 from tilewright.race.stats import geometric_mean
-from tilewright.records import Configuration, MachineCode, Screened, Value, Workload
+from tilewright.records import Configuration, Screened, Value, Workload
 from tilewright.space import knobs, templates
 from tilewright.space.space import Space
 from tilewright.task.task import Task
@@ -29,31 +28,26 @@ TILES = 32
 LEADERS = 4
 """How many of the best predicted are compiled with hints."""
 KNOWN = 3
-"""Rows of the templates that are offered though others are predicted better: they were measured somewhere."""
+"""Rows of the templates that are offered though others are predicted better, because they were measured."""
 SECONDS = 5.0
-"""For one compiler: what takes longer spills, as a rule (0.2 to 0.5 s otherwise, cutile-facts 7.4)."""
+"""For one compiler run. One that takes longer mostly spills; others take 0.2 to 0.5 s."""
 FINALISTS = 12
-"""Of each of the two, how many are compiled for the other workloads too."""
+"""How many of those with tiles alone, and of those with hints, are compiled for the other workloads too."""
 ALIKE = 3
-"""Configurations with the same constants among those returned: predictions of hints are the least sure."""
+"""Configurations with the same constants among those returned, because predictions for hints are the least sure."""
 SMALLEST, LARGEST, MOST_ELEMENTS = 16, 256, 131_072
-"""Tile extents worth trying, and elements of a tile that still compile (K3)."""
+"""Tile extents worth trying, and elements of a tile that still compile."""
 SMALLEST_OF_PRODUCTS: Mapping[str, int] = {"M": 64, "N": 32, "K": 32}
-"""Along the axes of a product: wgmma takes 64 rows (cutile-facts 8.1), 32 is the practical minimum (K9)."""
+"""Along the axes of a product: wgmma takes 64 rows, and 32 is the practical minimum of the others."""
 
 HINTS: tuple[Mapping[str, Value], ...] = (
-    {"occupancy": 2},
-    {"occupancy": 4},
-    {"occupancy": 8},
-    {"num_worker_warps": 8},
-    {"num_worker_warps": 4},
-    {"occupancy": 2, "num_worker_warps": 4},
-    {"occupancy": 2, "num_worker_warps": 8},
-    {"num_ctas": 2},
-    {"num_ctas": 4},
+    *({"occupancy": occupancy} for occupancy in (2, 4, 8)),
+    *({"num_worker_warps": warps} for warps in (8, 4)),
+    *({"occupancy": 2, "num_worker_warps": warps} for warps in (4, 8)),
+    *({"num_ctas": ctas} for ctas in (2, 4)),
     {"occupancy": 2, "num_ctas": 2},
 )
-"""Occupancy 1 is the compiler's choice (cutile-facts 7.1: in all 24 cells)."""
+"""Without occupancy 1, which is what the compiler chooses."""
 
 
 def best_predicted(facts: KernelFacts, most: int, constants: Iterable[str]) -> tuple[Configuration, ...]:
@@ -138,15 +132,10 @@ def _extents(facts: KernelFacts, workload: Workload, axes: set[str]) -> Iterator
 
 def _first(facts: KernelFacts, task: Task) -> list[Configuration]:
     """The space as it is declared; where that is the shipped configuration alone, tile sizes around it."""
-    declared = [config for config in _allowed(facts, task, _declared(facts, task)) if config != task.space.shipped]
-    if not declared:
-        declared = list(_allowed(facts, task, _around(facts, task)))[:TILES]
-    return [task.space.shipped, *declared]
-
-
-def _declared(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
-    for workload in facts.workloads:
-        yield from task.space.configurations(facts.sm, workload.dims)
+    shipped, all_dims = task.space.shipped, [workload.dims for workload in facts.workloads]
+    declared = (config for dims in all_dims for config in task.space.configurations(facts.sm, dims))
+    others = [config for config in _allowed(facts, task, declared) if config != shipped]
+    return [shipped, *(others or itertools.islice(_allowed(facts, task, _around(facts, task)), TILES))]
 
 
 def _around(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
@@ -193,12 +182,9 @@ def _allowed(facts: KernelFacts, task: Task, configs: Iterable[Configuration]) -
     for config in dict.fromkeys(configs):
         tiles = [value for name, value in config.items() if knobs.is_tile(name) and isinstance(value, int)]
         largest = math.prod(sorted(tiles)[-2:])
-        if largest <= MOST_ELEMENTS and all(_launches(facts, task, config, dims) for dims in _dims(facts)):
+        launched = (_launches(facts, task, config, workload.dims) for workload in facts.workloads)
+        if largest <= MOST_ELEMENTS and all(launched):
             yield config
-
-
-def _dims(facts: KernelFacts) -> list[Mapping[str, Value]]:
-    return [workload.dims for workload in facts.workloads]
 
 
 def _launches(facts: KernelFacts, task: Task, config: Configuration, dims: Mapping[str, Value]) -> bool:
@@ -206,9 +192,7 @@ def _launches(facts: KernelFacts, task: Task, config: Configuration, dims: Mappi
         return False
     try:
         task.launched(config, dims, task.arrays(dims), facts.board)
-    except TilewrightError:
-        return False
-    except Exception:  # the task's own code, for a configuration that nobody wrote
+    except Exception:  # also of the task's own code, which never saw this configuration
         return False
     return True
 
@@ -242,34 +226,30 @@ def _ranked(
     """
     units = [Unit(workload, config, facts.board) for workload in workloads for config in configs]
     compiled = compile_all(task, units, seconds=SECONDS)
-    outcomes = {
-        workload.name: screen_compiled(
-            task,
-            workload,
-            facts.board,
-            facts.bounds[workload.name],
-            [one for one in compiled if one.unit.workload.name == workload.name],
-            task.space.shipped,
-        )
-        for workload in workloads
-    }
-    grids = {(one.unit.workload.name, one.unit.configuration): _grid(facts, task, one) for one in compiled}
-    rows = [_row(config, outcomes, grids, spared=config in known) for config in configs]
-    shipped = next((row.identity for row in rows if row and row.configuration == task.space.shipped), None)
+    outcomes = []
+    for workload in workloads:
+        own = [one for one in compiled if one.unit.workload.name == workload.name]
+        bound = facts.bounds[workload.name]
+        outcomes.append(screen_compiled(task, workload, facts.board, bound, own, task.space.shipped))
     distinct: dict[tuple[object, ...], _Ranked] = {}
-    for row in rows:
-        if row is not None and row.identity != shipped:
+    for config in configs:
+        screened = [said[config] for said in outcomes]
+        row = _row(facts, task, config, workloads, screened, spared=config in known)
+        if row is not None:
             distinct.setdefault(row.identity, row)
-    return [row.configuration for row in sorted(distinct.values(), key=lambda row: (row.last, row.us))]
+    same = [row.identity for row in distinct.values() if row.configuration == task.space.shipped]
+    rows = sorted(distinct.values(), key=lambda row: (row.last, row.us))
+    return [row.configuration for row in rows if row.identity not in same]
 
 
 def _row(
+    facts: KernelFacts,
+    task: Task,
     config: Configuration,
-    outcomes: Mapping[str, Mapping[Configuration, object]],
-    grids: Mapping[tuple[str, Configuration], tuple[int, ...]],
+    workloads: Sequence[Workload],
+    said: Sequence[object],
     spared: bool,
 ) -> _Ranked | None:
-    said = [outcomes[workload][config] for workload in outcomes]
     screened = [one for one in said if isinstance(one, Screened)]
     out = [one for one in screened if one.verdict == "out" and not (spared and one.code.local_stores == 0)]
     if len(screened) < len(said) or out:
@@ -277,15 +257,8 @@ def _row(
     us = geometric_mean(one.predicted.us for one in screened)
     assert us is not None, "a task has workloads"
     codes = tuple(one.code.code_hash for one in screened)
-    grid = tuple(grids[workload, config] for workload in outcomes)
-    return _Ranked(config, any(one.verdict == "last" for one in screened), us, (codes, grid))
-
-
-def _grid(facts: KernelFacts, task: Task, one: Compiled) -> tuple[int, ...]:
-    if not isinstance(one.code, MachineCode):
-        return ()
-    dims = one.unit.workload.dims
-    return task.launched(one.unit.configuration, dims, task.arrays(dims), facts.board).grid
+    grids = tuple(task.launched(config, one.dims, task.arrays(one.dims), facts.board).grid for one in workloads)
+    return _Ranked(config, any(one.verdict == "last" for one in screened), us, (codes, grids))
 
 
 def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[Configuration]:

@@ -125,15 +125,20 @@ def looped(
     statements = list(function.body.body)
     start = 1 if function.get_docstring() is not None else 0
     before, inside = statements[:start], statements[start:]
-    loop = _empty_loop(header.format(item=item))
+    loop = cst.parse_statement(header.format(item=item) + ("" if "\n" in header else "\n    pass\n"))
+    assert isinstance(loop, cst.For)
     if named is not None:  # its statement is the loop's header now
         [own] = [one for one in inside if _targets(one) == {named}]
         assert isinstance(own, cst.SimpleStatementLine)
         inside.remove(own)
         body = loop.body.with_changes(header=own.trailing_whitespace)
         loop = loop.with_changes(leading_lines=own.leading_lines, body=body)
-    moved, inside = _split(source, function, inside, {item})
-    _refuse_carried(function, inside)
+    moved = _invariant(source, function, inside, {item})
+    kept = [one for one in inside if one not in moved]
+    moved, inside = (moved, kept) if kept else ([], inside)
+    for name in names_assigned(cst.IndentedBlock(inside)):
+        if name in parameters(function):
+            raise NotApplicable(f"{kernel} changes its parameter {name}, which the next item would see")
     inside = _continued(source, inside, kernel, guard)
     if guard is not None:
         test = cst.parse_expression(f"{item} < {guard}")
@@ -156,12 +161,6 @@ def _with_indices(
     return source.changed(changes)
 
 
-def _empty_loop(header: str) -> cst.For:
-    loop = cst.parse_statement(header if "\n" in header else f"{header}\n    pass\n")
-    assert isinstance(loop, cst.For)
-    return loop
-
-
 def _invariant(
     source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
 ) -> list[Statement]:
@@ -175,8 +174,8 @@ def _invariant(
     changing = varying | {name for one in statements for name in names_assigned(one)}
     found: list[Statement] = []
     for index, one in enumerate(statements):
-        if _leaves(source, one):
-            break
+        if any(source.every(kind, one) for kind in (cst.Return, cst.Continue, cst.Break)):
+            break  # what follows may be skipped
         targets = _targets(one)
         if not targets or not effects.is_pure(one):
             continue
@@ -190,14 +189,6 @@ def _invariant(
     return found
 
 
-def _split(
-    source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
-) -> tuple[list[Statement], list[Statement]]:
-    moved = _invariant(source, function, statements, varying)
-    kept = [one for one in statements if one not in moved]
-    return (moved, kept) if kept else ([], list(statements))
-
-
 def _targets(statement: Statement) -> set[str]:
     """What a plain assignment assigns; nothing for any other statement."""
     if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
@@ -207,19 +198,6 @@ def _targets(statement: Statement) -> set[str]:
         return set()
     plain = all(isinstance(one.target, (cst.Name, cst.Tuple)) for one in only.targets)
     return set(names_assigned(only)) if plain else set()
-
-
-def _leaves(source: Source, statement: cst.CSTNode) -> bool:
-    """Whether what follows may be skipped: nothing after it is moved in front of it."""
-    return any(source.every(kind, statement) for kind in (cst.Return, cst.Continue, cst.Break))
-
-
-def _refuse_carried(function: Function, statements: Sequence[Statement]) -> None:
-    for one in statements:
-        if carried := set(names_assigned(one)) & set(parameters(function)):
-            raise NotApplicable(
-                f"{function.name.value} changes its parameter {min(carried)}, which the next item would see"
-            )
 
 
 def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:

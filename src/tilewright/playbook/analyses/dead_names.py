@@ -1,4 +1,4 @@
-"""Removes assignments that a change has left without a reader, and nothing else; their comments stay."""
+"""Removes assignments that nothing reads after a change. Their comments stay."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
         body = source.functions[function].body
         removed = body.visit(_Without(lines))
         assert isinstance(removed, cst.BaseSuite)
-        if name in names_read(removed) or not _are_pure(source, function, lines):
+        effects = Effects(source, source.functions[function])
+        if name in names_read(removed) or not all(effects.is_pure(line) for line in lines):
             continue
         open_ += sorted({read for line in lines for read in names_read(line)} - {name})
-        source = Source(source.name, source.replaced({body: removed}))
+        source = source.changed({body: removed})
     return source
 
 
@@ -44,11 +45,6 @@ def _lines(source: Source, function: str, name: str) -> list[cst.SimpleStatement
             return []
         found.append(line)
     return found if len(found) == names_assigned(tree)[name] else []
-
-
-def _are_pure(source: Source, function: str, lines: list[cst.SimpleStatementLine]) -> bool:
-    effects = Effects(source, source.functions[function])
-    return all(effects.is_pure(line) for line in lines)
 
 
 class _Without(cst.CSTTransformer):
@@ -69,13 +65,9 @@ class _Without(cst.CSTTransformer):
                     above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
                 continue
             if above:
-                one = one.with_changes(leading_lines=[*above, *_leading(one)])
+                one = one.with_changes(leading_lines=[*above, *getattr(one, "leading_lines", ())])
                 above = []
             kept.append(one)
         if not kept:
             return updated_node
         return updated_node.with_changes(body=kept, footer=[*above, *updated_node.footer])
-
-
-def _leading(statement: cst.BaseStatement) -> list[cst.EmptyLine]:
-    return list(getattr(statement, "leading_lines", ()))

@@ -1,4 +1,4 @@
-"""The dtype of a tile as far as the text tells: from the arrays of the launch through loads, casts and arithmetic."""
+"""Finds the dtype of a tile from the text: from the arrays of the launch through loads, casts and arithmetic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIKE_FIRST = (
     "add", "sub", "mul", "truediv",
 )  # fmt: skip
 ANY = "any"
-"""Of numbers and scalars: they take the dtype of the tile that they meet."""
+"""The dtype of numbers and scalars, which take that of the tile they are combined with."""
 _METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
 _MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
 

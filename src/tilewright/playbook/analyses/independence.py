@@ -1,8 +1,8 @@
-"""Which accesses of a kernel wait for one another, and which of them never touch the same bytes.
+"""Finds which accesses of a kernel wait for one another, and which of these never touch the same bytes.
 
-Tile IR orders memory by tokens: a load waits for the stores before it that may touch the same array. Whether they
-do is shown by running the kernel: on every workload, reduced to a tile or two with the same remainders, each
-byte that a block touches is compared with those that the awaited access has touched before.
+Tile IR orders memory by tokens: a load waits for the stores before it that may touch the same array. The interpreter
+runs the kernel on every workload, reduced to a tile or two with the same remainders. It compares each byte that a block
+touches with the bytes that the awaited access has touched before.
 """
 
 from __future__ import annotations

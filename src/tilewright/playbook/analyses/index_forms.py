@@ -15,9 +15,9 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_read
 from tilewright.playbook.analyses.reaching import reaching
-from tilewright.playbook.analyses.tile_shapes import Shapes, new_axes, reshaped, same_elements, tile_call
+from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, reshaped, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, elements, number
+from tilewright.source.syntax import Source, argument, number
 
 Term: TypeAlias = tuple[str, ...]
 """Names and calls that are multiplied, as they are written, in order; () is the number 1."""
@@ -167,9 +167,7 @@ class Forms:
 
     def _looked_up(self, call: cst.Call, where: cst.CSTNode) -> Form:
         """``ct.gather(table, (b, token // PAGE))``, which reads one page id for all lanes: as a scalar, read once."""
-        given = argument(call, "indices", 1)
-        indices = elements(given) or [given] if given is not None else []
-        forms = [self.of(one, where) for one in indices]
+        forms = [self.of(one, where) for one in indices_of(call)]
         spans = [form for form in forms if isinstance(form, Span)]
         if not spans or len(call.args) != 2 or any(not span.same for span in spans):
             return self._atom(call, where)

@@ -1,7 +1,7 @@
-"""Where all exponentials of a function are of scores that one factor scales: softmax, plain or online.
+"""Finds functions all of whose exponentials are of scores that one factor scales: softmax, plain or online.
 
-Then exp(s·x − m) is exp2 of the same with s·log₂e, for the maximum m scales with the scores; and no value beyond
-the exponentials changes, because none of the scaled ones is used for anything else.
+There exp(s·x − m) equals exp2 of the same with s·log₂e in place of s, because the maximum m scales with the scores. No
+other value changes, because the scaled values are used for nothing else.
 """
 
 from __future__ import annotations

@@ -40,8 +40,10 @@ def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
                     return found
             case cst.IndentedBlock():
                 for one in reversed(_before(above.body, below)):
-                    if name in _bound(one):
-                        return _in_statement(name, one)
+                    if name in _bound(one):  # in a branch or a loop, it depends on which way the code went
+                        if isinstance(one, cst.SimpleStatementLine):
+                            return _last(name, one.body)
+                        return Definition(one) if isinstance(one, cst.FunctionDef) else None
             case cst.For() if below is above.body:
                 if name in target_names(above.target):
                     return Definition(above)
@@ -71,13 +73,6 @@ def _bound(statement: cst.CSTNode) -> frozenset[str]:
     if isinstance(statement, cst.FunctionDef):
         return frozenset((statement.name.value,))
     return frozenset(names_assigned(statement))
-
-
-def _in_statement(name: str, statement: cst.BaseStatement) -> Definition | None:
-    """What a statement of a block leaves in ``name``; None where that depends on which way it went."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        return _last(name, statement.body)
-    return Definition(statement) if isinstance(statement, cst.FunctionDef) else None
 
 
 def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition | None:

@@ -19,6 +19,7 @@ from tilewright.playbook.analyses.tile_shapes import (
     REDUCTIONS,
     Shape,
     Shapes,
+    indices_of,
     is_true,
     new_axes,
     reduced_axes,
@@ -265,9 +266,7 @@ class RowTiles(cst.CSTTransformer):
 
     def _indexed(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
         self._checked(old)
-        given = argument(old, "indices", 1)
-        indices = elements(given) or ([given] if given is not None else [])
-        if not any(self._varies(one) for one in indices):
+        if not any(self._varies(one) for one in indices_of(old)):
             raise NotApplicable(f"{self._said(old)} does not follow from the row")
         for arg in old.args[1:]:
             for one in elements(arg.value) or [arg.value]:

@@ -1,8 +1,8 @@
-"""How far the accesses of a kernel reach along the axes of their arrays, and whether a launch lets them go beyond.
+"""Finds how far accesses reach along the axes of their arrays, and whether a launch lets them go beyond.
 
-An access that counts its tiles with a block id or a loop's variable ends with the array where the array's extent
-is a multiple of the tile's. Which extents and which tiles those are is said here; that the counts go no further is
-for the gate to see, whose interpreter follows every address.
+An access that counts its tiles with a block id or a loop's variable ends with the array where the extent is a multiple
+of the tile's. This module finds these extents and tiles. That the counts go no further is left to the interpreter,
+which follows every address when the version is verified.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 import libcst as cst
 
+from tilewright.playbook.analyses.dataflow import parameters
 from tilewright.playbook.analyses.index_forms import Forms, Scalar, Span
-from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
+from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, tile_call
 from tilewright.playbook.base import KernelFacts, NotApplicable
 from tilewright.records import Workload
 from tilewright.source.syntax import Source, argument, dotted, elements
@@ -35,16 +36,14 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     """Of one load, store, gather or scatter. Raises `NotApplicable` where the counts are not plain."""
     array = dotted(call.args[0].value) if call.args else ""
     kernel = source.functions[source.function_of(call)]
-    if array not in {one.name.value for one in kernel.params.params}:
+    if array not in parameters(kernel):
         raise NotApplicable(f"{array or source.code(call.args[0].value)} is no array that the kernel is given")
     if argument(call, "mask", None) is not None or argument(call, "order", None) is not None:
         raise NotApplicable(f"{source.code(call)} has a mask or another order of axes")
     shapes = Shapes(source, kernel)
     forms = Forms(source, call, shapes)
     if tile_call(source, call) in ("gather", "scatter"):
-        indices = argument(call, "indices", 1)
-        listed = elements(indices) or ([indices] if indices is not None else [])
-        found = [_of_index(array, axis, forms.of(one, call)) for axis, one in enumerate(listed)]
+        found = [_of_index(array, axis, forms.of(one, call)) for axis, one in enumerate(indices_of(call))]
     else:
         found = _of_tile(source, call, array, forms, shapes)
     return [one for one in found if one is not None]
@@ -90,7 +89,7 @@ def _least(number: Scalar) -> int:
 
 def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[Any]) -> tuple[int, int] | None:
     """The numbers behind a reach in one launch; None where the size is no argument of it."""
-    names = [one.name.value for one in source.functions[kernel].params.params]
+    names = parameters(source.functions[kernel])
     extent = args[names.index(reach.array)].shape[reach.axis]
     if reach.size.isdigit():
         return extent, int(reach.size)

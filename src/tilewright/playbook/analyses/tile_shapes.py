@@ -125,8 +125,7 @@ class Shapes:
         if name == "broadcast_to":
             return Tile(self.sizes(argument(node, "shape", 1)), varies)
         if name == "gather":
-            indices = argument(node, "indices", 1)
-            tiles = [self._tile(one) for one in elements(indices) or ([indices] if indices is not None else [])]
+            tiles = [self._tile(one) for one in indices_of(node)]
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
         if name in REDUCTIONS:
             return self._reduction(node, varies)
@@ -167,6 +166,12 @@ class Shapes:
     def size(self, node: cst.BaseExpression) -> str:
         value = number(node)
         return str(value) if value is not None else self.source.code(node)
+
+
+def indices_of(call: cst.Call) -> list[cst.BaseExpression]:
+    """The indices of a gather or scatter, one for each axis."""
+    given = argument(call, "indices", 1)
+    return elements(given) or ([given] if given is not None else [])
 
 
 def new_axes(node: cst.Subscript) -> list[bool] | None:

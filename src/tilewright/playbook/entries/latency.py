@@ -48,8 +48,10 @@ class LatencyHints(Entry):
         found = [_of_all(source, name, open_) for name in source.tile_code]
         for access in open_[:MOST]:
             values = tuple(value for value in _values(source, access) if value != _hint(access))
-            promise = 1.0 if access.depth else 0.5
-            found.append(Site.at(source, access.call, f"latency of {access}", values, promise, _why(access)))
+            promise, hint = 1.0 if access.depth else 0.5, _hint(access)
+            loops = ("in no loop", "in a loop")[access.depth] if access.depth < 2 else f"in {access.depth} loops"
+            why = f"{loops}, no hint" if hint is None else f"{loops}, latency={hint}"
+            found.append(Site.at(source, access.call, f"latency of {access}", values, promise, why))
         return [site for site in found if site is not None]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -85,12 +87,6 @@ def _values(source: Source, access: ArrayAccess) -> tuple[int, ...]:
 def _hint(access: ArrayAccess) -> int | None:
     value = number(access.keyword("latency"))
     return None if value is None else int(value)
-
-
-def _why(access: ArrayAccess) -> str:
-    loops = "in no loop" if not access.depth else "in a loop" if access.depth == 1 else f"in {access.depth} loops"
-    hint = _hint(access)
-    return loops + (", no hint" if hint is None else f", latency={hint}")
 
 
 ENTRY = LatencyHints()

@@ -45,7 +45,8 @@ class TuneSpace(Entry):
 
         def best(place: ConfigurationSite) -> tuple[Value, ...]:
             found = self._best(source, facts, place.constants)
-            return tuple(place.value(_difference(config, now)) for config in found)
+            changes = ({name: config[name] for name in config if config[name] != now[name]} for config in found)
+            return tuple(map(place.value, changes))
 
         return [
             replace(place.site(f"configuration in {place.what}", ()), search=partial(best, place))
@@ -64,10 +65,6 @@ class TuneSpace(Entry):
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
         return self._known[key]
-
-
-def _difference(config: Configuration, now: Configuration) -> dict[str, Value]:
-    return {name: value for name, value in config.items() if value != now[name]}
 
 
 def read_changes(text: str) -> dict[str, Value]:
