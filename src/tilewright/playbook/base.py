@@ -121,11 +121,15 @@ class Site:
                 return node
         raise NotApplicable(f"{source.name}:{self.line}: {missing}")
 
-    def function(self, source: Source, functions: Mapping[str, Function] | None = None) -> Function:
-        """The function that begins here, of all in the file or of some. Raises `NotApplicable`."""
-        known = source.functions if functions is None else functions
-        named = [known[self.kernel]] if self.kernel in known else []
-        return self.node(source, named, f"{self.kernel} does not begin here")
+    def function(self, source: Source) -> Function:
+        """The function that holds this place. Raises `NotApplicable`."""
+        if self.kernel not in source.functions:
+            raise NotApplicable(f"{source.name}:{self.line}: there is no function {self.kernel}")
+        return source.functions[self.kernel]
+
+    def function_here(self, source: Source) -> Function:
+        """The function that begins here. Raises `NotApplicable`."""
+        return self.node(source, [self.function(source)], f"{self.kernel} does not begin here")
 
     def __str__(self) -> str:
         return f"{self.what}, {self.kernel} line {self.line}"

@@ -58,7 +58,7 @@ def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
 
 def one_item_kernel(source: Source, site: Site) -> str:
     """The kernel of ``site``, where it stands and does one item a block. Raises `NotApplicable`."""
-    kernel = site.function(source, source.kernels).name.value
+    kernel = site.function_here(source).name.value
     if is_persistent(source, kernel) or not block_ids(source, kernel):
         raise NotApplicable(f"{kernel} does not do one item a block")
     return kernel

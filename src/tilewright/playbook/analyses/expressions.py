@@ -6,7 +6,7 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments
 from tilewright.playbook.analyses.grids import fresh_in
-from tilewright.source.syntax import Source, number
+from tilewright.source.syntax import Source, argument, number
 
 LOG2_E = 1.4426950408889634
 _SPELLED = ("1.0 / math.log(2)", "1 / math.log(2)", "math.log2(math.e)", "1.0 / math.log(2.0)", "np.log2(np.e)")
@@ -28,6 +28,15 @@ def factor_of(source: Source, node: cst.BaseExpression) -> str:
     product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply)
     sign = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus)
     return source.code(node) if product or sign else text_of(source, node)
+
+
+def operands_of(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """The operands of ``x @ y``, ``x / y`` and of calls such as ``ct.mma(x, y, …)``; None where a call has others."""
+    if isinstance(node, cst.BinaryOperation):
+        return node.left, node.right
+    assert isinstance(node, cst.Call)
+    left, right = argument(node, "x", 0), argument(node, "y", 1)
+    return None if left is None or right is None else (left, right)
 
 
 def fitting(source: Source, place: cst.CSTNode, text: str) -> cst.BaseExpression:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments, dependent, loops_around, names_assigned, names_read
-from tilewright.playbook.analyses.expressions import factor_of, fitting, text_of
+from tilewright.playbook.analyses.expressions import factor_of, fitting, operands_of, text_of
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Changes, Function, Source, argument, number, with_argument
@@ -55,9 +55,7 @@ class Approximate(Entry):
         return sorted(found, key=lambda site: -site.promise)[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.functions.get(site.kernel)
-        if function is None:
-            raise NotApplicable(f"{source.name}: no function {site.kernel}")
+        function = site.function(source)
         nodes = [node for node in _candidates(source, function) if _fits(node, site)]
         node = site.node(source, nodes, nothing := f"nothing here to make {value}")
         if value not in _values(source, function, node, _tile_names(source, function)):
@@ -111,12 +109,8 @@ def _values(source: Source, function: Function, node: cst.BaseExpression, tiles:
 
 
 def _quotient(source: Source, node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    if isinstance(node, cst.BinaryOperation):
-        return node.left, node.right
-    if isinstance(node, cst.Call) and node in source.calls("truediv", inside=node):
-        left, right = argument(node, "x", 0), argument(node, "y", 1)
-        return None if left is None or right is None else (left, right)
-    return None
+    divides = isinstance(node, cst.BinaryOperation) or node in source.calls("truediv", inside=node)
+    return operands_of(node) if divides else None
 
 
 def _tile_names(source: Source, function: Function) -> set[str]:

@@ -69,7 +69,7 @@ class CheckBounds(Entry):
         return (site,) if self.applies(source, site) else ()
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        site.function(source, source.kernels)
+        site.function_here(source)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
         calls = _checked(source, site.kernel, str(value))

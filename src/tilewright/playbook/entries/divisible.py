@@ -44,12 +44,12 @@ class Divisible(Entry):
         return list(_sites(source, facts, kernel)) if here else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.kernels.get(site.kernel)
-        params = function.params.params if function is not None else ()
-        names = [one.name.value for one in params if source.place(one) == (site.line, site.column)]
-        if function is None or not names or not isinstance(value, int) or value < 1:
-            raise NotApplicable(f"{source.name}:{site.line}: no number is passed to {site.kernel} here")
-        claim = f"{names[0]} = {source.tile_module}.assume_divisible_by({names[0]}, {value})"
+        function = site.function(source)
+        missing = f"no number is passed to {site.kernel} here"
+        name = site.node(source, function.params.params, missing).name.value
+        if not isinstance(value, int) or value < 1:
+            raise NotApplicable(f"{source.name}:{site.line}: {value} is no divisor")
+        claim = f"{name} = {source.tile_module}.assume_divisible_by({name}, {value})"
         body = function.body
         if not isinstance(body, cst.IndentedBlock):
             raise NotApplicable(f"{source.name}: {site.kernel} stands on one line")

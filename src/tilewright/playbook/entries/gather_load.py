@@ -49,7 +49,7 @@ class GatherLoad(Entry):
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        site.function(source)
+        site.function_here(source)
         kinds = KINDS.get(str(value))
         if kinds is None:
             raise NotApplicable(f"'{value}' is no value of this entry")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source
 
@@ -42,11 +42,9 @@ class Hoisting(Entry):
         return found[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.functions.get(site.kernel)
-        for statement, loop in _invariant(source, function) if function is not None else ():
-            if source.place(statement) == (site.line, site.column) and value == BEFORE_LOOP:
-                return _hoisted(source, statement, loop)
-        raise NotApplicable(f"{source.name}:{site.line}: nothing here that is the same in each iteration")
+        loops = dict(_invariant(source, site.function(source))) if value == BEFORE_LOOP else {}
+        statement = site.node(source, loops, "nothing here that is the same in each iteration")
+        return _hoisted(source, statement, loops[statement])
 
 
 def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleStatementLine, cst.For | cst.While]]:

@@ -39,7 +39,7 @@ class Padding(Entry):
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = starts(facts, source)
         found: list[Site] = []
-        for call in _loads(source, kernel) if kernel else ():
+        for call in source.calls("load", inside=source.functions[kernel]) if kernel else ():
             array = source.code(call.args[0].value)
             padded = argument(call, "padding_mode", None)
             even = _is_never_ragged(source, kernel, call, facts)
@@ -51,7 +51,7 @@ class Padding(Entry):
         return found
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        calls = _loads(source, site.kernel) if site.kernel in source.functions else []
+        calls = source.calls("load", inside=site.function(source))
         call = site.node(source, calls, f"no tile load of {site.kernel} begins here")
         padded = argument(call, "padding_mode", None)
         if value == ZERO and padded is None:
@@ -61,10 +61,6 @@ class Padding(Entry):
             changed = source.changed({call: with_argument(call, "padding_mode", None)})
             return without_dead(changed, site.kernel, names_read(padded)).text
         raise NotApplicable(f"the load is padded as '{value}' asks already")
-
-
-def _loads(source: Source, kernel: str) -> list[cst.Call]:
-    return source.calls("load", inside=source.functions[kernel])
 
 
 def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:

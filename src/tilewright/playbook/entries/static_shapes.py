@@ -53,7 +53,7 @@ class StaticShapes(Entry):
         return [Site.at(source, function, f"static extents of {kernel}", values, why=why)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = site.function(source, source.kernels)
+        function = site.function_here(source)
         said = _FACT.findall(str(value))
         if not said:
             raise NotApplicable(f"'{value}' names no extent: write x.shape[1]")

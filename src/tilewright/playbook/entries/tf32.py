@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
-from tilewright.playbook.analyses.expressions import text_of
+from tilewright.playbook.analyses.expressions import operands_of, text_of
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted
+from tilewright.source.syntax import Source, dotted
 
 VALUES = ("tfloat32",)
 
@@ -39,7 +39,7 @@ class Tf32(Entry):
         for name, function in source.tile_code.items():
             known = arrays if name in source.kernels else {}
             for node in _products(source, function):
-                operands = _operands(source, node)
+                operands = operands_of(node)
                 if operands is None or any(_is_tf32(source, function, one) for one in operands):
                     continue
                 if {dtype_of(source, function, one, known) for one in operands} - {None} == {"float32"}:
@@ -48,11 +48,10 @@ class Tf32(Entry):
         return [site for site in found if self.applies(source, site)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.functions.get(site.kernel)
-        products = _products(source, function) if function is not None else []
-        node = site.node(source, products, missing := "no product of two tiles")
-        operands = _operands(source, node)
-        if function is None or operands is None:
+        function = site.function(source)
+        node = site.node(source, _products(source, function), missing := "no product of two tiles")
+        operands = operands_of(node)
+        if operands is None:
             raise NotApplicable(f"{source.name}:{site.line}: {missing}")
         if any(_is_tf32(source, function, one) for one in operands):
             raise NotApplicable(f"{source.name}:{site.line}: the operands are tfloat32 already")
@@ -69,14 +68,6 @@ def _products(source: Source, function: cst.FunctionDef) -> list[cst.BaseExpress
         one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.MatrixMultiply)
     ]
     return [*source.calls("mma", "matmul", inside=function), *operators]
-
-
-def _operands(source: Source, node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
-    if isinstance(node, cst.BinaryOperation):
-        return node.left, node.right
-    assert isinstance(node, cst.Call)
-    left, right = argument(node, "x", 0), argument(node, "y", 1)
-    return None if left is None or right is None else (left, right)
 
 
 def _accumulating(

@@ -50,11 +50,10 @@ class TileLoad(Entry):
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if value == ONE:
-            function = source.functions.get(site.kernel)
-            calls = source.calls("gather", "scatter", inside=function) if function is not None else ()
+            calls = source.calls("gather", "scatter", inside=site.function(source))
             one = converted(source, site.node(source, calls, "no gather or scatter begins here"))
             return with_accesses(source, site.kernel, lambda now: iter([one] if now is source else []))
-        site.function(source)
+        site.function_here(source)
         if value not in KINDS:
             raise NotApplicable(f"'{value}' is no value of this entry")
         return with_accesses(source, site.kernel, lambda now: _possible(now, site.kernel, str(value)))

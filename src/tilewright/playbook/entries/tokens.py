@@ -17,7 +17,7 @@ import libcst as cst
 from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.independence import Waiting, waiting
-from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
+from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
@@ -84,10 +84,7 @@ class Tokens(Entry):
         return list(found.values())
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        function = source.functions.get(site.kernel)
-        missing = "no access here whose wait a change of source would end"
-        if function is None:
-            raise NotApplicable(f"{source.name}:{site.line}: {missing}")
+        function, missing = site.function(source), "no access here whose wait a change of source would end"
         if value == OVER_INDEX:
             loops = {loop.store: loop for loop in reversed([*_renamed(source, function)])}
             return _over_index(source, loops[site.node(source, loops, missing)])
