@@ -99,5 +99,5 @@ def test_an_unknown_name_is_answered_with_the_choices() -> None:
 
 
 def test_one_from_outside_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.executors.plugins", lambda *where: iter((*plugins(*where), Inline)))
+    monkeypatch.setattr("tilewright.plugins.plugins", lambda *where: iter((*plugins(*where), Inline)))
     assert executor_of("inline") is Inline and executor_of("local") is Local

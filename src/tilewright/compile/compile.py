@@ -1,8 +1,8 @@
 """Compiling candidates: the front end here, the compiler as parallel child processes.
 
-The front end holds Python's lock, so it runs in this thread (10 to 50 ms a candidate) and feeds a
-pool of threads, each of which waits for one `tileiras`. Equal bytecode is compiled once. Whatever
-goes wrong with a candidate is that candidate's outcome. No GPU, no driver, no torch.
+The front end holds Python's lock, so it runs in the caller's thread (10 to 50 ms a candidate) and feeds a pool of
+threads, each of which waits for one `tileiras`. Equal bytecode is compiled once. An error in a candidate fails that
+candidate only. No GPU, driver or torch is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BUDGET_SECONDS = 10.0
 
 
 class Stopped(Exception):
-    """Nobody waits for the rest of what is compiled."""
+    """The caller does not want the rest."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int | None]]:
 
 
 def hints_of(task: Task, config: Configuration) -> dict[str, int | None]:
-    """The compiler hints of a configuration. None lets the compiler choose, also where the kernel's
-    decorator names a value: a path that forgot to say so would silently time that one."""
+    """The compiler hints of a configuration. None lets the compiler choose, also where the kernel's decorator names a
+    value; without that the decorator's value would be timed unnoticed."""
     hints = {name: config[name] for name in task.space.hints}
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}  # type: ignore[misc]
 
@@ -73,7 +73,7 @@ def compile_all(
     on_done: Callable[[Compiled], None] = lambda compiled: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[Compiled]:
-    """Compiles every unit of one task; the results stand in the units' order.
+    """Compiles every unit of one task; the results are in the order of the units.
 
     jobs: compilers at a time (default: the cores of this machine).
     seconds: wall time for one compiler run.
@@ -147,7 +147,7 @@ class CompilerPool(Generic[Code]):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:  # Ctrl-C, a missing compiler: nobody waits for the rest
+        if kind is not None:  # Ctrl-C, a missing compiler: the rest is not wanted any more
             self.compilers.shutdown(wait=False, cancel_futures=True)
             child.kill_all()
             while not all(future.done() for future in self.compiling):  # one was about to start its compiler

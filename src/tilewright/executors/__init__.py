@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tilewright.errors import UnknownChoice
 from tilewright.executors.base import Executor
-from tilewright.plugins import plugins
-
-
-def executors() -> Iterator[type[Executor]]:
-    """Those in this folder that bind `EXECUTOR`, then those of the entry point group ``tilewright.executors``."""
-    return plugins("tilewright.executors", "EXECUTOR")
+from tilewright.plugins import plugin_of
 
 
 def executor_of(name: str) -> type[Executor]:
-    """The class of the executor of that name. Raises UnknownChoice, which names the choices."""
-    for executor in executors():
-        if executor.name == name:
-            return executor
-    raise UnknownChoice("executor", name, (executor.name for executor in executors()))
+    """An executor of this folder (bound to `EXECUTOR`), or of the entry point group ``tilewright.executors``."""
+    executor: type[Executor] = plugin_of("executor", "tilewright.executors", "EXECUTOR", name)
+    return executor

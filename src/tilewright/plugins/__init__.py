@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import Any
 
-from tilewright.errors import RequestError, in_one_line
+from tilewright.errors import RequestError, UnknownChoice, in_one_line
 
 
 def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[Any]:
@@ -31,6 +31,17 @@ def plugins(folder: str, attribute: str, group: str | None = None) -> Iterator[A
                 f"plug-in '{point.name}' of {group or folder} does not load from {point.value}: {in_one_line(error)}; "
                 "repair or uninstall the package that brings it"
             ) from None
+
+
+def plugin_of(kind: str, folder: str, attribute: str, name: str) -> Any:
+    """The plug-in of that ``name``; ``kind`` is what the error calls it.
+
+    Raises UnknownChoice, which names the choices.
+    """
+    for plugin in plugins(folder, attribute):
+        if plugin.name == name:
+            return plugin
+    raise UnknownChoice(kind, name, (plugin.name for plugin in plugins(folder, attribute)))
 
 
 @cache

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tilewright.errors import UnknownChoice
-from tilewright.plugins import plugins
+from tilewright.plugins import plugin_of
 from tilewright.strategies.base import Strategy
 
 
-def strategies() -> Iterator[Strategy]:
-    """Those in this folder that bind `STRATEGY`, then those of the entry point group ``tilewright.strategies``."""
-    return plugins("tilewright.strategies", "STRATEGY")
-
-
 def strategy_of(name: str) -> Strategy:
-    """The strategy of that name. Raises UnknownChoice, which names the choices."""
-    for strategy in strategies():
-        if strategy.name == name:
-            return strategy
-    raise UnknownChoice("strategy", name, (strategy.name for strategy in strategies()))
+    """A strategy of this folder (bound to `STRATEGY`), or of the entry point group ``tilewright.strategies``."""
+    strategy: Strategy = plugin_of("strategy", "tilewright.strategies", "STRATEGY", name)
+    return strategy

@@ -72,7 +72,7 @@ class Schedule:
     def __exit__(self, kind: object, *_: object) -> None:
         self._left.set()
         while self._thread.is_alive():
-            if kind is not None:  # Ctrl-C, an error: nobody waits for the rest
+            if kind is not None:  # Ctrl-C, an error: the rest is not wanted any more
                 child.kill_all()
             self._thread.join(0.02)
 

@@ -11,20 +11,9 @@ from queue import Empty, Queue
 from typing import TypeVar
 
 from tilewright.errors import MachineError, NoGpu, TaskError
+from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
-from tilewright.worker.messages import (
-    Advanced,
-    Broken,
-    Lost,
-    Message,
-    OpenTask,
-    Refused,
-    Running,
-    Started,
-    Step,
-    encode,
-    receive,
-)
+from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, encode, receive
 
 START_SECONDS = 120.0
 """Importing torch and making a CUDA context takes 5 s on an idle machine."""
@@ -104,7 +93,7 @@ class Session:
                     message = self._messages.get(timeout=silence)
                 except Empty:
                     return self._lost(f"no answer for {silence:g} s: a kernel hangs", at)
-                if isinstance(message, Running):
+                if isinstance(message, said.Running):
                     at = message.at
                 elif isinstance(message, Advanced):
                     on_progress(message)
@@ -120,11 +109,11 @@ class Session:
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
         """What a message means that ends a step without an answer; None: the process said its last."""
-        if isinstance(message, Refused):
+        if isinstance(message, said.Refused):
             raise TaskError(message.error)
         if message is None:
             return self._lost(self._last_words(), at)
-        if not isinstance(message, Broken):
+        if not isinstance(message, said.Broken):
             return self._lost(f"the worker process said {message}", at)
         return self._lost(message.reason, at) if message.dead else Lost(message.reason, at)
 
@@ -165,10 +154,10 @@ class Session:
             if "No module named 'torch'" in words:
                 raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
             raise MachineError(f"the worker process did not start: {words}")
-        if isinstance(message, Refused):
+        if isinstance(message, said.Refused):
             self.close()
             raise TaskError(message.error)
-        if not isinstance(message, Started):
+        if not isinstance(message, said.Started):
             self.close()
             raise MachineError(f"the worker process did not start; it said {message}")
         self._ready = True

@@ -1,7 +1,7 @@
 """The examiners of several workloads side by side, as far as memory allows.
 
-The optimisation loop visits every workload in every iteration; drawing inputs and computing the float64
-references again each time would cost more than the timing. What was asked for longest ago goes first.
+The optimisation loop visits every workload in every iteration. Drawing inputs and computing the float64 references
+again each time would cost more than the timing. The examiner that was asked for longest ago is dropped first.
 """
 
 from __future__ import annotations
