@@ -1,0 +1,57 @@
+"""The judge says the same of NumPy's arrays and of torch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+torch = pytest.importorskip("torch", reason="the judge compares tensors too")
+
+from tilewright.verify.arrays import HOST, Tensors  # noqa: E402
+from tilewright.verify.judge import Wanted, Wrong, compared, judge_finite, judge_values  # noqa: E402
+from tilewright.verify.tolerance import allowance, error_of  # noqa: E402
+
+TENSORS = Tensors(torch)
+ANY = st.floats(-1e6, 1e6) | st.sampled_from([0.0, float("nan"), float("inf"), float("-inf")])
+PAIRS = hnp.array_shapes(min_dims=1, max_dims=2, max_side=6).flatmap(
+    lambda shape: st.tuples(*(hnp.arrays(np.float32, shape, elements=ANY.map(np.float32)) for _ in "ab"))
+)
+
+
+@given(PAIRS, st.booleans(), st.sampled_from([0.0, 1e-3]))
+def test_errors_are_the_same(pair: tuple[Any, Any], special: bool, negligible: float) -> None:
+    out, ref = pair
+    here = error_of(out, ref, HOST, negligible=negligible, special=special)
+    there = error_of(torch.from_numpy(out), torch.from_numpy(ref), TENSORS, negligible=negligible, special=special)
+    assert there.worst == pytest.approx(here.worst) and there.total == pytest.approx(here.total)
+
+
+@given(PAIRS)
+def test_verdicts_are_the_same(pair: tuple[Any, Any]) -> None:
+    out, ref = pair
+    words = []
+    for arrays, as_array in ((HOST, np.asarray), (TENSORS, torch.from_numpy)):
+        wanted = {"y": Wanted(as_array(ref), "float32", allowance("float32", None), special=True)}
+        shares = compared(wanted, {"y": as_array(out)}, arrays).share
+        try:
+            judge_values(wanted, {"y": as_array(out)}, arrays)
+            judge_finite("y", as_array(out), arrays)
+            words.append(("right", pytest.approx(shares)))
+        except Wrong as wrong:
+            words.append((str(wrong).split(" is ")[0].split("[")[0], pytest.approx(shares)))
+    assert words[0][0] == words[1][0]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "bool"])
+def test_whole_numbers_are_compared_as_they_are(dtype: str) -> None:
+    ref = np.array([2**60 if dtype == "int64" else 1, 0]).astype(dtype)
+    out = ref.copy()
+    out[0] = ref[0] - 1 if dtype != "bool" else False
+    for arrays, as_array in ((HOST, np.asarray), (TENSORS, torch.from_numpy)):
+        assert error_of(as_array(out), as_array(ref), arrays).worst > 0
+        assert error_of(as_array(ref), as_array(ref), arrays).worst == 0
