@@ -125,7 +125,8 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
         compiled = compile_all(before.task, units, seconds=seconds)
     else:
         compiled = [
-            compile_all(one.task, [unit], seconds=seconds)[0] for one, unit in zip((before, after), units, strict=True)
+            compile_all(side.task, [unit], seconds=seconds)[0]
+            for side, unit in zip((before, after), units, strict=True)
         ]
     codes = [_code(compiled_unit) for compiled_unit in compiled]
     return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)

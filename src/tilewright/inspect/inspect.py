@@ -76,7 +76,11 @@ def inspect(
     task = task_of(task)
     chosen = task.workload(workload) if workload else task.selected(None)[0]
     boards = [default_board(arch) for arch in archs]
-    units = [Unit(chosen, one, board) for board in boards for one in _configurations(task, board, chosen, config)]
+    units = [
+        Unit(chosen, configuration, board)
+        for board in boards
+        for configuration in _configurations(task, board, chosen, config)
+    ]
     finished = 0
 
     def count(compiled: Compiled) -> None:

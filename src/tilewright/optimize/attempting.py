@@ -229,6 +229,6 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
 
 
-def _spilling(one: Variant) -> str:
-    stores = max(code.local_stores for code in one.codes.values())
+def _spilling(variant: Variant) -> str:
+    stores = max(code.local_stores for code in variant.codes.values())
     return f", with {stores} local stores" if stores else ""

@@ -207,21 +207,21 @@ class Bookkeeping:
         setup = self.setup
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
-    def _follow(self, one: Iteration) -> None:
+    def _follow(self, iteration: Iteration) -> None:
         """Updates counts and the reason to stop. It uses the iteration's row alone, so that a resumed run goes on the
         same."""
         if not self.iterations:
             return
-        options, kept = self.setup.options, one.status == "keep"
-        share = _share_gained(one, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
+        options, kept = self.setup.options, iteration.status == "keep"
+        share = _share_gained(iteration, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
         after = following(kept, share, options.policy, self.misses, options.patience)
         self.misses, self.stop = after.misses, after.stop_reason
-        self.missed[one.entry] += 1
+        self.missed[iteration.entry] += 1
         if kept:
             self.missed.clear()
             self._kept += 1
-            (self.lowered.add if after.lower_priority else self.lowered.discard)(one.entry)
-        self.count_site(one.entry, one.site)
+            (self.lowered.add if after.lower_priority else self.lowered.discard)(iteration.entry)
+        self.count_site(iteration.entry, iteration.site)
 
     def count_site(self, entry: str, place: str) -> None:
         """Counts a try of a site. A kept change altered the code there, so the site may be tried again."""
@@ -229,12 +229,12 @@ class Bookkeeping:
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
 
 
-def _share_gained(one: Iteration, before: Sequence[Iteration]) -> float:
+def _share_gained(iteration: Iteration, before: Sequence[Iteration]) -> float:
     """The gain as a share of the time: measured in pairs, or else predicted."""
-    if one.gain is not None:
-        return 1 - 1 / one.gain
+    if iteration.gain is not None:
+        return 1 - 1 / iteration.gain
     was = before[0].predicted_ms
-    return 1 - one.predicted_ms / was if one.predicted_ms is not None and was else 0.0
+    return 1 - iteration.predicted_ms / was if iteration.predicted_ms is not None and was else 0.0
 
 
 def _status(judged: Judged) -> IterationStatus:

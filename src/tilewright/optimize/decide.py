@@ -3,7 +3,7 @@
     paired samples ─→ intervals of the ratios ─→ a verdict per workload ─→ keep or revert ─→ go on or stop
 
 A ratio is the candidate's time over the incumbent's in the same round, below 1 is faster. Its interval is that
-of the median (`bench.stats`), without a distribution behind it. Nothing here measures or asks a clock.
+of the median (`race.stats`), without a distribution behind it. Nothing here measures or asks a clock.
 
 - The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of
   the A/A interval of the same session, and at least `FLOOR`. What lies within the floor is ignored.
@@ -165,10 +165,10 @@ def decide(
     confidence = 1 - 2 * tail_of(len(samples))
     by_workload = {name: _workload(sample, confidence) for name, sample in samples.items()}
     overall = stats.median_interval(_per_round(list(samples.values())), confidence)
-    floor = sum(one.floor for one in by_workload.values()) / len(by_workload)
+    floor = sum(decision.floor for decision in by_workload.values()) / len(by_workload)
     slower = [name for name, decision in by_workload.items() if decision.verdict == "slower"]
-    faster = [name for name, one in by_workload.items() if one.verdict == "faster"]
-    harmful = [name for name, one in by_workload.items() if not one.harmless]
+    faster = [name for name, decision in by_workload.items() if decision.verdict == "faster"]
+    harmful = [name for name, decision in by_workload.items() if not decision.harmless]
     status: Literal["keep", "revert"] = "revert"
     decided = True
     if slower:
@@ -176,7 +176,7 @@ def decide(
     elif (
         math.isfinite(floor)
         and overall.low > 1 - floor
-        and all(one.ratio.low > 1 - one.floor for one in by_workload.values())
+        and all(decision.ratio.low > 1 - decision.floor for decision in by_workload.values())
     ):
         reason = f"no gain: {overall} × the incumbent's time, within the noise of {floor:.1%}"
     elif overall.high >= 1 - floor and (not faster or overall.centre >= 1):
@@ -215,7 +215,7 @@ def decide_predicted(
 ) -> PredictedDecision:  # fmt: skip
     """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
-    against = {name: one.us / baseline[name].us for name, one in candidate.items()}
+    against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
     said = {name: f"predicted {ratio:.3f} × the incumbent's time" for name, ratio in ratios.items()}
     overall = stats.geometric_mean(ratios.values())
     assert overall is not None, "a task has workloads"
@@ -261,10 +261,10 @@ def floor_of(noise: Noise) -> float:
     return max(FLOOR, noise.ratio.high - 1, 1 - noise.ratio.low)
 
 
-def _workload(one: Paired, confidence: float) -> WorkloadDecision:
-    ratio = stats.ratio_interval(one.candidate_us, one.incumbent_us, confidence)
-    against = stats.ratio_interval(one.candidate_us, one.baseline_us, confidence)
-    floor = floor_of(one.noise)
+def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
+    ratio = stats.ratio_interval(sample.candidate_us, sample.incumbent_us, confidence)
+    against = stats.ratio_interval(sample.candidate_us, sample.baseline_us, confidence)
+    floor = floor_of(sample.noise)
     verdict: Verdict = "undecided"
     why = f"{ratio} × the incumbent's time, noise {floor:.1%}"
     if against.low > 1 + WORSE:

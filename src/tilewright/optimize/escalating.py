@@ -122,10 +122,10 @@ def _causes(case: FinalTime, sms: int) -> Iterator[tuple[Cause, tuple[bool, str]
 def _without_gain(tried: Sequence[Tried]) -> Iterator[str]:
     """Each entry that never helped: how often it was tried, and the best it did."""
     helped = {change.entry for change in tried if change.kept}
-    for entry in dict.fromkeys(one.entry for one in tried):
-        mine = [one for one in tried if one.entry == entry]
+    for entry in dict.fromkeys(change.entry for change in tried):
+        mine = [change for change in tried if change.entry == entry]
         if entry in helped:
             continue
-        timed = [one.ratio for one in mine if one.ratio is not None]
+        timed = [change.ratio for change in mine if change.ratio is not None]
         best = f"at best {min(timed):.3f} × the time" if timed else mine[-1].reason
         yield f"{mine[0].optimization} ({entry}): tried {len(mine)}×, {best}"

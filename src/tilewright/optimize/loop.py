@@ -56,7 +56,7 @@ def optimize(
     task: a task, or ``FILE[:TASK]``.
     policy: how the races measure.
     seed: of the inputs; drawn where none is given, and recorded.
-    ledger: where every attempt is kept; the default one is in `database.home`. An interrupted run with the same
+    ledger: where every attempt is kept; the default one is in `ledger.file.home`. An interrupted run with the same
         key goes on where it stopped, unless ``fresh``.
     session: a worker process that is starting already (`executors.local.local`).
     proposers: who may propose changes; asked before the playbook.

@@ -45,7 +45,7 @@ def mean_ms(times_us: Iterable[float]) -> float | None:
 def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
     """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
     low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
-    high = mean_ms(one.interval_us[1] for one in measured)
+    high = mean_ms(time.interval_us[1] for time in measured)
     return (low, high) if low is not None and high is not None and math.isfinite(high) else None
 
 

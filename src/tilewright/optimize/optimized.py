@@ -44,8 +44,8 @@ def speedup_of(before: Metrics, after: Metrics) -> float | None:
     return a / b if a and b else None
 
 
-def us_of(one: Metrics) -> float | None:
-    time = one.measured or one.predicted
+def us_of(metrics: Metrics) -> float | None:
+    time = metrics.measured or metrics.predicted
     return time.us if time else None
 
 
@@ -64,7 +64,7 @@ def to_json(result: Optimized) -> dict[str, Encodable]:
         "kept": [iteration.optimization for iteration in result.kept],
         "branch": record.branch,
         "stop_reason": record.stop_reason,
-        "iterations": [_iteration_json(one) for one in result.iterations],
+        "iterations": [_iteration_json(iteration) for iteration in result.iterations],
         "folder": str(result.folder),
     }
 

@@ -72,7 +72,7 @@ class FromFiles:
 
     def __init__(self, files: Sequence[Path], before: Sequence[Iteration] = ()) -> None:
         """``before``: the iterations of an interrupted run; what was proposed there is not tried again."""
-        done = Counter(one.site for one in before if one.entry == ENTRY)
+        done = Counter(iteration.site for iteration in before if iteration.entry == ENTRY)
         self._left = []
         for file in files:
             if done[file.name]:

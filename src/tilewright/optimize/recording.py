@@ -77,7 +77,7 @@ def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:
 def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
     """Row 0: the untouched code."""
     measured = [metrics.measured for metrics in standings if metrics.measured is not None]
-    predicted = [one.predicted.us for one in standings if one.predicted is not None]
+    predicted = [metrics.predicted.us for metrics in standings if metrics.predicted is not None]
     return Iteration(
         n=0,
         optimization="baseline",
@@ -89,9 +89,9 @@ def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
         predicted_ms=mean_ms(predicted),
         outcomes=tuple(
             WorkloadOutcome(
-                workload=one.workload, verdict="the untouched code", measured=one.measured,
-                predicted=one.predicted, code=one.code,
+                workload=metrics.workload, verdict="the untouched code", measured=metrics.measured,
+                predicted=metrics.predicted, code=metrics.code,
             )
-            for one in standings
+            for metrics in standings
         ),
     )  # fmt: skip

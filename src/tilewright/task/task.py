@@ -36,7 +36,7 @@ PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 
 
 _RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
-"""Declared precision → the dtype by which `boards` knows its rate."""
+"""Declared precision → the dtype whose rate a board lists."""
 
 
 Returned = TypeVar("Returned")

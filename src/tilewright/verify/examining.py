@@ -179,7 +179,10 @@ class Examiner:
             place = int(rng.integers(inputs[name].size))
             changed[name].reshape(-1)[place] = others[name].reshape(-1)[place]
             wanted = self.reference.wanted(case.sizes, changed, case.data)
-            if not isinstance(wanted, str) and compared(wanted, {n: one.values for n, one in before.items()}).share > 1:
+            if (
+                not isinstance(wanted, str)
+                and compared(wanted, {n: expected.values for n, expected in before.items()}).share > 1
+            ):
                 return changed
         return None
 

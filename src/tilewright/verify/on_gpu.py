@@ -87,7 +87,7 @@ def request_of(
     alias: Mapping[str, str],
     directory: Path,
 ) -> RunImages:
-    """What `bench.running.Images.run` needs, with the bytes of the images in files of ``directory``.
+    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``directory``.
 
     An output that shares an input's memory has no image of its own.
     """

@@ -80,5 +80,5 @@ def checked_of(verdict: Verdict) -> Checked:
         verdict.verdict,
         f"by the interpreter, not on a GPU: {verdict.reason}",
         max(errors, default=None),
-        tuple(one.case.described for one in verdict.results if one.verdict == "correct"),
+        tuple(result.case.described for result in verdict.results if result.verdict == "correct"),
     )

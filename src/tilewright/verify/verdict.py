@@ -70,12 +70,14 @@ def _word(
     if wrong:
         more = f" (and {len(wrong) - 1} more cases)" if len(wrong) > 1 else ""
         return "incorrect", f"{wrong[0].case.described}: {wrong[0].reason}{more}"
-    reasons = {(one.configuration, one.case): one.reason for one in results if one.verdict == "unverified"}
+    reasons = {
+        (result.configuration, result.case): result.reason for result in results if result.verdict == "unverified"
+    }
     reasons |= {(step.configuration, step.case): reason for step, reason in skipped}
-    for one in planned:
-        if one.covers and (one.configuration, one.case) in reasons:
-            return "unverified", f"{', '.join(one.covers)}: {reasons[one.configuration, one.case]}"
-    right = sum(one.verdict == "correct" for one in results)
+    for step in planned:
+        if step.covers and (step.configuration, step.case) in reasons:
+            return "unverified", f"{', '.join(step.covers)}: {reasons[step.configuration, step.case]}"
+    right = sum(result.verdict == "correct" for result in results)
     beside = f", {len(reasons)} not compared" if reasons else ""
     return "correct", f"{right} case{'s' if right != 1 else ''}{beside}"
 

@@ -43,8 +43,8 @@ class Watching:
         verdict = replace(
             verdict,
             findings=(*verdict.findings, *findings),
-            unverified=(*verdict.unverified, *(f"{one.tool}: {one.reason}" for one in said if one.reason)),
-            tools=tuple(_line(one) for one in said),
+            unverified=(*verdict.unverified, *(f"{report.tool}: {report.reason}" for report in said if report.reason)),
+            tools=tuple(_line(report) for report in said),
         )
         if findings and verdict.verdict != "incorrect":
             return replace(verdict, verdict="incorrect", reason=f"compute-sanitizer: {findings[0]}")
@@ -54,7 +54,7 @@ class Watching:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _line(one: Sanitized) -> str:
-    count = len(one.findings)
-    found = one.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
-    return f"compute-sanitizer {one.tool}: {found}"
+def _line(report: Sanitized) -> str:
+    count = len(report.findings)
+    found = report.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
+    return f"compute-sanitizer {report.tool}: {found}"

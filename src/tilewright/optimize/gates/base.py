@@ -1,6 +1,6 @@
 """The gate that every change goes through: verified, judged on time, against incumbent and baseline.
 
-`measured_gate.py` asks a GPU, `predicted_gate.py` the interpreter and the model. Both take the variants of one
+`measured.py` asks a GPU, `predicted.py` the interpreter and the model. Both take the variants of one
 iteration and say which went furthest and whether it is kept.
 """
 

@@ -19,7 +19,7 @@ CHECK_SECONDS = 20.0
 
 
 class PredictedGate:
-    """Implements `gate.Gate`."""
+    """Implements `base.Gate`."""
 
     measured = False
     noise: Mapping[str, Interval] = MappingProxyType({})
@@ -73,9 +73,9 @@ class PredictedGate:
             code=best.codes[name],
         )
 
-    def _decided(self, one: Variant, incumbent: Variant) -> PredictedDecision:
+    def _decided(self, variant: Variant, incumbent: Variant) -> PredictedDecision:
         assert self._baseline is not None, "the baseline is judged first"
-        return decide_predicted(one.predicted, incumbent.predicted, self._baseline.predicted)
+        return decide_predicted(variant.predicted, incumbent.predicted, self._baseline.predicted)
 
     def _standings(self, variant: Variant) -> tuple[Metrics, ...]:
         return tuple(metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)

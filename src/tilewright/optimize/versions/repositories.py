@@ -43,7 +43,7 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
     real = [Path(os.path.realpath(path)) for path in files]
     top = _common_checkout(real)
     if top is not None:
-        names = {path: one.relative_to(top).as_posix() for path, one in zip(files, real, strict=True)}
+        names = {path: resolved.relative_to(top).as_posix() for path, resolved in zip(files, real, strict=True)}
         if not any(_ignored(top, name) for name in names.values()):
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
