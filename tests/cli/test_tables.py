@@ -91,7 +91,7 @@ def test_rows_stand_by_measured_then_predicted_time_and_what_failed_is_last() ->
 def test_below_the_table_stand_the_best_why_the_gain_the_ties_and_the_noise() -> None:
     text = shown(workload_result(result(candidate(FAST, 60.0, 62.5), candidate(SLOW, 55.0, 70.0)), True))
     assert f"best: {FAST}  measured 62.50 ± 0.2 µs, 80.0% of the speed of light" in text
-    assert "why: the leader" in text
+    assert "why: fastest; no other candidate was shown to be within 1.0% of it" in text
     assert "shipped today: 70.00 µs measured, 1.12× the best" in text
     assert str(SLOW) in text.partition("tied with it (1)")[2]
     assert "A/A noise: two copies" in text

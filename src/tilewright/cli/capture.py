@@ -13,7 +13,7 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import ended
-from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, check_named, environment
+from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, Command, check_named, environment
 from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json
 from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
@@ -31,31 +31,26 @@ NO_LAUNCH = "no launch was recorded: no Python process of the program came to a 
 KILLED = 128
 """Plus the signal's number: how shells say it."""
 
-Command = Annotated[
-    list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without us.")
-]
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
 ]
 WithData = Annotated[
     bool, typer.Option("--data", help="Keep the arrays of the first launch of each kind beside the record.")
 ]
-Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="Of arrays that each process may keep.")]
-Exact = Annotated[
-    bool, typer.Option("--exact", help="Look at every launch for its kind: costs each some microseconds.")
-]
-Top = Annotated[int | None, typer.Option(min=1, help="Only so many rows.  [default: 10, with --json all]")]
+Mebibytes = Annotated[int, typer.Option("--data-mib", min=1, help="How many MiB of arrays each process may keep.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Classify every launch: costs some microseconds each.")]
+Top = Annotated[int | None, typer.Option(min=1, help="How many rows are shown.  [default: 10, with --json all]")]
 Record = Annotated[Path | None, typer.Argument(metavar="[RECORD]", help="[default: .tilewright/capture.json]")]
 Number = Annotated[int, typer.Argument(metavar="N", min=1, help="Row of the table.")]
 To = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write.")]
 OfRecord = Annotated[
     Path | None, typer.Option("--record", metavar="RECORD", help="[default: .tilewright/capture.json]")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over the file.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
 app = typer.Typer(
     name="captured",
-    help="The launches that `tilewright capture` recorded: where the time goes, and task files of them.\n\n"
+    help="The launches that `tilewright capture` recorded: where the time goes, and task files for them.\n\n"
     "Example: `tilewright captured show --json`",
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},

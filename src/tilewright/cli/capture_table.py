@@ -78,7 +78,7 @@ def _shape(argument: Argument) -> str:
 
 
 def hints(launch: DescribedLaunch) -> dict[str, int]:
-    """Those that say something: neither the compiler's choice nor the usual level."""
+    """The hints that are neither left to the compiler nor the default."""
     return {
         name: value for name, value in launch.hints.items() if value is not None and (name, value) != ("opt_level", 3)
     }
@@ -101,15 +101,15 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
             "kind: rows are estimated; with --exact each is looked at"
         )
     if any(kind.at_most and kind.idle.samples for kind in kinds):
-        lines.append("≤: the GPU was idle when these were launched, so the time holds the way there")
+        lines.append("≤: the GPU was idle when these were launched, so the time includes the way to the GPU")
     if graphs := sum(kind.in_graph for kind in kinds):
         lines.append(f"{_launches(graphs)} went into a CUDA graph; its replays are not seen")
     if failed := [kind for kind in kinds if kind.failed]:
         lines.append(f"{_launches(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
     if others := sum(kind.others for kind in kinds):
-        lines.append(f"{others} launches of more kinds than are kept count with another of their kernel")
+        lines.append(f"{others} launches are of more kinds than are kept, and count as another kind of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
-        lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: of them the last seconds may lack")
+        lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: their last seconds may be missing")
     for kind in kinds:
         if kind.launch.problem:
             lines.append(f"{kind.launch.kernel} cannot become a task: {kind.launch.problem}")

@@ -19,15 +19,15 @@ DEFAULT_SECONDS = 120.0
 EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and hidden shapes.  [default: drawn]")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the hidden shapes.  [default: drawn]")]
 CaseText = Annotated[
     str | None,
     typer.Option(
-        "--case", metavar="CASE", help="Only this one, as a failing check prints it: M=100,N=33;data=large;seed=17"
+        "--case", metavar="CASE", help="Only this case, as a failing check prints it: M=100,N=33;data=large;seed=17"
     ),
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="Only the workloads, reduced, and small integers.")]
-Seconds = Annotated[float, typer.Option(min=0.01, help="After which no further case is begun.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Check only the workloads, reduced in size, on small integers.")]
+Seconds = Annotated[float, typer.Option(min=0.01, help="Time limit in seconds: no further case is started after it.")]
 
 
 def check(
@@ -43,7 +43,7 @@ def check(
     show_all: shared.All = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Is the kernel right? Hostile shapes, data and memory, on the GPU or on the interpreter.
+    """Is the kernel correct? Hostile shapes, data and memory, on the GPU or on the interpreter.
 
     Exit code 0 where it is correct, 1 where it is incorrect, 3 where that could not be verified.
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 A = Annotated[str, typer.Argument(metavar="A", help="FILE[:TASK] of the version before.")]
 B = Annotated[str, typer.Argument(metavar="B", help="FILE[:TASK] of the version after; may be A.")]
 Both = Annotated[
-    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Configuration of both; other knobs as each ships them.")
+    str | None, typer.Option(metavar="KNOB=VALUE,…", help="The configuration of both; the other knobs are as shipped.")
 ]
-OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of A alone.")]
-OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="Further knobs of B alone.")]
+OfA = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="More knobs, for A alone.")]
+OfB = Annotated[str | None, typer.Option(metavar="KNOB=VALUE,…", help="More knobs, for B alone.")]
 
 
 def compare(
@@ -35,7 +35,7 @@ def compare(
 ) -> None:
     """What changed between two versions of a kernel: its Tile IR by source line, and its machine code.
 
-    Compares code and times nothing; needs no GPU. A and B may be two configurations of one task.
+    Compares code and measures no time. Needs no GPU. A and B may be two configurations of one task.
 
     Example: `tilewright compare examples/matmul.py examples/matmul.py --config-b TILE_M=64 --arch sm_90`
     """

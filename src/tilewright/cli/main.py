@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def failed(text: str, code: int) -> int:
         return exit_codes.error(text, code, as_json)
 
-    terminal.give_stdout_stand_ins()
+    terminal.replace_what_stdout_lacks()
     try:
         with _sigterm_as_ctrl_c():
             code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)

@@ -15,7 +15,9 @@ from tilewright.errors import RequestError
 File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with cuTile kernels.")]
 KindName = Annotated[
     str,
-    typer.Option("--kind", metavar="KIND", help="As norm, matmul, fmha; a wrong one lists all.", autocompletion=kinds),
+    typer.Option(
+        "--kind", metavar="KIND", help="Such as norm, matmul or fmha; an unknown one lists all.", autocompletion=kinds
+    ),
 ]
 Kernel = Annotated[str | None, typer.Option(metavar="NAME", help="Which kernel of FILE.  [default: its first]")]
 

@@ -16,31 +16,33 @@ if TYPE_CHECKING:
     from tilewright.progress import Progress
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
-"""As `optimizing` and `decide` have them; `--help` imports neither."""
+"""The defaults of `optimize.options`, repeated here so that `--help` does not import it."""
 
 PolicyName = Annotated[
     Literal["default", "base"],
-    one_of("--policy", "default", "base", help="base: the decision table to the letter, which stops early."),
+    one_of("--policy", "default", "base", help="base: stricter decisions, which stop earlier."),
 ]
-Iterations = Annotated[int, typer.Option(min=0, help="At most so many changes are tried.")]
-Minutes = Annotated[float, typer.Option(min=0.1, help="Wall time of one iteration.")]
-Patience = Annotated[int, typer.Option(min=1, help="Iterations in a row without a gain, after which it ends.")]
+Iterations = Annotated[int, typer.Option(min=0, help="The most changes that are tried.")]
+Minutes = Annotated[float, typer.Option(min=0.1, help="Time limit of one iteration, in minutes.")]
+Patience = Annotated[int, typer.Option(min=1, help="Stop after so many iterations in a row without a gain.")]
 Lossy = Annotated[
-    bool, typer.Option("--allow-lossy", help="Also try what rounds differently by design: exp2, approximate …")
+    bool, typer.Option("--allow-lossy", help="Also try changes that round differently: exp2, approximate division.")
 ]
 Changes = Annotated[
     list[Path] | None,
-    typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first; several times."),
+    typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
 ]
 _ENTRIES = ", ".join(
     sorted(path.stem for path in (Path(__file__).parents[1] / "playbook" / "entries").glob("[a-z]*.py"))
 )
-"""One file each: read from the folder, because the playbook itself takes long to import."""
+"""The names of the files: importing the playbook takes too long for `--help`."""
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="ENTRY", help=f"Only this entry of the playbook; several times: {_ENTRIES}."),
+    typer.Option(
+        "--only", metavar="ENTRY", help=f"Only this entry of the playbook. May be repeated. Entries: {_ENTRIES}."
+    ),
 ]
-Seed = Annotated[int | None, typer.Option(min=0, help="Of inputs and races.  [default: drawn]")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the races.  [default: drawn]")]
 
 
 def optimize(

@@ -25,16 +25,16 @@ SETTINGS = {"allow_interspersed_args": False}
 """For typer: from the program's name on, options are the program's, with or without ``--``."""
 
 Command = Annotated[
-    list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without us.")
+    list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without Tilewright.")
 ]
 Widen = Annotated[bool, typer.Option("--widen", help="Also try neighbours of the given configurations.")]
 HowMuch = Annotated[
     Literal["now", "stored", "off"] | None,
     one_of(
-        "--mode", "now", "stored", "off", help="Search; only use what is stored; or leave cuda-tile's.  [default: now]"
+        "--mode", "now", "stored", "off", help="now: search; stored: only look up; off: as without us.  [default: now]"
     ),
 ]
-ShowIt = Annotated[bool, typer.Option("--json", help="Start nothing; print what would be set, and the command.")]
+ShowIt = Annotated[bool, typer.Option("--json", help="Print what would be started, and start nothing.")]
 
 
 def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: ShowIt = False) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
-"""As `compile.BUDGET_SECONDS` has it; `--help` does not import it."""
+"""The default of `compile`, repeated here so that `--help` does not import it."""
 
 Where = Annotated[
     str,
@@ -45,29 +45,31 @@ Arch = Annotated[
     ),
 ]
 Config = Annotated[
-    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; other knobs as shipped.")
+    str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; the other knobs are as shipped.")
 ]
 L2 = Annotated[
     Literal["cold", "warm"], completion.one_of("--l2", "cold", "warm", help="The L2 cache before each launch.")
 ]
 How = Annotated[
-    Literal["graph", "eager"], completion.one_of("--launch", "graph", "eager", help="How the deployment launches.")
+    Literal["graph", "eager"],
+    completion.one_of("--launch", "graph", "eager", help="How production launches the kernel."),
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, even where a run was interrupted.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, and do not resume an interrupted run.")]
 Workloads = Annotated[
     list[str] | None,
     typer.Option(
         "--workload",
         metavar="NAME",
-        help="May be given several times.  [default: all]",
+        help="A workload. May be given several times.  [default: all]",
         autocompletion=completion.workloads,
     ),
 ]
 OneWorkload = Annotated[
-    str | None, typer.Option(metavar="NAME", help="[default: the task's first]", autocompletion=completion.workloads)
+    str | None,
+    typer.Option(metavar="NAME", help="Which one.  [default: the task's first]", autocompletion=completion.workloads),
 ]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Compilers at a time.  [default: the cores]")]
-Budget = Annotated[float, typer.Option(min=0.01, help="Seconds of the compiler for one candidate.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="How many compilers run at a time.  [default: the cores]")]
+Budget = Annotated[float, typer.Option(min=0.01, help="Time limit of the compiler for one candidate, in seconds.")]
 All = Annotated[bool, typer.Option("--all", help="Show every row, not only the best ten and a count of the others.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and nothing else.")]
 

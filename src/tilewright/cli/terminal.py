@@ -23,24 +23,24 @@ WIDTH_OF_FILES = 180
 SECONDS_BETWEEN_LINES = 5.0
 
 ERRORS = "tilewright"
-STAND_INS = {
+REPLACEMENTS = {
     "✓": "+", "✗": "x", "–": "-", "−": "-", "→": "->", "×": "x", "±": "+-", "≤": "<=", "≈": "~", "µ": "u", "…": "...",
 }  # fmt: skip
-"""A mere ``?`` would make a yes of `doctor` look like its no."""
+"""With a plain ``?``, the yes and the no of `doctor` would look alike."""
 
 
-def give_stdout_stand_ins() -> None:
-    """From now on stdout has something for each character that its encoding lacks, as Latin-1 lacks → and UTF-8 the
-    bytes of a file's name that are no text. Python's stderr never fails at a character."""
-    codecs.register_error(ERRORS, _stand_ins)
+def replace_what_stdout_lacks() -> None:
+    """From now on stdout replaces characters that its encoding lacks: Latin-1 lacks →, and UTF-8 lacks the bytes of a
+    file's name that are no text. Python's stderr does so already."""
+    codecs.register_error(ERRORS, _replaced)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ERRORS)
 
 
-def _stand_ins(error: UnicodeError) -> tuple[str, int]:
+def _replaced(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(STAND_INS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+    return "".join(REPLACEMENTS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def can_print(text: str) -> bool:

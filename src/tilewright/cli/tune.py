@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
-"""As `tune.RACED` and `rules.Policy` have them; `--help` imports neither."""
+"""The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` imports neither."""
 
-Top = Annotated[int, typer.Option(min=1, help="How many of the best predicted are raced.")]
-TieBand = Annotated[float, typer.Option(help="Share of the time that is worth no change of winner.")]
+Top = Annotated[int, typer.Option(min=1, help="How many candidates are raced: those predicted fastest.")]
+TieBand = Annotated[float, typer.Option(help="Times within this share of the fastest count as tied.")]
 Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="More candidates, from: heuristics.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Of the inputs and the race.  [default: drawn]")]
-StorePath = Annotated[Path | None, typer.Option(metavar="PATH", help="Results.  [default: .tilewright/ledger.db]")]
-NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no results.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the race.  [default: drawn]")]
+StorePath = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Stores results there.  [default: .tilewright/ledger.db]")
+]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Store no results.")]
 
 
 def tune(

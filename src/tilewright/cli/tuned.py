@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tuned",
-    help="The kernels that programs tuned on this machine: their configurations, and the evidence.\n\n"
+    help="The results of programs that were tuned on this machine: configurations, and their evidence.\n\n"
     "They lie in `$TILEWRIGHT_TUNED`, or else in `~/.cache/tilewright`. Each command takes `--json`.",
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -35,7 +35,7 @@ app = typer.Typer(
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
 SECONDS = 2.0
-"""As `verifying.SECONDS` has it; `--help` does not import it."""
+"""The default of `verifying`, repeated here so that `--help` does not import it."""
 NEAREST = 3
 OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have one of that name."
 
@@ -135,10 +135,10 @@ def export(
 @app.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What export wrote.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Also where another one stands.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Also replace rows that are stored already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put the rows of exported config files into the store. What stands there is kept.
+    """Put the rows of exported config files into the store. Rows that are stored already are kept.
 
     Example: `tilewright tuned import configs/softmax.json`
     """
@@ -179,12 +179,12 @@ def _plain(config: Mapping[str, Value] | None) -> Json:
 def verify(
     kernel: Kernel = None,
     key: OfKey = None,
-    seconds: Annotated[float, typer.Option(min=0.01, help="Of the race of one entry.")] = SECONDS,
-    seed: Annotated[int, typer.Option(min=0, help="Of the data and the rounds.")] = 0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time for the race of one entry, in seconds.")] = SECONDS,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the data and of the rounds.")] = 0,
     show_all: All = False,
     as_json: AsJson = False,
 ) -> None:
-    """Race the stored winners again, here and now: the check after a driver or a compiler changed.
+    """Race the stored winners again on this machine, for example after a driver or a compiler changed.
 
     Exit code 0 where all that can be raced here hold, 1 where one drifted or is wrong, 3 where none can be raced.
 
@@ -229,7 +229,7 @@ def prune(
     kernel: OfKernel = None,
     key: OfKey = None,
     older_than: Annotated[
-        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned before that.")
+        float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Tuned more than so many days ago.")
     ] = None,
     toolkit_not_current: Annotated[
         bool, typer.Option("--toolkit-not-current", help="Tuned with another cuda-tile or tileiras.")
@@ -237,8 +237,8 @@ def prune(
     missing_source: Annotated[
         bool, typer.Option("--missing-source", help="The kernel is gone or has changed; imports its module.")
     ] = False,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and keep it.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that is stored.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Forget tuned calls. Several criteria narrow the choice; the next run of a program tunes what it misses.
