@@ -45,19 +45,15 @@ class Device(Protocol):
     @property
     def arch(self) -> str:
         """``sm_90``."""
-        ...
 
     def active(self) -> AbstractContextManager[None]:
         """All work of the search is done inside: on the caller's device and stream."""
-        ...
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         """Launches once and waits. Raises what the launch raises, and DeviceLost if nothing more can be launched."""
-        ...
 
     def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
         """Times ``shots`` by their indices. Also returns the policy that is kept: a graph may be impossible."""
-        ...
 
 
 class CudaDevice:
