@@ -128,17 +128,18 @@ def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str
         return f"{type(value).__name__} {value!r}"
     if depth > 8:
         return type(value).__qualname__
+
+    def inner(part: Any) -> str:
+        return _described(part, functions, depth + 1)
+
     if isinstance(value, Mapping):
-        pairs = [
-            f"{_described(k, functions, depth + 1)}: {_described(v, functions, depth + 1)}" for k, v in value.items()
-        ]
-        return f"{{{', '.join(pairs)}}}"
+        return f"{{{', '.join(f'{inner(key)}: {inner(part)}' for key, part in value.items())}}}"
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} [{', '.join(_described(it, functions, depth + 1) for it in value)}]"
+        return f"{type(value).__name__} [{', '.join(map(inner, value))}]"
     if isinstance(value, (set, frozenset)):
-        return f"set {sorted(_described(it, functions, depth + 1) for it in value)}"
+        return f"set {sorted(map(inner, value))}"
     if isinstance(value, partial):
-        return f"partial {_described((value.func, value.args, value.keywords), functions, depth + 1)}"
+        return f"partial {inner((value.func, value.args, value.keywords))}"
     return _described_object(value, functions)
 
 
@@ -147,7 +148,8 @@ def _described_object(value: Any, functions: list[FunctionType]) -> str:
     if isinstance(value, ModuleType):
         return f"module {value.__name__}"
     if isinstance(value, type):
-        return f"class {module}.{value.__qualname__} {_class_text(value)}"
+        file = source_of_object(value)
+        return f"class {module}.{value.__qualname__} {ast.unparse(file.tree) if file is not None else ''}"
     python = inspect.unwrap(getattr(value, "_pyfunc", value))
     if isinstance(python, FunctionType) and not module.startswith(_TOOLKIT):
         if python not in functions:
@@ -157,9 +159,3 @@ def _described_object(value: Any, functions: list[FunctionType]) -> str:
         return f"function {module}.{value.__qualname__}"
     text = "" if hasattr(value, "shape") else repr(value)
     return type(value).__qualname__ if not text or " at 0x" in text else f"{type(value).__qualname__} {text}"
-
-
-def _class_text(kind: type) -> str:
-    """The source of a class, if it has one."""
-    file = source_of_object(kind)
-    return ast.unparse(file.tree) if file is not None else ""

@@ -107,9 +107,4 @@ def _is_docstring(statement: ast.stmt) -> bool:
 
 
 def _is_main_guard(statement: ast.AST) -> bool:
-    return (
-        isinstance(statement, ast.If)
-        and isinstance(statement.test, ast.Compare)
-        and isinstance(statement.test.left, ast.Name)
-        and statement.test.left.id == "__name__"
-    )
+    return isinstance(statement, ast.If) and ast.unparse(statement.test).startswith("__name__ ==")
