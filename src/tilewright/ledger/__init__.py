@@ -1,1 +1,1 @@
-"""What every run of the loop leaves: append-only records, and the views of them."""
+"""The append-only record of every run of `tune` and `optimize`, and the views of it."""

@@ -37,19 +37,19 @@ class Schema:
     """What a file of one kind holds. A record field with a default may be added without a new version."""
 
     table: str
-    """The table that holds the version. It tells our kinds of files apart, and from those of others."""
+    """The table that holds the version. Its name tells which kind of file it is."""
     version: int
     statements: tuple[str, ...]
-    """What makes the tables."""
+    """The statements that make the tables."""
     variable: str = "TILEWRIGHT_HOME"
     """The environment variable that moves the file, as the errors name it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
     """With DELETE the file can be read in a folder that cannot be written, and over a network."""
     busy_seconds: float = BUSY_SECONDS
     migrations: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    """Version → the statements that make the next one of it."""
+    """Version → the statements that lead to the next version."""
     earlier: Mapping[str, str] = field(default_factory=dict)
-    """Table that tells another kind of our files → what to say of such a file."""
+    """Table of another kind of our files → the error for such a file."""
 
 
 _ELSEWHERE = "set {variable} to a directory that you can write"
@@ -66,12 +66,12 @@ _FIXES = (
 
 
 class Unusable(Exception):
-    """A sound database that this Tilewright cannot use. The message: what it is; the fix."""
+    """The file is a database, but this Tilewright cannot use it. The message says why, and the fix."""
 
 
 @contextmanager
 def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float = BUSY_SECONDS) -> Iterator[None]:
-    """The seam: what SQLite, the file system or the codec says of the file becomes a `StorageError`."""
+    """Turns errors of SQLite, the file system and the codec into a `StorageError` about the file."""
     try:
         yield
     except Unusable as error:
@@ -90,7 +90,7 @@ def _fix(problem: object, variable: str, seconds: float) -> str:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection, kind: Literal["IMMEDIATE", "DEFERRED"]) -> Iterator[None]:
-    """All of it or nothing, also when the block is interrupted."""
+    """All changes of the block or none, also when it is interrupted."""
     try:
         connection.execute(f"BEGIN {kind}")
         yield
@@ -128,7 +128,7 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for other processes while it changes the mode, so this does."""
+    """Waits for other processes, which SQLite itself does not do while it changes the mode."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -179,7 +179,7 @@ class DatabaseFile:
     """
 
     def __init__(self, path: Path, schema: Schema, clock: Callable[[], datetime], token: Callable[[int], str]):
-        """``clock`` and ``token``: what the names and moments of runs are made of."""
+        """``clock`` and ``token`` give runs their names and times."""
         self.path = path.absolute()
         self._schema = schema
         self._clock = clock
@@ -195,7 +195,7 @@ class DatabaseFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
+        """Close the file; the next call opens it again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -215,7 +215,7 @@ class DatabaseFile:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """One consistent view; of an empty file where there is none, and without creating it."""
+        """One consistent view. A file that does not exist reads as an empty one and is not created."""
         with self._seam():
             there = self._connection is not None or self._exists()
             opened = nullcontext(self._opened()) if there else closing(connect(":memory:", self._schema))
@@ -275,7 +275,7 @@ def parse(kind: type[Decoded], text: str) -> Decoded:
 
 
 def rebuilt(kind: type[Decoded], data: Json) -> Decoded:
-    """`parse` for what is JSON data already."""
+    """`parse` for JSON data that is already decoded."""
     try:
         return from_json(kind, data, defaults=True)
     except ValueError as error:

@@ -64,7 +64,7 @@ def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[PerfRow, .
         sound = own is not None and correctness == "PASS" and it.status != "crash"
         shown = own if sound or incumbent is None else incumbent
         if shown is None or not (math.isfinite(shown) and shown >= 0):
-            raise ValueError(f"iteration {it.n} has no latency, and none stands before it: {own}")
+            raise ValueError(f"iteration {it.n} has no latency, and no iteration before it has one: {own}")
         incumbent = shown if it.status == "keep" else incumbent
         text = BASELINE if it.n == 0 else plain(it.optimization)
         table.append(PerfRow(it.n, text, f"{shown:.6f}", correctness, it.status))
@@ -72,7 +72,7 @@ def rows(iterations: Iterable[Iteration], *, measured: bool) -> tuple[PerfRow, .
 
 
 def plain(text: str) -> str:
-    """One line, as a cell can hold it."""
+    """The text as one line, for a cell."""
     return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
 
 

@@ -96,7 +96,7 @@ class Iteration:
     environment: Mapping[str, Json] = field(default_factory=dict)
     """Of this iteration: clocks, temperature, A/A noise, and so on."""
     ruled_out: tuple[str, ...] = ()
-    """What the search for a cause excluded, for a person who goes on from here."""
+    """The causes that the search excluded, for a person who continues from here."""
 
     @property
     def gain(self) -> float | None:

@@ -270,7 +270,7 @@ def race(workload: TunedWorkload) -> Markup | None:
 
 
 def _edges(measured: MeasuredTime) -> tuple[float, float]:
-    """Of the interval; twice the median where the samples were too few for one."""
+    """Of the interval; both are the median where the samples were too few for an interval."""
     low, high = measured.interval_us
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
@@ -283,7 +283,7 @@ def _race_tick(value: float, x: Axis, bottom: float) -> Markup:
 
 
 def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
-    """From the fastest median to as much above it as is worth no change."""
+    """From the fastest median to the end of the tie band."""
     if share is None:
         return None
     left, top = x(fastest_us), RACE_TOP - 8

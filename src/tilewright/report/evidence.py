@@ -122,7 +122,7 @@ def time_us(metrics: Metrics) -> float | None:
 
 
 def share_of_light(metrics: Metrics) -> float | None:
-    """How much of the speed of light it reaches, 1 being all of it."""
+    """Share of the speed of light; 1 is all of it."""
     us = time_us(metrics)
     return metrics.bound.speed_of_light_us / us if metrics.bound and us else None
 
@@ -137,7 +137,7 @@ def speedup_of(ratio: Interval | None) -> Speedup | None:
 
 
 def settings(values: Mapping[str, Encodable]) -> tuple[tuple[str, str], ...]:
-    """A mapping as lines of name and text; what is nested is named with dots."""
+    """A mapping as pairs of name and text; nested names are joined with dots."""
     return tuple(_flat("", to_json(values)))
 
 
@@ -238,14 +238,14 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """Also of the candidate that was raced in place of the shipped one, because their machine code is equal."""
+        """True also for the candidate that was raced in its place because their machine code is equal."""
         shipped = next((one for one in self.candidates if one.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
 
     def _metrics(self, candidate: Candidate | None) -> Metrics:
-        """Of a measured run the measured time alone: a predicted one is not compared with it."""
+        """For a measured run the measured time only: a predicted time is not compared with it."""
         bound = self.result.bound
         return Metrics(
             workload=self.workload,

@@ -23,7 +23,7 @@ from tilewright.report.words import (
 )
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
-"""What Markdown reads as markup within a line; an underscore inside a word it does not."""
+"""What Markdown reads as markup within a line. An underscore inside a word is not markup."""
 
 
 def markdown(report: OptimizeEvidence) -> str:
