@@ -171,7 +171,10 @@ def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coef
         life, of = by.start_us + waits + clocks / board.boost_clock_mhz, "each"
     us = shape.waves * life
     waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
-    return us, f"{_us(us)} latency ({waves} of {_us(life)} {of}, {_ctas(shape.resident)} an SM)"
+    return (
+        us,
+        f"{_us(us)} latency ({waves} of {_us(life)} {of}, {shape.resident} {'CTA' if shape.resident == 1 else 'CTAs'} an SM)",
+    )
 
 
 def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
@@ -322,10 +325,6 @@ def _bytes_per_us(board: Board) -> float:
 
 def _us(us: float) -> str:
     return f"{us:,.0f} µs" if us >= 10 else f"{us:.2g} µs"
-
-
-def _ctas(count: int) -> str:
-    return "1 CTA" if count == 1 else f"{count} CTAs"
 
 
 def _size(count: float) -> str:

@@ -96,6 +96,10 @@ class MemoryOperation:
     chain: int
     """Memory operations that must be done one after another before it, within one iteration."""
 
+    @property
+    def described(self) -> dict[str, Trait]:
+        return {**self.traits, "tensor": self.tensor}
+
 
 @dataclass(frozen=True)
 class TraitChange:
@@ -197,7 +201,13 @@ class _Read:
                 self.by_place[self.place(op)].append(op)
         self.chains = TokenChains(entry)
         self._definitions = Definitions(entry, version.tensors)
-        self.memory = {op: self._access(op) for op in self.chains.ops}
+        self.memory = {
+            op: MemoryOperation(
+                direction(op), self._definitions.tensor(op), self.place(op), traits(op, self._definitions),
+                _references(self, self.chains.waits(op)), self.chains.length(op),
+            )
+            for op in self.chains.ops
+        }  # fmt: skip
 
     def place(self, op: Op) -> Place:
         at = op.location
@@ -218,12 +228,6 @@ class _Read:
 
     def reference(self, op: Op, earlier_iteration: bool = False) -> Reference:
         return Reference(direction(op), self._definitions.tensor(op), self.place(op), earlier_iteration)
-
-    def _access(self, op: Op) -> MemoryOperation:
-        waits = tuple(self.reference(wait.op, wait.earlier_iteration) for wait in self.chains.waits(op))
-        about = self.reference(op)
-        described = traits(op, self._definitions)
-        return MemoryOperation(about.operation, about.tensor, about.place, described, waits, self.chains.length(op))
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
@@ -305,13 +309,11 @@ def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChan
     for op, one in b.memory.items():
         if op not in before:
             yield AccessChange(None, one)
-        elif changed := _differences(_told(a.memory[before[op]]), _told(one)):
+        elif changed := _differences(
+            *({**which.traits, "tensor": which.tensor} for which in (a.memory[before[op]], one))
+        ):
             yield AccessChange(a.memory[before[op]], one, changed)
     yield from (AccessChange(one, None) for op, one in a.memory.items() if op not in pairs)
-
-
-def _told(access: MemoryOperation) -> dict[str, Trait]:
-    return {**access.traits, "tensor": access.tensor}
 
 
 def _chains(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.tileir.read.tree import Op
 from tilewright.tileir.run.exact import float64_exactly, sum_odd
-from tilewright.tileir.run.numbers import PREDICATES, STORAGE, flushed, round_to, signed
+from tilewright.tileir.run.numbers import FORMATS, PREDICATES, STORAGE, flushed, round_to, signed
 from tilewright.tileir.run.registry import Array, Unsupported, implements
 
 Function = Callable[..., Array]
@@ -121,10 +121,6 @@ def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
     return total
 
 
-PRECISION = {"f32": 24, "f16": 11, "bf16": 8}
-LEAST = {"f32": 2.0**-126, "bf16": 2.0**-126, "f16": 2.0**-14}
-
-
 def _fused(operands: tuple[Array, ...], element: str) -> Array:
     """``lhs * rhs + acc`` rounded once, to nearest even.
 
@@ -135,9 +131,10 @@ def _fused(operands: tuple[Array, ...], element: str) -> Array:
     product = lhs * rhs
     total = np.asarray(product + acc)
     result = round_to(total, element)
-    lost = 53 - PRECISION[element]
+    form = FORMATS[element]
+    lost = 53 - form.precision
     middle = (total.view(np.int64) & np.int64((1 << lost) - 1)) == np.int64(1 << (lost - 1))
-    doubtful = middle | ((np.abs(total) < LEAST[element]) & (total != 0))
+    doubtful = middle | ((np.abs(total) < 2.0**form.smallest) & (total != 0))
     if doubtful.any():
         terms = (np.broadcast_to(term, total.shape)[doubtful] for term in (product, acc))
         result[doubtful] = round_to(sum_odd(*terms), element)

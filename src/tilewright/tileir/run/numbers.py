@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from tilewright.tileir.read.literals import FLOATS, value_of
 from tilewright.tileir.read.tree import Constant, Element, PointerType
 from tilewright.tileir.run.registry import Array, Unsupported
 from tilewright.tileir.watch.arrays import DType
@@ -66,14 +67,15 @@ class Format:
     ``largest`` where a conversion saturates."""
 
 
+def _format(element: str) -> Format:
+    exponent_bits, fraction_bits, first_not_finite = FLOATS[element]
+    largest = value_of(first_not_finite - 1, element)
+    overflow = largest if exponent_bits + fraction_bits < 8 else np.inf
+    return Format(fraction_bits + 1, 2 - (1 << (exponent_bits - 1)), largest, overflow)
+
+
 FORMATS: Mapping[str, Format] = {
-    "f16": Format(11, -14, 65504.0, np.inf),
-    "bf16": Format(8, -126, (2 - 2.0**-7) * 2.0**127, np.inf),
-    "f32": Format(24, -126, (2 - 2.0**-23) * 2.0**127, np.inf),
-    "tf32": Format(11, -126, (2 - 2.0**-10) * 2.0**127, np.inf),
-    "f8E4M3FN": Format(4, -6, 448.0, 448.0),
-    "f8E5M2": Format(3, -14, 57344.0, 57344.0),
-    "f4E2M1FN": Format(2, 0, 6.0, 6.0),
+    element: _format(element) for element in ("f16", "bf16", "f32", "tf32", "f8E4M3FN", "f8E5M2", "f4E2M1FN")
 }
 """Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only
 conversions to them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
