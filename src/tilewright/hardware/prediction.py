@@ -171,10 +171,8 @@ def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coef
         life, of = by.start_us + waits + clocks / board.boost_clock_mhz, "each"
     us = shape.waves * life
     waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
-    return (
-        us,
-        f"{_us(us)} latency ({waves} of {_us(life)} {of}, {shape.resident} {'CTA' if shape.resident == 1 else 'CTAs'} an SM)",
-    )
+    ctas = "1 CTA" if shape.resident == 1 else f"{shape.resident} CTAs"
+    return us, f"{_us(us)} latency ({waves} of {_us(life)} {of}, {ctas} an SM)"
 
 
 def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
