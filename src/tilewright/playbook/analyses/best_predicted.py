@@ -24,7 +24,7 @@ from tilewright.space.space import Space
 from tilewright.task.task import Task
 
 TILES = 32
-"""Tile sizes that are compiled at most; the compilers of 16 cores need about 3 s for them."""
+"""The most tile sizes that are compiled; 16 cores need about 3 s for them."""
 LEADERS = 4
 """How many of the best predicted are compiled with hints."""
 KNOWN = 3
@@ -131,7 +131,7 @@ def _extents(facts: KernelFacts, workload: Workload, axes: set[str]) -> Iterator
 
 
 def _first(facts: KernelFacts, task: Task) -> list[Configuration]:
-    """The space as it is declared; where that is the shipped configuration alone, tile sizes around it."""
+    """The declared space; if that is only the shipped configuration, tile sizes around it."""
     shipped, all_dims = task.space.shipped, [workload.dims for workload in facts.workloads]
     declared = (config for dims in all_dims for config in task.space.configurations(facts.sm, dims))
     others = [config for config in _allowed(facts, task, declared) if config != shipped]
@@ -148,14 +148,14 @@ def _around(facts: KernelFacts, task: Task) -> Iterator[Configuration]:
 
 
 def _templates(facts: KernelFacts, task: Task) -> tuple[Configuration, ...]:
-    """The rows for a product where the tiles are those of one, for attention where there are two."""
+    """The rows for a product if the kernel has tiles M, N and K, and for attention if it has M and N."""
     names = set(templates.knob_names(task.space))
     name = "matmul" if {"M", "N", "K"} <= names else "fmha" if {"M", "N"} <= names else None
     return templates.seed(task.space, name, facts.sm, facts.workloads[0].dims) if name else ()
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
-    """How far a point is: kernels are written with small tiles, so a halving counts as two doublings."""
+    """The distance of a point. A halving counts as two doublings, because kernels are written with small tiles."""
     ratios = (
         math.log2(value / shipped[name])  # type: ignore[operator]
         for name, value in point.items()
@@ -165,7 +165,7 @@ def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
 
 
 def _hinted(facts: KernelFacts, task: Task, leaders: Sequence[Configuration]) -> Iterator[Configuration]:
-    """The leaders with hints on which the space is silent: absent, or left to the compiler alone."""
+    """The leaders with hints that the space does not name, or leaves to the compiler."""
     space = task.space
     open_ = {name for name in space.hints if len(space.known_values(name)) == 1}
     choices = [hints for hints in HINTS if set(hints) <= open_]
@@ -178,7 +178,7 @@ def allowed(facts: KernelFacts, config: Configuration) -> bool:
 
 
 def _allowed(facts: KernelFacts, task: Task, configs: Iterable[Configuration]) -> Iterator[Configuration]:
-    """Without repetition, what the space allows and the task launches on all workloads."""
+    """The distinct configurations that the space allows and the task launches on all workloads."""
     for config in dict.fromkeys(configs):
         tiles = [value for name, value in config.items() if knobs.is_tile(name) and isinstance(value, int)]
         largest = math.prod(sorted(tiles)[-2:])

@@ -57,7 +57,7 @@ def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
 
 
 def one_item_kernel(source: Source, site: Site) -> str:
-    """The kernel of ``site``, where it stands and does one item a block. Raises `NotApplicable`."""
+    """The kernel at ``site``, if each of its blocks does one item. Raises `NotApplicable`."""
     kernel = site.function_here(source).name.value
     if is_persistent(source, kernel) or not block_ids(source, kernel):
         raise NotApplicable(f"{kernel} does not do one item a block")
@@ -201,7 +201,7 @@ def _targets(statement: Statement) -> set[str]:
 
 
 def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:
-    """A return ends the item, no longer the block."""
+    """The statements with each ``return`` as a ``continue``: it ends the item, no longer the block."""
     changed: list[Statement] = []
     for one in statements:
         returns = source.every(cst.Return, one)

@@ -1,4 +1,4 @@
-"""What the entries for one compiler hint share: the hint is added where the configuration stands, and shipped."""
+"""The common part of entries for one compiler hint: they write it where the shipped configuration stands."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def last_name(call: cst.Call) -> str:
 
 
 def fixes_hints(node: cst.CSTNode) -> bool:
-    """``kernel.replace_hints(occupancy=2)``, or a function around it that says so in its name."""
+    """Whether a call is ``kernel.replace_hints(occupancy=2)``, or of a function whose name ends with that."""
     return isinstance(node, cst.Call) and last_name(node).endswith("replace_hints")
 
 
@@ -144,7 +144,7 @@ def assigned(node: cst.Assign) -> Iterator[tuple[str, cst.BaseExpression]]:
 
 
 def _fixed_hints(source: Source) -> set[str]:
-    """Hints that some ``replace_hints`` gives a literal value: what a list of configurations says of them is idle."""
+    """Hints that some ``replace_hints`` fixes. Their values in a list of configurations have no effect."""
     calls = [pairs(call) or {} for call in source.every(cst.Call) if fixes_hints(call)]
     return {name for said in calls for name, value in said.items() if not isinstance(value, Unread)}
 
@@ -152,7 +152,7 @@ def _fixed_hints(source: Source) -> set[str]:
 def _matched(
     node: cst.Call | cst.Dict, said: Mapping[str, Known], loops: Mapping[str, tuple[Known, ...]], facts: KernelFacts
 ) -> ConfigurationLiteral | None:
-    """The literal, if its constants are the shipped ones, be it as one of those that loops run over."""
+    """The literal, if its constants are the shipped ones. A loop's variable counts if one of its values is shipped."""
     space = facts.task.space
     known = [name for name in said if name in space.knobs]
     run = {name: loops[name] for name in known if name in loops}
@@ -210,7 +210,7 @@ def _beside(source: Source, node: cst.Assign) -> list[cst.Assign]:
 
 
 def _on_board(source: Source, node: cst.CSTNode, facts: KernelFacts) -> bool:
-    """False where a condition on the device's capability says that this is another board's."""
+    """False where a condition on the device's capability excludes this board."""
     below = node
     capability: Known = [*divmod(facts.sm, 10)]
     names = {

@@ -47,7 +47,7 @@ class ConfigurationSite:
     """The knobs passed to the kernel that can be changed here; hints can be changed at every place."""
     promise: float = 1.0
     fixed: Configuration = Configuration(())  # noqa: RUF009  (frozen)
-    """What a change must say besides."""
+    """Values that a change must also write."""
 
     def site(self, what: str, values: tuple[Value, ...], promise: float = 1.0, why: str = "") -> Site:
         """A site of an entry at this place."""
@@ -97,7 +97,7 @@ def launched_kernel(facts: KernelFacts) -> str:
 
 
 def current(facts: KernelFacts) -> Configuration:
-    """The incumbent's configuration with all compiler hints; those that the space lacks as the kernel carries them."""
+    """The incumbent's configuration with all compiler hints; the decorator gives those that the space lacks."""
     shipped = facts.task.space.shipped
     carried = decorated_hints(facts.launch(facts.workloads[0]).kernel, facts.board.arch)
     others = {name: carried.get(name) for name in HINTS if name not in shipped and name != "opt_level"}

@@ -106,7 +106,7 @@ def pairs_of(assign: cst.Assign) -> Iterator[tuple[cst.BaseExpression, cst.BaseE
 
 
 def dependent(source: Source, function: Function, roots: Iterable[str]) -> set[str]:
-    """The names of ``function`` whose value follows from one of ``roots``, also by way of others and of loops."""
+    """The names of ``function`` whose value depends on one of ``roots``, directly or through others and loops."""
     found = set(roots)
     pieces = [
         (set(names_assigned(one)), names_read(one))
@@ -163,7 +163,7 @@ class Effects:
         return found
 
     def is_load(self, call: cst.Call) -> bool:
-        """Of an array, or of a view."""
+        """Whether a call loads from an array or from a view of one."""
         return self.name_of(call) in LOADS or (
             isinstance(call.func, cst.Attribute) and call.func.attr.value in ("load", "load_offset")
             and dotted(call.func.value) != self.source.tile_module
@@ -220,7 +220,7 @@ class Effects:
         return {one for name in self._views(node) for one in self.arrays_of(name)}
 
     def _views(self, node: cst.BaseExpression) -> set[str]:
-        """The names of arrays that ``node`` may be a view of. What is loaded or computed is a tile, and none."""
+        """The names of arrays that ``node`` may be a view of; empty for a tile, which is loaded or computed."""
         match node:
             case cst.Name():
                 return {node.value}

@@ -33,7 +33,7 @@ def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
 
 
 def _lines(source: Source, function: str, name: str) -> list[cst.SimpleStatementLine]:
-    """All statements that assign ``name``, where each is a plain ``name = value``; else none."""
+    """All statements that assign ``name`` if each is a plain ``name = value``; otherwise none."""
     tree = source.functions[function]
     found = []
     for line in source.every(cst.SimpleStatementLine, tree):

@@ -24,7 +24,7 @@ def text_of(source: Source, node: cst.BaseExpression) -> str:
 
 
 def factor_of(source: Source, node: cst.BaseExpression) -> str:
-    """The text of an expression, fit to stand at the left of ``*``."""
+    """The text of an expression, in parentheses where it could not stand at the left of ``*``."""
     product = isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Multiply)
     sign = isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus)
     return source.code(node) if product or sign else text_of(source, node)
@@ -52,7 +52,7 @@ def fitting(source: Source, place: cst.CSTNode, text: str) -> cst.BaseExpression
 
 
 def log2_e_name(source: Source, function: str) -> str:
-    """What log₂ e is called at the top of this file, or a name that it can get there."""
+    """The name of log₂ e at the top of this file, or a free name for it."""
     for line, name, value in assignments(source, source.module):
         if source.parent(line) is source.module and _is_log2_e(source, value):
             return name
@@ -60,7 +60,7 @@ def log2_e_name(source: Source, function: str) -> str:
 
 
 def with_log2_e(source: Source, name: str) -> str:
-    """The file with that constant below its imports, unless it has it."""
+    """The file with that constant below its imports, where it is missing."""
     if any(name == one and _is_log2_e(source, value) for _, one, value in assignments(source, source.module)):
         return source.text
     imports = [

@@ -22,7 +22,7 @@ PADDING = {
     "NEG_INF": '-float("inf")',
     "NAN": 'float("nan")',
 }
-"""What a gather returns outside the array: zero, unless it is told."""
+"""Padding mode → ``padding_value`` of a gather, None for zero, its default."""
 KNOWN = ("index", "shape", "tile", "padding_mode", "check_bounds", "latency", "allow_tma")
 
 

@@ -48,9 +48,9 @@ class Waiting:
     awaited: str
     awaited_place: Position
     earlier_iteration: bool
-    """It waits only for what the other one did in an earlier iteration of a loop around both."""
+    """Whether it waits only for an earlier iteration of a loop around both."""
     independent: bool
-    """They touched no byte in common, the awaited one first, in any workload."""
+    """Whether the two touched no common byte in any workload."""
 
     def __str__(self) -> str:
         when = " of an earlier iteration" if self.earlier_iteration else ""
@@ -60,7 +60,7 @@ class Waiting:
 
 
 def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
-    """What waits in the incumbent, proven on all workloads; or why nothing can be said."""
+    """The waits in the incumbent, checked on all workloads; or why they are not known."""
     found: dict[tuple[str, Position, str, Position], Waiting] = {}
     for workload in facts.workloads:
         one = _of_workload(facts, workload)
@@ -100,7 +100,7 @@ def _of_workload(facts: KernelFacts, workload: Workload) -> list[Waiting] | str:
 
 
 class _Recording(Memory):
-    """A memory that compares what each access touches with what those that it waits for have touched."""
+    """A memory that compares the bytes of each access with those of the accesses that it waits for."""
 
     def __init__(self, chains: TokenChains) -> None:
         super().__init__(watch=False)

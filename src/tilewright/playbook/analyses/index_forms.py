@@ -20,7 +20,7 @@ from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source, argument, number
 
 Term: TypeAlias = tuple[str, ...]
-"""Names and calls that are multiplied, as they are written, in order; () is the number 1."""
+"""Names and calls that are multiplied, as written, in sorted order; () is the number 1."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Scalar:
         return text
 
     def over(self, size: Scalar) -> tuple[Scalar, Scalar]:
-        """What ``size``, a single term, divides, divided by it; and the rest."""
+        """Quotient and rest of a division by ``size``, which is a single term."""
         [(divisor, by)] = size.terms.items()
         quotient, rest = {}, {}
         for term, factor in self.terms.items():
@@ -94,12 +94,12 @@ ONE = Scalar({(): 1})
 
 @dataclass
 class Forms:
-    """Reads indices for an access: ``at`` is where their parts will be written anew."""
+    """Reads the indices of an access. ``at`` is the place where their parts will be written."""
 
     source: Source
     at: cst.CSTNode
     shapes: Shapes
-    """Of the function's tiles: what is known to be a tile is no scalar."""
+    """The shapes of the function's tiles: a known tile is no scalar."""
     open_: set[int] = field(default_factory=set)
 
     def of(self, node: cst.BaseExpression, where: cst.CSTNode | None = None) -> Form:
@@ -250,7 +250,7 @@ def bare(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _is_arithmetic(source: Source, value: cst.BaseExpression) -> bool:
-    """Whether a name stands for nothing but arithmetic, so that it can be read through."""
+    """Whether a value is plain arithmetic, so that the name it has can be replaced by it."""
     if isinstance(value, cst.Call):
         shaped = reshaped(source, value)
         inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)

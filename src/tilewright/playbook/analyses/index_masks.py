@@ -23,7 +23,7 @@ class IndexLimit:
     stop: str
 
     def is_extent(self, source: Source, array: cst.BaseExpression, axis: int) -> bool:
-        """Whether ``stop`` is nothing but the array's extent, so that the mask is what the array's end does."""
+        """Whether ``stop`` is the array's extent, so that the mask does no more than the end of the array."""
         name = dotted(array)
         if self.stop.replace(" ", "") == f"{name}.shape[{axis}]":
             return True
@@ -67,7 +67,7 @@ def _parts(
 
 
 def _extent(source: Source, array: cst.BaseExpression, axis: int) -> str | None:
-    """The kernel's parameter that the launch gives the extent of ``array``, by the names of the dimensions."""
+    """The parameter of the kernel that is the extent of ``array``, by the names of the task's dimensions."""
     kernel = source.function_of(array)
     try:
         given = argument_of(source, kernel, dotted(array))

@@ -29,7 +29,7 @@ class ScoreScale:
 
 
 def scales(source: Source, function: str) -> list[ScoreScale]:
-    """The one multiplication that scales every exponent of ``function``; empty where there is no such one."""
+    """The one multiplication that scales every exponent of ``function``; empty if there is none."""
     code = source.functions.get(function)
     if code is None:
         return []
@@ -65,7 +65,7 @@ class _Scaled:
     def closure(
         self, name: str, given: list[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]], all_names: set[str]
     ) -> set[str] | None:
-        """The names all of whose values scale with the seed, ``name`` among them; None where that one's do not."""
+        """The names whose values all scale with the seed; None where ``name`` is not one of them."""
         values: dict[str, list[cst.BaseExpression]] = {}
         for _, one, value in given:
             values.setdefault(one, []).append(value)
@@ -125,7 +125,7 @@ def _used_elsewhere(
     given: list[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]],
     exponentials: tuple[cst.Call, ...],
 ) -> bool:
-    """Whether a scaled value is read outside of the exponentials and of what makes scaled values, or decides."""
+    """Whether a scaled value is used for anything but exponentials and other scaled values."""
     conditions = [call.args[0].value for call in source.calls("where", inside=code) if call.args]
     if any(names_read(one) & names for one in conditions):
         return True
@@ -153,7 +153,7 @@ def _is_label(source: Source, node: cst.Name) -> bool:
 
 
 def _scalar(source: Source, product: cst.BinaryOperation) -> cst.BaseExpression | None:
-    """The factor that is a number, a parameter, or a constant: the one that a constant can join."""
+    """The factor that is a number, a parameter or a constant, so that a constant can be folded into it."""
     function = source.functions[source.function_of(product)]
     plain = {one.name.value for one in function.params.params} - set(names_assigned(function.body))
     for side in (product.right, product.left):

@@ -21,16 +21,16 @@ Statement = TypeVar("Statement", bound=cst.CSTNode)
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """What a name stands for."""
+    """The definition of a name."""
 
     node: cst.CSTNode
-    """Where it is defined; the same node means the same value (within one iteration of a loop)."""
+    """Where the name is defined. The same node means the same value, within one iteration of a loop."""
     value: cst.BaseExpression | None = None
     """None of a loop's variable, a parameter, a name from outside, and of an assignment such as ``+=``."""
 
 
 def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
-    """The one definition of ``name`` that reaches ``at``; None where several may, or it is not understood."""
+    """The one definition of ``name`` that reaches ``at``; None if several may, or the code is not understood."""
     below: cst.CSTNode = at
     for above in source.parents(at):
         match above:

@@ -59,7 +59,7 @@ class RowTiles(cst.CSTTransformer):
         return self.shapes.tile(node).varies
 
     def _row_shape(self, node: cst.BaseExpression) -> Shape:
-        """The shape of a value that meets rows: all its elements along its last axis."""
+        """The shape of a value that is combined with rows. Raises unless all its elements lie along its last axis."""
         shape = self.shapes.of(node)
         if shape is None:
             raise NotApplicable(f"the shape of {self._said(node)} is not known")
@@ -75,7 +75,7 @@ class RowTiles(cst.CSTTransformer):
         return " ".join(self.source.code(node).split())
 
     def _initial_values(self) -> list[cst.BaseExpression]:
-        """Values that do not vary, of names that do: accumulators, which need the axis of rows from the start."""
+        """Initial values of accumulators: they do not depend on the row, but need the axis of rows from the start."""
         found: list[cst.BaseExpression] = []
         for name, value, added in self.shapes.assigned:
             if not self.shapes.names[name].varies or name == self.row:
@@ -287,7 +287,7 @@ class RowTiles(cst.CSTTransformer):
         return index, places[0]
 
     def _with_index(self, old: cst.Call, new: cst.Call) -> cst.Call:
-        """The access with its old index: the row's number is now that of a group of rows."""
+        """The access with its old index, which now is the number of a group of rows."""
         index = argument(old, "index", 1)
         assert index is not None
         return with_argument(new, "index", self.source.code(index), 1)

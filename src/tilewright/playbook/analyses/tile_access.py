@@ -39,12 +39,12 @@ class Converted:
     reshaped: str
     """``.reshape(...)`` to the shape of the index tile, where that is another one."""
     sliced: bool
-    """The array is viewed from an element on that no tile begins at."""
+    """Whether the array is viewed from an element at which no tile begins."""
     read: frozenset[str]
     """Names that the old index and mask read."""
 
     def text(self, columns: int | None = None) -> str:
-        """As Python; with a number of columns, the arguments get lines of their own, each within it."""
+        """As Python. With ``columns``, the arguments stand on lines of their own of at most that length."""
         arguments = ", ".join(self.arguments)
         if columns is not None and len(arguments) + len(INDENT) <= columns:
             arguments = f"\n{INDENT}{arguments}\n"

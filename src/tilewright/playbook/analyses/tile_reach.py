@@ -23,17 +23,17 @@ from tilewright.source.syntax import Source, argument, dotted, elements
 
 @dataclass(frozen=True)
 class Reach:
-    """An access takes ``size`` elements at a time along ``axis`` of ``array``; both are the kernel's own names."""
+    """An access takes ``size`` elements at a time along ``axis`` of ``array``, by the kernel's own names."""
 
     array: str
     axis: int
     size: str
     tiles: int = 1
-    """The access takes a tile with a fixed number, and so the array must have this many."""
+    """How many tiles the array must have, because the access takes one with a fixed number."""
 
 
 def reaches(source: Source, call: cst.Call) -> list[Reach]:
-    """Of one load, store, gather or scatter. Raises `NotApplicable` where the counts are not plain."""
+    """The reaches of one load, store, gather or scatter. Raises `NotApplicable` for indices that are not plain."""
     array = dotted(call.args[0].value) if call.args else ""
     kernel = source.functions[source.function_of(call)]
     if array not in parameters(kernel):
@@ -98,6 +98,6 @@ def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[An
 
 
 def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
-    """Whether the array has only whole tiles in one workload, and as many as the access takes for granted."""
+    """Whether the array has only whole tiles in one workload, and as many as the access needs."""
     numbers = extent_and_size(source, kernel, reach, facts.launch(workload).args)
     return numbers is not None and numbers[0] % numbers[1] == 0 and numbers[0] >= reach.tiles * numbers[1]

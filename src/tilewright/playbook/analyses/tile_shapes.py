@@ -33,7 +33,7 @@ SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "a
 class Tile:
     shape: Shape | None
     varies: bool = False
-    """Depends on one of the names that the walk was asked about."""
+    """Whether the tile depends on one of the varying names."""
 
 
 class Shapes:
@@ -42,7 +42,7 @@ class Shapes:
     def __init__(self, source: Source, function: Function, varying: Collection[str] = ()) -> None:
         self.source, self.function, self.varying = source, function, frozenset(varying)
         self.names: dict[str, Tile] = {}
-        """What the names that are assigned stand for."""
+        """Assigned name → its tile."""
         self.assigned = assigned = _assignments(source, function)
         """Name, value (None where it has no expression of its own), and whether it is added to what was there."""
         self._assigned = {name for name, _, _ in assigned}
@@ -65,7 +65,7 @@ class Shapes:
         return self._tile(node) or Tile(None)
 
     def _tile(self, node: cst.BaseExpression) -> Tile | None:
-        """None where it hangs on a name that has not been walked over yet."""
+        """The tile of an expression; None if it depends on a name that was not visited yet."""
         match node:
             case cst.Name(value=name) if name in self._assigned and name not in self.varying:
                 return self.names.get(name)
@@ -153,7 +153,7 @@ class Shapes:
         return Tile(tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies)
 
     def sizes(self, node: cst.BaseExpression | None) -> Shape | None:
-        """A shape that is written as a tuple, a name of one, or one size."""
+        """The shape in a tuple, in a name assigned to a tuple, or in a single size."""
         if isinstance(node, cst.Name):
             values = [value for name, value, _ in self.assigned if name == node.value]
             if len(values) == 1 and values[0] is not None and elements(values[0]) is not None:

@@ -25,7 +25,7 @@ _TILES = (
 )  # fmt: skip
 MOST_SITES = 6
 BESIDE = 0.3
-"""Promise of a quotient by a number: often of one value a row."""
+"""Promise of a quotient by a scalar, which is often of one value a row."""
 
 
 class Approximate(Entry):
@@ -73,7 +73,7 @@ class Approximate(Entry):
 
 
 def _fits(node: cst.BaseExpression, site: Site) -> bool:
-    """A quotient and its dividend, a root, begin at the same place."""
+    """Tells a quotient from a root that is its dividend: both begin at the same place."""
     return isinstance(node, cst.BinaryOperation) == site.what.startswith("quotient")
 
 
@@ -92,7 +92,7 @@ def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
 
 
 def _values(source: Source, function: Function, node: cst.BaseExpression, tiles: set[str]) -> tuple[Value, ...]:
-    """What can be put in the place of ``node``; nothing where it is no operation on tiles, or approximate already."""
+    """What can replace ``node``; empty where it is no operation on tiles or is approximate already."""
     if isinstance(node, cst.Call) and argument(node, "rounding_mode") is not None:
         return ()
     quotient = _quotient(source, node)

@@ -112,7 +112,7 @@ def _with_bounds(source: Source, kernel: str, value: str, name: str) -> Source:
 
 
 def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str]:
-    """What the launch asks: whether an extent is no multiple of its tile. Raises `NotApplicable`."""
+    """The conditions that make a launch ragged: an extent is no multiple of its tile. Raises `NotApplicable`."""
     asked = []
     for reach in found:
         size, extent = _size(source, kernel, reach), _extent(source, kernel, reach)
@@ -124,7 +124,7 @@ def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str
 
 
 def _asked(source: Source, conditions: Sequence[str]) -> list[str]:
-    """Names that the launch must take: dimensions, tensors, ``config``; not what it computes itself."""
+    """Names that the launch must take as parameters: dimensions, tensors, ``config``."""
     launch = launch_of(source).function
     own = names_assigned(launch.body)
     names = [name for one in conditions for name in sorted(names_read(cst.parse_expression(one)))]
@@ -153,7 +153,7 @@ def _extent(source: Source, kernel: str, reach: Reach) -> str:
 
 
 def _with_local(source: Source, conditions: Sequence[str]) -> tuple[Source, str]:
-    """The launch with ``ragged = …`` in front of it, and that name; a lambda asks in place."""
+    """The launch with ``ragged = …`` in front of it, and that name. For a lambda: the condition itself."""
     function, asked = launch_of(source).function, " or ".join(conditions)
     if not isinstance(function, cst.FunctionDef):
         return source, asked

@@ -79,7 +79,7 @@ def _is_multiple(number: object, divisor: int) -> bool:
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
-    """What the launch passes for a parameter, in the workloads and in the shapes beside them that are served."""
+    """What the launch passes for a parameter, in the workloads and in the neighbouring shapes that the task serves."""
     task = facts.task
     for workload in facts.workloads:
         for dims in (workload.dims, *_beside(workload.dims)):
@@ -93,7 +93,7 @@ def _passed(facts: KernelFacts, place: int) -> Iterator[object]:
 
 
 def _beside(dims: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
-    """Each dimension one larger: where that is served, nothing keeps it divisible."""
+    """The dimensions with one of them one larger. If the task serves these, the dimension need not be divisible."""
     for name, extent in dims.items():
         if isinstance(extent, int) and not isinstance(extent, bool):
             yield {**dims, name: extent + 1}

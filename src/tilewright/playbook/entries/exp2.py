@@ -81,7 +81,7 @@ def _folded(source: Source, function: str, scale: ScoreScale) -> str:
 
 
 def _exp2(source: Source, call: cst.Call, inside: cst.BaseExpression) -> cst.Call:
-    """The call of exp2 in the place of one of exp; how that one rounds is left out, as exp2 has one way only."""
+    """The call of exp2 that replaces a call of exp, without a rounding mode, which exp2 does not take."""
     only = call.args[0].with_changes(value=inside)
     if len(call.args) > 1:
         only = only.with_changes(comma=cst.MaybeSentinel.DEFAULT)
@@ -97,7 +97,7 @@ def _fused(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
 
 
 def _scaled(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
-    """The factor beside a constant where there is one: the compiler makes one of the two."""
+    """The factor next to a constant, if there is one: the compiler folds the two into one."""
     if isinstance(inside, cst.UnaryOperation) and isinstance(inside.operator, cst.Minus) and not inside.lpar:
         return f"{factor_of(source, inside.expression)} * -{log2_e}"
     if isinstance(inside, cst.BinaryOperation) and isinstance(inside.operator, cst.Multiply):

@@ -64,7 +64,7 @@ class Padding(Entry):
 
 
 def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelFacts) -> bool | None:
-    """Whether no promised shape ends within a tile of this load; None where that cannot be told."""
+    """Whether no promised shape ends within a tile of this load; None if unknown."""
     try:
         found = reaches(source, call)
         even = all(
@@ -76,7 +76,7 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelF
 
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
-    """Whether the task promises no extent next to those of the workloads."""
+    """Whether the task serves only the extents of the workloads, and none next to them."""
     given = argument_of(source, kernel, reach.array)
     shape = shape_of(source, dotted(given)) if given is not None else None
     entry = shape[reach.axis] if shape is not None and reach.axis < len(shape) else None

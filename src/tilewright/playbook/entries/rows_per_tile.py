@@ -30,7 +30,7 @@ from tilewright.source.syntax import Source, argument, elements, number
 
 ROWS = (4, 2, 8, 16)
 ELEMENTS = 1 << 15
-"""Of one tile: above it, a block's registers cannot hold the values in float32."""
+"""The most elements of one tile whose float32 values fit into the registers of a block."""
 
 
 class RowsPerTile(Entry):
@@ -83,7 +83,7 @@ def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
 
 
 def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Source, str | None]:
-    """The file with only the kernel changed, and the length of its row tile as it is written."""
+    """The file with only the kernel changed, and the length of its row tile as written."""
     function = source.kernels[kernel]
     rows = fresh_in(source, kernel, "rows")
     tiles = RowTiles(source, function, row.name, rows, knob)
@@ -105,7 +105,7 @@ def _again(source: Source, kernel: str, row: RowNumber) -> RowNumber:
 
 
 def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str) -> Source:
-    """With the numbers of a group's rows as a tile, right after the group's own number."""
+    """The source with a tile of the group's row numbers, assigned right after the group's own number."""
     again = _again(source, kernel, row)
     arange, int32 = source.spelled("arange"), source.spelled("int32")
     if not arange or not int32:
@@ -127,7 +127,7 @@ def _knob(source: Source) -> str:
 
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
-    """How many rows are worth trying: as many as the registers hold, and as divide a block's rows."""
+    """The numbers of rows worth trying: those that fit into the registers and divide the rows of a block."""
     fitting = [rows for rows in ROWS if size is None or rows * size <= ELEMENTS]
     if row.kind == "loop":
         lengths = _knob_values(source, row.length)
@@ -150,7 +150,7 @@ def _knob_values(source: Source, name: str) -> list[int]:
 
 
 def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
-    """Elements of one row's tile in the longest workload; None where that is no constant of the kernel."""
+    """Elements of one row's tile in the longest workload; None where its length is no constant of the kernel."""
     if width is None or width.isdigit():
         return None if width is None else int(width)
     if width not in constants_of(source, kernel):

@@ -71,7 +71,7 @@ class StaticShapes(Entry):
 
 
 def _is_free(source: Source, param: cst.Param) -> bool:
-    """Without an annotation, or annotated as an array and no more."""
+    """Whether a parameter has no annotation, or only that of an array."""
     return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 
@@ -102,7 +102,7 @@ def _shared(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[s
 
 
 def _strides(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """All axes with a stride that is the same in all workloads: once one is named, none is found out."""
+    """All axes whose stride is the same in all workloads. Naming one stride turns off the detection of the others."""
     for name, arrays in _arrays(facts, source, kernel).items():
         same = tuple(a for a in range(arrays[0].ndim) if len({one.strides[a] for one in arrays}) == 1)
         if len(same) > 1:

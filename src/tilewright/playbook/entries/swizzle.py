@@ -30,18 +30,18 @@ from tilewright.source.syntax import Changes, Function, Source, argument, dotted
 
 HEIGHTS = (8, 4, 16)
 IN_L2 = 0.5
-"""Promise where all tensors fit into the L2 anyway."""
+"""Promise where all tensors fit into the L2."""
 
 
 @dataclass(frozen=True)
 class TilePair:
-    """How a kernel comes to its tile of the product: two names, from two block ids or from one number."""
+    """The two names that number a kernel's tile of the product, computed from two block ids or from one number."""
 
     first: str
-    """The name that counts rows of tiles: it comes first where the result is stored."""
+    """The number of the tile's row: the index that comes first where the result is stored."""
     second: str
     statements: tuple[cst.SimpleStatementLine, ...]
-    """What assigns the two, and nothing else."""
+    """The statements that assign the two names, and nothing else."""
     linear: str = ""
     """The expression of the one number; "" where there are two block ids."""
     rows: str = ""
@@ -104,7 +104,7 @@ def _launches(source: Source, kernel: str) -> bool:
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
-    """The kernel with its two indices from a walk in bands; ``before`` are statements to go first."""
+    """The kernel with its two indices computed by a walk in bands, after the statements ``before``."""
     in_band, top, band = (fresh_in(source, kernel, name) for name in ("in_band", "top", "band"))
     lines, tile = list(before), tiles.linear
     if not tile.isidentifier():
@@ -125,7 +125,7 @@ def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: 
 
 
 def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Source:
-    """Bands on one axis of the grid in place of two, the kernel given the numbers of rows and columns."""
+    """Bands on one axis of the grid instead of two. The kernel gets the numbers of rows and columns."""
     rows, columns = (fresh_in(source, kernel, one) for one in ("rows", "columns"))
     tiles = replace(tiles, linear=f"{source.tile_module}.bid(0)", rows=rows, columns=columns)
     grid = flat_grid(_banded(source, kernel, tiles, height))
@@ -141,7 +141,7 @@ def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Sou
 
 
 def _tiles(source: Source, kernel: str) -> list[TilePair]:
-    """The pairs of tile indices of a kernel that multiplies, in plain order. Never raises."""
+    """The pairs of tile indices in row-by-row order, of a kernel that multiplies matrices. Never raises."""
     function = source.kernels[kernel]
     if not _multiplies(source, function):
         return []
@@ -163,7 +163,7 @@ def _multiplies(source: Source, function: Function) -> bool:
 
 
 def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
-    """``row = ct.bid(0)`` and ``column = ct.bid(1)``, where the kernel asks for neither anywhere else."""
+    """``row = ct.bid(0)`` and ``column = ct.bid(1)``, where the kernel calls them nowhere else."""
     function = source.kernels[kernel]
     try:
         axes = block_ids(source, kernel)
@@ -266,7 +266,7 @@ def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | 
 
 
 def _is_shared(source: Source, function: Function, tiles: TilePair) -> bool:
-    """Whether some load follows from the row alone and some from the column alone."""
+    """Whether one load depends on the row alone and another on the column alone."""
     by_row, by_column = (dependent(source, function, [one]) for one in (tiles.first, tiles.second))
     kinds = set()
     for call in source.calls("load", "gather", inside=function):

@@ -47,14 +47,14 @@ class TileSizes(Entry):
 
 
 def _sizes(place: ConfigurationSite, facts: KernelFacts) -> dict[str, tuple[int, ...]]:
-    """Tile → its size today, then those around it; without what has no other size."""
+    """Tile → its size today and the sizes around it. Tiles with one possible size are left out."""
     shipped = facts.task.space.shipped
     near = {name: tile_values(name, shipped[name], facts) for name in place.constants}
     return {name: (int(shipped[name]), *sizes) for name, sizes in near.items() if sizes}  # type: ignore[arg-type]
 
 
 def _pairs(names: Sequence[str], sizes: Mapping[str, tuple[int, ...]]) -> Iterator[Mapping[str, Value]]:
-    """Both larger first: a larger tile reads less, and most kernels are written with small ones."""
+    """Pairs of sizes, both larger first: a larger tile reads less, and most kernels are written with small ones."""
     (one, other), ((a, *_), (b, *_)) = names, [sizes[name] for name in names]
     for left, right in ((a * 2, b * 2), (a * 2, b // 2), (a // 2, b * 2), (a // 2, b // 2)):
         if left in sizes[one] and right in sizes[other]:

@@ -33,7 +33,7 @@ class _Move:
     statement: cst.SimpleStatementLine
     above: cst.SimpleStatementLine
     passed: tuple[cst.Call, ...]
-    """The stores that it then no longer waits for."""
+    """The stores that it no longer waits for afterwards."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Tokens(Entry):
         return source.replaced({move.above: cst.FlattenSentinel([move.statement, move.above]), move.statement: GONE})
 
     def findings(self, source: Source, facts: KernelFacts) -> tuple[str, ...]:
-        """What waits for what, for a person who looks where the time goes; or why that cannot be said."""
+        """Every wait in the kernel, or why the waits are not known."""
         proven = waiting(facts)
         if isinstance(proven, str):
             return (f"token chains: not known, {proven}",)
@@ -115,7 +115,7 @@ def _lines(source: Source, calls: Sequence[cst.Call]) -> str:
 
 
 def _moves(source: Source, function: Function) -> Iterator[_Move]:
-    """For each load in a plain assignment the places above stores to its array, the nearest first."""
+    """For each load in a plain assignment: the places above stores to its array, the nearest first."""
     effects = Effects(source, function)
     for block in source.every(cst.IndentedBlock, function):
         for index, statement in enumerate(block.body):

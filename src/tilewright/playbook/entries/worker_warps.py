@@ -12,7 +12,7 @@ from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
 MANY_REGISTERS = 200
-"""Of a thread, from which twice the threads may win."""
+"""Registers of a thread from which twice the threads may be faster."""
 
 
 class WorkerWarps(OneHint):
