@@ -176,4 +176,4 @@ def test_what_can_be_completed() -> None:
     assert completion.task_files("nowhere/x") == completion.task_files("missing.py:t") == []
     assert completion.architectures("sm_90,sm_12") == ["sm_90,sm_120", "sm_90,sm_121"]
     assert set(completion.architectures("")) == set(ARCHITECTURES)
-    assert completion.kinds("fp8") == ["fp8 matmul"]
+    assert completion.kinds("fp8") == ["fp8-matmul"]

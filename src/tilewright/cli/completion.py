@@ -34,7 +34,7 @@ def one_of(flag: str, *names: str, help: str) -> OptionInfo:
 def kinds(incomplete: str) -> list[str]:
     from tilewright.space.kinds import KINDS
 
-    return [name for name in KINDS if name.startswith(incomplete)]
+    return [name for kind in KINDS if (name := kind.replace(" ", "-")).startswith(incomplete)]
 
 
 def architectures(incomplete: str) -> list[str]:
