@@ -35,6 +35,10 @@ class Arrays:
         """Element by element, as they are: float64 does not hold every whole number."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
 
+    def whole(self, array: Array) -> bool:
+        """Whether the elements are whole numbers or booleans."""
+        return array.dtype.kind in "biu"
+
     def where(self, mask: Array, value: float, other: Array) -> Array:
         return np.where(mask, value, other)
 
@@ -72,6 +76,9 @@ class Tensors(Arrays):
         mask: Array = view(a, dtype) == view(b, dtype)
         return mask
 
+    def whole(self, array: Array) -> bool:
+        return not self._torch.is_floating_point(array)
+
     def where(self, mask: Array, value: float, other: Array) -> Array:
         chosen: Array = self._torch.where(mask, value, other)
         return chosen
@@ -81,7 +88,7 @@ class Tensors(Arrays):
         return mask
 
     def squares(self, piece: Array) -> float:
-        return float(self._torch.dot(piece, piece))
+        return float((piece * piece).sum())  # not `dot`: that would start cuBLAS
 
     def largest(self, piece: Array) -> tuple[float, int]:
         value, index = self._torch.max(piece, 0)

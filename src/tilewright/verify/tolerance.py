@@ -213,11 +213,12 @@ def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
 
 def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
     """|out − ref|: not finite where one of them is not, unless ``special`` and they are the same."""
-    equal, a, b = arrays.equal(out, ref), arrays.wide(out), arrays.wide(ref)
+    a, b = arrays.wide(out), arrays.wide(ref)
     distance = abs(a - b)
-    distance = arrays.where(~equal & (distance == 0), 1.0, distance)  # whole numbers beyond what float64 holds
-    if special:
-        distance = arrays.where(equal | ((a != a) & (b != b)), 0.0, distance)
+    if arrays.whole(ref):  # float64 does not hold every whole number
+        distance = arrays.where(~arrays.equal(out, ref) & (distance == 0), 1.0, distance)
+    elif special:
+        distance = arrays.where((a == b) | ((a != a) & (b != b)), 0.0, distance)
     return arrays.where(distance <= negligible, 0.0, distance)
 
 
