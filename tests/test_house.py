@@ -193,3 +193,28 @@ def test_an_example_is_short() -> None:
     for example in (ROOT / "examples").rglob("*.py"):
         assert len(example.read_text().splitlines()) <= EXAMPLE_LINES, example
         assert ast.get_docstring(ast.parse(example.read_text())), example
+
+
+def defined(module: str) -> set[str]:
+    """The names at the top of a module, and the modules of a folder."""
+    names = {name.removeprefix(f"{module}.") for name in modules() if name.startswith(f"{module}.")}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def test_what_benches_and_gpu_tests_import_exists() -> None:
+    """They run on other machines, where a name that is gone costs an hour."""
+    missing = []
+    for file in (*(ROOT / "bench").rglob("*.py"), *(ROOT / "tests" / "gpu").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright."):
+                module = str(node.module).removeprefix("tilewright.")
+                known = defined(module) if module in modules() else set()
+                missing += [f"{file.name}: {module}.{alias.name}" for alias in node.names if alias.name not in known]
+    assert not missing
