@@ -48,12 +48,12 @@ class LatencyComparison:
     @property
     def decidable(self) -> int:
         """How many could have been called faster or slower."""
-        return sum(one.ratio is not None and one.ratio.decided for one in self.results)
+        return sum(change.ratio is not None and change.ratio.decided for change in self.results)
 
     def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
         """The tests whose whole interval is slower by more than ``percent``."""
         limit = 1.0 + percent / 100.0
-        return tuple(one for one in self.results if one.ratio is not None and one.ratio.low > limit)
+        return tuple(change for change in self.results if change.ratio is not None and change.ratio.low > limit)
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
@@ -115,20 +115,23 @@ def _notes(
     run: SuiteRun, beside: Sequence[SuiteRun], here: Sequence[SuiteRun], same: Sequence[SuiteRun],
     baseline: Sequence[SuiteRun], old: Sequence[SuiteRun],
 ) -> Iterable[str]:  # fmt: skip
-    elsewhere = [one for one in (*baseline, *beside) if one.place != run.place]
+    elsewhere = [other for other in (*baseline, *beside) if other.place != run.place]
     if elsewhere:
-        places = ", ".join(sorted({str(one.place) for one in elsewhere}))
+        places = ", ".join(sorted({str(other.place) for other in elsewhere}))
         yield f"{len(elsewhere)} runs are not compared, being of another place ({places}; here: {run.place})"
     if len(here) > len(same):
         yield f"{len(here) - len(same)} runs of other revisions of the code are not counted with this one"
-    if len({one.revision for one in old}) > 1:
+    if len({other.revision for other in old}) > 1:
         yield "the baseline mixes runs of several revisions of the code"
     for what, now, then in (
-        ("driver", {str(run.driver)}, {str(one.driver) for one in old}),
-        *((name, {version}, {one.versions.get(name, "none") for one in old}) for name, version in run.versions.items()),
+        ("driver", {str(run.driver)}, {str(other.driver) for other in old}),
         *(
-            (name, {run.settings.get(name, "unset")}, {one.settings.get(name, "unset") for one in old})
-            for name in sorted({*run.settings, *(name for one in old for name in one.settings)})
+            (name, {version}, {other.versions.get(name, "none") for other in old})
+            for name, version in run.versions.items()
+        ),
+        *(
+            (name, {run.settings.get(name, "unset")}, {other.settings.get(name, "unset") for other in old})
+            for name in sorted({*run.settings, *(name for other in old for name in other.settings)})
         ),
     ):
         if old and now != then:

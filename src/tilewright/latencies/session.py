@@ -146,9 +146,9 @@ class LatencySession:
     def _comparison_lines(self, comparison: LatencyComparison) -> Iterator[str]:
         yield ""
         yield f"against {self._request.baseline}:"
-        yield from _table(_COMPARED_HEAD, [_compared_row(one) for one in comparison.results])
+        yield from _table(_COMPARED_HEAD, [_compared_row(change) for change in comparison.results])
         yield from comparison.notes
-        if self._request.save is None and any(one.verdict == "not enough runs" for one in comparison.results):
+        if self._request.save is None and any(change.verdict == "not enough runs" for change in comparison.results):
             yield "runs of this code add up in a file of their own: --tilewright-save FILE"
         if comparison.decidable > 1:
             by_chance = comparison.decidable * (1.0 - CONFIDENCE)
@@ -156,8 +156,8 @@ class LatencySession:
                 f"{comparison.decidable} comparisons at {100 * CONFIDENCE:.0f} %: "
                 f"about {by_chance:.1f} of them are called faster or slower by chance"
             )
-        for one in self._slower():
-            what = f"{one.test} {one.backend} {one.direction}"
+        for change in self._slower():
+            what = f"{change.test} {change.backend} {change.direction}"
             yield f"FAILED: slower by more than {self._request.fail_slower:g} %: {what}"
 
 
@@ -168,18 +168,19 @@ _COMPARED_HEAD = ("before ms", "after ms", "ratio", "verdict", "why", "backend",
 
 def _rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
     for record in records:
-        for direction, one in record.directions.items():
+        for direction, latency in record.directions.items():
             yield (
-                f"{one.median:.6g}", f"{one.rel_std:.1f}", f"{one.min:.6g}", f"{one.max:.6g}", str(one.nrep),
-                f"{one.peak_mem_mb:g}", record.backend, direction, record.test,
+                f"{latency.median:.6g}", f"{latency.rel_std:.1f}", f"{latency.min:.6g}", f"{latency.max:.6g}",
+                str(latency.nrep), f"{latency.peak_mem_mb:g}", record.backend, direction, record.test,
             )  # fmt: skip
 
 
-def _compared_row(one: LatencyChange) -> tuple[str, ...]:
-    before = "" if one.before_ms is None else f"{one.before_ms:.6g}"
-    ratio = f"{one.ratio.centre:.3f}" if one.ratio is not None and one.ratio.decided else ""
+def _compared_row(change: LatencyChange) -> tuple[str, ...]:
+    before = "" if change.before_ms is None else f"{change.before_ms:.6g}"
+    ratio = f"{change.ratio.centre:.3f}" if change.ratio is not None and change.ratio.decided else ""
     return (
-        before, f"{one.after_ms:.6g}", ratio, one.verdict, one.reason, one.backend, one.direction, one.test,
+        before, f"{change.after_ms:.6g}", ratio, change.verdict, change.reason, change.backend, change.direction,
+        change.test,
     )  # fmt: skip
 
 

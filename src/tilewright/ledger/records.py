@@ -108,8 +108,8 @@ class Iteration:
 
 def still_kept(iterations: Sequence[Iteration]) -> list[Iteration]:
     """The changes that the branch holds: kept, and not taken back since."""
-    undone = {one.commit for one in iterations if one.status == "revert"}
-    return [one for one in iterations[1:] if one.status == "keep" and one.commit not in undone]
+    undone = {iteration.commit for iteration in iterations if iteration.status == "revert"}
+    return [iteration for iteration in iterations[1:] if iteration.status == "keep" and iteration.commit not in undone]
 
 
 @dataclass(frozen=True, kw_only=True)

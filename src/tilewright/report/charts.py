@@ -257,7 +257,7 @@ def race(workload: TunedWorkload) -> Markup | None:
     edges = [us for _, time in raced for us in _edges(time)]
     x = around(edges, RACE_MARGIN, RACE_WIDTH - RACE_MARGIN)
     bottom = RACE_TOP + RACE_ROW * len(raced)
-    name = f"race of workload {workload.workload}: median and 95 % interval of each candidate, µs"
+    name = f"race of workload {workload.name}: median and 95 % interval of each candidate, µs"
     return drawing(
         name,
         (RACE_WIDTH, bottom + 44),

@@ -76,7 +76,7 @@ class OptimizeEvidence:
     @property
     def tried(self) -> tuple[Iteration, ...]:
         """Without the baseline."""
-        return tuple(one for one in self.iterations if one.n > 0)
+        return tuple(iteration for iteration in self.iterations if iteration.n > 0)
 
     @property
     def kept(self) -> tuple[Iteration, ...]:
@@ -86,21 +86,21 @@ class OptimizeEvidence:
     @property
     def before_ms(self) -> float | None:
         """Geometric mean over the workloads, as is `after_ms`."""
-        return _mean_ms(one.before for one in self.workloads)
+        return _mean_ms(change.before for change in self.workloads)
 
     @property
     def after_ms(self) -> float | None:
-        return _mean_ms(one.after for one in self.workloads)
+        return _mean_ms(change.after for change in self.workloads)
 
     @property
     def speedup(self) -> float | None:
         """Geometric mean over the workloads; None where one of them has none."""
-        return _geometric_mean([one.speedup.centre if one.speedup else None for one in self.workloads])
+        return _geometric_mean([change.speedup.centre if change.speedup else None for change in self.workloads])
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
         """The causes that the run excluded, each once, for a person who continues from here."""
-        return tuple(dict.fromkeys(text for one in self.iterations for text in one.ruled_out))
+        return tuple(dict.fromkeys(text for iteration in self.iterations for text in iteration.ruled_out))
 
 
 def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
@@ -111,7 +111,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
         iterations=steps,
         points=tuple(_points(steps, run.measured)),
         workloads=tuple(_compared(run, steps)),
-        patch=run.patch or "".join(one.diff for one in still_kept(steps)),
+        patch=run.patch or "".join(iteration.diff for iteration in still_kept(steps)),
     )
 
 
@@ -153,18 +153,18 @@ def _flat(prefix: str, value: Json) -> Iterator[tuple[str, str]]:
 
 def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
     incumbent: float | None = None
-    for one in iterations:
-        ms = one.latency_ms if measured else one.predicted_ms
-        timed = ms is not None and math.isfinite(ms) and ms > 0 and one.status != "crash"
-        if one.status == "keep" and timed:
+    for iteration in iterations:
+        ms = iteration.latency_ms if measured else iteration.predicted_ms
+        timed = ms is not None and math.isfinite(ms) and ms > 0 and iteration.status != "crash"
+        if iteration.status == "keep" and timed:
             incumbent = ms
         yield Point(
-            n=one.n,
-            optimization=one.optimization,
-            entry=one.entry,
-            status=one.status,
+            n=iteration.n,
+            optimization=iteration.optimization,
+            entry=iteration.entry,
+            status=iteration.status,
             ms=ms if timed else None,
-            interval_ms=one.interval_ms if timed and measured else None,
+            interval_ms=iteration.interval_ms if timed and measured else None,
             incumbent_ms=incumbent,
         )
 
@@ -217,7 +217,7 @@ class TunedWorkload:
     measured: bool
 
     @property
-    def workload(self) -> str:
+    def name(self) -> str:
         return self.result.workload.name
 
     @property
@@ -230,7 +230,7 @@ class TunedWorkload:
     @property
     def change(self) -> WorkloadChange:
         """From the configuration shipped today to the best one."""
-        shipped = next((one for one in self.candidates if self.is_shipped(one)), None)
+        shipped = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None)
         before, after = self._metrics(shipped), self._metrics(self.result.best)
         return WorkloadChange(before, after, speedup_over(before, after))
 
@@ -239,7 +239,7 @@ class TunedWorkload:
 
     def is_shipped(self, candidate: Candidate) -> bool:
         """True also for the candidate that was raced in its place because their machine code is equal."""
-        shipped = next((one for one in self.candidates if one.configuration == self.result.shipped), None)
+        shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
@@ -248,7 +248,7 @@ class TunedWorkload:
         """For a measured run the measured time only: a predicted time is not compared with it."""
         bound = self.result.bound
         return Metrics(
-            workload=self.workload,
+            workload=self.name,
             measured=candidate.measured if candidate and self.measured else None,
             predicted=candidate.predicted if candidate and not self.measured else None,
             bound=bound,
@@ -268,17 +268,17 @@ class TuneEvidence:
 
     @property
     def changes(self) -> tuple[WorkloadChange, ...]:
-        return tuple(one.change for one in self.workloads)
+        return tuple(workload.change for workload in self.workloads)
 
     @property
     def speedup(self) -> float | None:
         """Of the best over the shipped configuration, geometric mean; None where a workload has no such ratio."""
-        return _geometric_mean([one.speedup.centre if one.speedup else None for one in self.changes])
+        return _geometric_mean([change.speedup.centre if change.speedup else None for change in self.changes])
 
 
 def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
     """The evidence of a run, from what `TuneLedger.run` and `TuneLedger.load` return."""
-    return TuneEvidence(run, result, tuple(_tuned(one, run.measured) for one in result.workloads))
+    return TuneEvidence(run, result, tuple(_tuned(workload, run.measured) for workload in result.workloads))
 
 
 def _tuned(result: WorkloadResult, measured: bool) -> TunedWorkload:

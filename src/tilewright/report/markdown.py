@@ -37,7 +37,7 @@ def markdown(report: OptimizeEvidence) -> str:
         *section("Workloads", table(*workload_cells(report, words))),
         *section("Iterations", _iterations(report, words)),
         *section("Why, and what else was tried", *_details(report)),
-        *section("What was ruled out", "\n".join(f"- {text(one)}" for one in report.ruled_out)),
+        *section("What was ruled out", "\n".join(f"- {text(cause)}" for cause in report.ruled_out)),
         *section("Instructions", _instructions(report)),
         *section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
         *section("Environment", table(["", "value"], settings(environment(report)))),
@@ -78,33 +78,34 @@ def _iterations(report: OptimizeEvidence, words: Words) -> str:
     if words.predicted:
         header = [name for name in header if name not in ("95 %", "predicted gain")]
     rows = []
-    for one in report.iterations:
-        named = one.optimization + (f" ({place(one)})" if place(one) else "")
-        named += ", lossy" if one.risk == "lossy" else ""
-        measured = [] if words.predicted else [between(one.interval_ms), faster(one.gain) if one.n else NOTHING]
-        time = NOTHING if one.status == "crash" else number(words.time(one))
-        rows.append([one.n, named, time, *measured, one.correctness, one.status, one.reason])
+    for iteration in report.iterations:
+        named = iteration.optimization + (f" ({place(iteration)})" if place(iteration) else "")
+        named += ", lossy" if iteration.risk == "lossy" else ""
+        gain = faster(iteration.gain) if iteration.n else NOTHING
+        measured = [] if words.predicted else [between(iteration.interval_ms), gain]
+        time = NOTHING if iteration.status == "crash" else number(words.time(iteration))
+        rows.append([iteration.n, named, time, *measured, iteration.correctness, iteration.status, iteration.reason])
     return table(header, rows)
 
 
 def _details(report: OptimizeEvidence) -> Iterator[str]:
-    for one in report.tried:
-        parts = [f"### {one.n}. {text(one.optimization)}: {one.status}"]
-        parts += [f"Chosen: {text(one.why_chosen)}"] if one.why_chosen else []
-        header, rows = outcome_cells(one)
+    for iteration in report.tried:
+        parts = [f"### {iteration.n}. {text(iteration.optimization)}: {iteration.status}"]
+        parts += [f"Chosen: {text(iteration.why_chosen)}"] if iteration.why_chosen else []
+        header, rows = outcome_cells(iteration)
         parts.append(table(header[:-1], [row[:-1] for row in rows]))
-        parts.append(table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts]))
-        parts += [fenced(one.comparison)] if one.comparison.strip() else []
-        if one.status != "keep" and one.diff.strip():  # what was kept is in the patch
-            parts.append(fenced(one.diff, "diff"))
+        parts.append(table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in iteration.attempts]))
+        parts += [fenced(iteration.comparison)] if iteration.comparison.strip() else []
+        if iteration.status != "keep" and iteration.diff.strip():  # what was kept is in the patch
+            parts.append(fenced(iteration.diff, "diff"))
         yield "\n\n".join(part for part in parts if part)
 
 
 def _instructions(report: OptimizeEvidence) -> str:
     rows = [
-        (one.workload, kind, one.before.mix.get(kind, 0), one.after.mix.get(kind, 0))
-        for one in report.workloads
-        for kind in in_order(one.before.mix, one.after.mix)
-        if one.before.mix and one.after.mix
+        (change.workload, kind, change.before.mix.get(kind, 0), change.after.mix.get(kind, 0))
+        for change in report.workloads
+        for kind in in_order(change.before.mix, change.after.mix)
+        if change.before.mix and change.after.mix
     ]
     return table(["workload", "class", "before", "after"], rows)

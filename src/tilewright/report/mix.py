@@ -43,8 +43,8 @@ def mix(report: OptimizeEvidence) -> Markup | None:
 def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
     """The mix before, the mix after, and the places of the workloads that have both."""
     groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
-    for n, one in enumerate(report.workloads):
-        before, after = one.before.mix, one.after.mix
+    for n, change in enumerate(report.workloads):
+        before, after = change.before.mix, change.after.mix
         alike = next((members for b, a, members in groups if (b, a) == (before, after)), None)
         if alike is not None:
             alike.append(n)
@@ -75,13 +75,13 @@ def mix_classes(report: OptimizeEvidence) -> list[str]:
 
 def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, top: float) -> Markup:
     total = sum(counts.values())
-    shown = {one: counts.get(one, 0) for one in classes if one != OTHERS}
+    shown = {kind: counts.get(kind, 0) for kind in classes if kind != OTHERS}
     if OTHERS in classes:
         shown[OTHERS] = total - sum(shown.values())
     pieces, done = [], 0
-    for colour, (one, count) in enumerate(shown.items()):
+    for colour, (kind, count) in enumerate(shown.items()):
         if count:
-            title = tag("title", f"{name}: {count} {one} of {total} instructions")
+            title = tag("title", f"{name}: {count} {kind} of {total} instructions")
             width = x(done + count) - x(done)
             pieces.append(tag("rect", title, class_=f"mix{colour}", x=x(done), y=top, width=width, height=BAR))
             done += count

@@ -76,8 +76,8 @@ def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
 def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
     header, rows = workload_cells(report, words)
     shown: list[list[Child]] = []
-    for n, (row, one) in enumerate(zip(rows, report.workloads, strict=True), 1):
-        bound = one.before.bound
+    for n, (row, change) in enumerate(zip(rows, report.workloads, strict=True), 1):
+        bound = change.before.bound
         shown.append([n, *row[:-1], tag("span", row[-1], title=bound.why if bound else None)])
     return table(["", *header], shown, numbers=range(2, len(header)))
 
@@ -122,56 +122,60 @@ def _iterations(report: OptimizeEvidence, words: Words) -> Markup:
     gain = [] if words.predicted else ["gain"]
     names = ["", "optimization", f"{words.p}ms", *gain, "correctness", "status", "reason"]
     header = tag("tr", [tag("th", name) for name in names])
-    rows = [row for one in report.iterations for row in (_row(one, words), _more(one))]
+    rows = [row for iteration in report.iterations for row in (_row(iteration, words), _more(iteration))]
     return scroll(tag("table", tag("thead", header), tag("tbody", rows), class_="iterations"))
 
 
-def _row(one: Iteration, words: Words) -> Markup:
-    time = NOTHING if one.status == "crash" else number(words.time(one))
-    within = f" ({between(one.interval_ms)})" if one.interval_ms and time != NOTHING else ""
-    lossy = tag("span", "lossy", class_="badge lossy") if one.risk == "lossy" else None
-    gain = tag("td", faster(one.gain if one.n else None), class_="nowrap", data_label="gain")
+def _row(iteration: Iteration, words: Words) -> Markup:
+    time = NOTHING if iteration.status == "crash" else number(words.time(iteration))
+    within = f" ({between(iteration.interval_ms)})" if iteration.interval_ms and time != NOTHING else ""
+    lossy = tag("span", "lossy", class_="badge lossy") if iteration.risk == "lossy" else None
+    gain = tag("td", faster(iteration.gain if iteration.n else None), class_="nowrap", data_label="gain")
     return tag(
         "tr",
-        tag("td", one.n, class_="number"),
-        tag("td", tag("strong", one.optimization), " ", lossy, tag("div", place(one), class_="soft")),
+        tag("td", iteration.n, class_="number"),
+        tag("td", tag("strong", iteration.optimization), " ", lossy, tag("div", place(iteration), class_="soft")),
         tag("td", time, tag("span", within, class_="soft"), data_label=f"{words.p}ms"),
         None if words.predicted else gain,
-        tag("td", one.correctness, data_label="correctness"),
-        tag("td", tag("span", one.status, class_=f"badge {one.status}")),
-        tag("td", one.reason),
+        tag("td", iteration.correctness, data_label="correctness"),
+        tag("td", tag("span", iteration.status, class_=f"badge {iteration.status}")),
+        tag("td", iteration.reason),
         class_="head",
-        id=f"iteration-{one.n}",
+        id=f"iteration-{iteration.n}",
     )
 
 
-def _more(one: Iteration) -> Markup:
-    content = [part for part in _evidence(one) if part]
-    more = folded(_summary(one), content) if content else None
+def _more(iteration: Iteration) -> Markup:
+    content = [part for part in _evidence(iteration) if part]
+    more = folded(_summary(iteration), content) if content else None
     return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
 
 
-def _summary(one: Iteration) -> str:
-    seconds = f", {one.seconds:.0f} s" if one.seconds else ""
-    values = f"{len(one.attempts)} value{'' if len(one.attempts) == 1 else 's'} tried" if one.attempts else "evidence"
-    return values + seconds
+def _summary(iteration: Iteration) -> str:
+    seconds = f", {iteration.seconds:.0f} s" if iteration.seconds else ""
+    tried = len(iteration.attempts)
+    return (f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence") + seconds
 
 
-def _evidence(one: Iteration) -> Iterator[Markup | None]:
-    if one.why_chosen:
-        yield tag("p", tag("span", "Chosen: ", class_="soft"), one.why_chosen)
-    if one.outcomes:
-        yield table(*outcome_cells(one))
-    if one.attempts:
-        yield table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in one.attempts])
-    if one.comparison.strip():
-        yield tag("pre", one.comparison)
-    if one.diff.strip():
-        yield diff(one.diff)
-    for attempt in one.attempts:
-        if attempt.diff.strip() and attempt.diff != one.diff:
+def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
+    if iteration.why_chosen:
+        yield tag("p", tag("span", "Chosen: ", class_="soft"), iteration.why_chosen)
+    if iteration.outcomes:
+        yield table(*outcome_cells(iteration))
+    if iteration.attempts:
+        yield table(["tried", "status", "reason"], [(a.value, a.status, a.reason) for a in iteration.attempts])
+    if iteration.comparison.strip():
+        yield tag("pre", iteration.comparison)
+    if iteration.diff.strip():
+        yield diff(iteration.diff)
+    for attempt in iteration.attempts:
+        if attempt.diff.strip() and attempt.diff != iteration.diff:
             yield folded(f"diff of {attempt.value}", diff(attempt.diff))
-    if one.ruled_out:
-        yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(one.ruled_out))
-    if one.environment or one.commit:
-        yield settings_table(settings({"commit": one.commit, **one.environment} if one.commit else one.environment))
+    if iteration.ruled_out:
+        yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(iteration.ruled_out))
+    if iteration.environment or iteration.commit:
+        yield settings_table(
+            settings(
+                {"commit": iteration.commit, **iteration.environment} if iteration.commit else iteration.environment
+            )
+        )

@@ -37,14 +37,14 @@ def page(report: TuneEvidence) -> str:
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up over the shipped, geometric mean"),
         (str(len(report.workloads)), "workloads"),
-        (str(sum(len(one.candidates) for one in report.workloads)), "candidates"),
+        (str(sum(len(workload.candidates) for workload in report.workloads)), "candidates"),
     ]
     return document(
         f"{words.title}: {words.outcome}",
         heading(words.title, words.subtitle, words.outcome, words.notes(), tiles, measured=report.run.measured),
         section("Workloads", table(_summary_header(words), _summary(report), numbers=range(2, 6))),
         section(f"Roofline{'' if report.run.measured else ', at predicted times'}", scroll(roofs)) if roofs else None,
-        [section(f"Workload {one.workload}", _workload(one, words)) for one in report.workloads],
+        [section(f"Workload {workload.name}", _workload(workload, words)) for workload in report.workloads],
         section("Environment", settings_table(settings(environment(report)))),
         section("Reproduce", tag("pre", words.command, tabindex=0)),
     )
@@ -60,9 +60,9 @@ def markdown(report: TuneEvidence) -> str:
         "\n".join(f"- {text(note)}" for note in words.notes()),
         *markdown_section("Workloads", markdown_table(_summary_header(words), _summary(report))),
     ]
-    for one in report.workloads:
-        reasons = "\n".join(f"- {text(line)}" for line in _reasons(one))
-        parts += markdown_section(f"Workload {text(one.workload)}", reasons, _candidates_in_markdown(one, words))
+    for workload in report.workloads:
+        reasons = "\n".join(f"- {text(line)}" for line in _reasons(workload))
+        parts += markdown_section(f"Workload {text(workload.name)}", reasons, _candidates_in_markdown(workload, words))
     parts += markdown_section("Environment", markdown_table(["", "value"], settings(environment(report))))
     parts += markdown_section("Reproduce", fenced(words.command, "sh"))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -77,23 +77,23 @@ def _summary_header(words: TuneWords) -> list[str]:
 
 
 def _summary(report: TuneEvidence) -> Iterator[list[str]]:
-    for n, one in enumerate(report.workloads, 1):
-        change, best = one.change, one.result.best
+    for n, workload in enumerate(report.workloads, 1):
+        change, best = workload.change, workload.result.best
         yield [
             str(n),
-            one.workload,
+            workload.name,
             number(time_us(change.before)),
             number(time_us(change.after)),
             faster(change.speedup),
             f"{light(change.before)} → {light(change.after)}",
-            one.result.bound.kind,
+            workload.result.bound.kind,
             str(best.configuration) if best else "none works",
         ]
 
 
-def _reasons(one: TunedWorkload) -> Iterator[str]:
+def _reasons(workload: TunedWorkload) -> Iterator[str]:
     """Why the best is the best, and what the reader must know of the race."""
-    result = one.result
+    result = workload.result
     dims = ", ".join(f"{name}={value}" for name, value in result.workload.dims.items())
     yield f"Dimensions: {dims}."
     yield f"Bound: {result.bound.why}."
@@ -125,19 +125,19 @@ def _header(words: TuneWords) -> list[str]:
     ]
 
 
-def _cells(candidate: Candidate, one: TunedWorkload) -> list[str]:
+def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
     """One row without configuration and status; predicted and measured times never share a column."""
     code = candidate.code
     metrics = Metrics(
-        workload=one.workload,
+        workload=workload.name,
         measured=candidate.measured,
-        predicted=None if one.measured else candidate.predicted,
-        bound=one.result.bound,
+        predicted=None if workload.measured else candidate.predicted,
+        bound=workload.result.bound,
     )
     measured = [number(candidate.measured.us if candidate.measured else None), interval_us(metrics)]
     return [
         number(candidate.predicted.us if candidate.predicted else None),
-        *(measured if one.measured else []),
+        *(measured if workload.measured else []),
         light(metrics),
         str(code.registers) if code else NOTHING,
         f"{code.local_stores}/{code.local_loads}" if code else NOTHING,
@@ -145,25 +145,25 @@ def _cells(candidate: Candidate, one: TunedWorkload) -> list[str]:
     ]
 
 
-def _roles(candidate: Candidate, one: TunedWorkload) -> list[str]:
-    shipped = candidate.configuration == one.result.shipped
-    return ["best"] * one.is_best(candidate) + ["shipped today"] * shipped
+def _roles(candidate: Candidate, workload: TunedWorkload) -> list[str]:
+    shipped = candidate.configuration == workload.result.shipped
+    return ["best"] * workload.is_best(candidate) + ["shipped today"] * shipped
 
 
-def _same_knobs(one: TunedWorkload) -> str:
+def _same_knobs(workload: TunedWorkload) -> str:
     """The knobs that are the same for all candidates."""
-    first = one.result.shipped
-    return knobs(first, [knob for knob in first if knob not in one.varying])
+    first = workload.result.shipped
+    return knobs(first, [knob for knob in first if knob not in workload.varying])
 
 
-def _candidates_in_markdown(one: TunedWorkload, words: TuneWords) -> str:
+def _candidates_in_markdown(workload: TunedWorkload, words: TuneWords) -> str:
     rows = [
         [
-            knobs(candidate.configuration, one.varying) or "the only one",
-            ", ".join([candidate.status, *_roles(candidate, one)]),
-            *_cells(candidate, one),
+            knobs(candidate.configuration, workload.varying) or "the only one",
+            ", ".join([candidate.status, *_roles(candidate, workload)]),
+            *_cells(candidate, workload),
         ]
-        for candidate in one.candidates
+        for candidate in workload.candidates
     ]
     return markdown_table(_header(words), rows)
 
@@ -171,27 +171,27 @@ def _candidates_in_markdown(one: TunedWorkload, words: TuneWords) -> str:
 # The page
 
 
-def _workload(one: TunedWorkload, words: TuneWords) -> Iterator[Child]:
-    yield bullets(_reasons(one))
-    picture = charts.race(one)
+def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
+    yield bullets(_reasons(workload))
+    picture = charts.race(workload)
     if picture is not None:
         yield tag("h3", "The race")
         yield scroll(picture)
     yield tag("h3", "Candidates")
-    if same := _same_knobs(one):
+    if same := _same_knobs(workload):
         yield tag("p", f"For all: {same}. Spills are local stores/loads.", class_="soft")
     header = _header(words)[:-1]
-    yield table(header, _rows(one), numbers=range(2, len(header)))
-    if one.result.race:
-        yield folded("how it was measured", settings_table(settings({"race": to_json(one.result.race)})))
+    yield table(header, _rows(workload), numbers=range(2, len(header)))
+    if workload.result.race:
+        yield folded("how it was measured", settings_table(settings({"race": to_json(workload.result.race)})))
 
 
-def _rows(one: TunedWorkload) -> Iterator[Sequence[Child]]:
+def _rows(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
     """The reason is below the name: a column of its own would be too narrow."""
-    for candidate in one.candidates:
-        *cells, reason = _cells(candidate, one)
-        name = tag("strong", knobs(candidate.configuration, one.varying) or "the only one")
-        roles = [tag("span", role, class_="badge keep") for role in _roles(candidate, one)]
+    for candidate in workload.candidates:
+        *cells, reason = _cells(candidate, workload)
+        name = tag("strong", knobs(candidate.configuration, workload.varying) or "the only one")
+        roles = [tag("span", role, class_="badge keep") for role in _roles(candidate, workload)]
         yield [name, tag("div", reason, class_="soft")], _joined([_status(candidate), *roles]), *cells
 
 

@@ -63,22 +63,22 @@ def workload_cells(report: OptimizeEvidence, words: Words) -> tuple[list[str], l
     step = 2 if words.predicted else 1
     times = [f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"][::step]
     rows = []
-    for one in report.workloads:
-        cells = [cell for side in (one.before, one.after) for cell in (number(time_us(side)), interval_us(side))]
-        lights = f"{light(one.before)} → {light(one.after)}"
-        bound = one.before.bound.kind if one.before.bound else NOTHING
-        rows.append([one.workload, *cells[::step], faster(one.speedup), lights, bound])
+    for change in report.workloads:
+        cells = [cell for side in (change.before, change.after) for cell in (number(time_us(side)), interval_us(side))]
+        lights = f"{light(change.before)} → {light(change.after)}"
+        bound = change.before.bound.kind if change.before.bound else NOTHING
+        rows.append([change.workload, *cells[::step], faster(change.speedup), lights, bound])
     return ["workload", *times, f"{words.p}speed-up", f"{words.p}speed of light", "bound"], rows
 
 
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
     """Header and rows of what an iteration did on each workload; without ratios where nothing was measured."""
-    measured = any(one.ratio or one.against_baseline for one in iteration.outcomes)
+    measured = any(outcome.ratio or outcome.against_baseline for outcome in iteration.outcomes)
     rows = []
-    for one in iteration.outcomes:
-        ratios = [faster(speedup_of(one.ratio)), faster(speedup_of(one.against_baseline))]
-        checked = one.checked.reason if one.checked else NOTHING
-        rows.append([one.workload, one.verdict, *(ratios if measured else []), checked])
+    for outcome in iteration.outcomes:
+        ratios = [faster(speedup_of(outcome.ratio)), faster(speedup_of(outcome.against_baseline))]
+        checked = outcome.checked.reason if outcome.checked else NOTHING
+        rows.append([outcome.workload, outcome.verdict, *(ratios if measured else []), checked])
     ratios = ["over the incumbent", "over the baseline"]
     return ["workload", "verdict", *(ratios if measured else []), "checked"], rows
 
@@ -151,11 +151,11 @@ class Words:
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the result."""
         report, run = self.report, self.report.run
-        lossy = [one for one in report.kept if one.risk == "lossy"]
+        lossy = [iteration for iteration in report.kept if iteration.risk == "lossy"]
         if lossy:
-            named = ", ".join(f"{one.n} ({one.optimization})" for one in lossy)
+            named = ", ".join(f"{iteration.n} ({iteration.optimization})" for iteration in lossy)
             yield f"Lossy, though within the task's tolerance: iteration {named}."
-        unverified = [str(one.n) for one in report.kept if one.correctness != "PASS"]
+        unverified = [str(iteration.n) for iteration in report.kept if iteration.correctness != "PASS"]
         if unverified:
             yield f"Kept without being verified: iteration {', '.join(unverified)}."
         yield (f"Stopped: {run.stop_reason}." if run.stop_reason else "Not finished: the same command resumes it.")
@@ -197,10 +197,10 @@ class TuneWords:
         if not report.workloads:
             return "No workload is done yet."
         done = _counted(len(report.workloads), "workload")
-        without = [one.workload for one in report.workloads if one.result.best is None]
+        without = [workload.name for workload in report.workloads if workload.result.best is None]
         if without:
             return f"No configuration works for {', '.join(without)} ({done} in all)."
-        if all(one.is_shipped(one.result.best) for one in report.workloads if one.result.best):
+        if all(workload.is_shipped(workload.result.best) for workload in report.workloads if workload.result.best):
             return f"The configuration shipped today is the best on {done}."
         speedup = faster(report.speedup)
         if speedup == NOTHING:
@@ -211,11 +211,11 @@ class TuneWords:
     def notes(self) -> Iterator[str]:
         """What a reader must know beside the result."""
         run = self.report.run
-        for one in self.report.workloads:
-            best = one.result.best
+        for workload in self.report.workloads:
+            best = workload.result.best
             if best is not None and (best.checked is None or best.checked.verdict != "correct"):
                 reason = best.checked.reason if best.checked else "nothing was compared"
-                yield f"Not verified: the best configuration of workload {one.workload} ({reason})."
+                yield f"Not verified: the best configuration of workload {workload.name} ({reason})."
         if not run.finished:
             yield "Not finished: the same command resumes it."
         if not run.measured:
