@@ -1,7 +1,7 @@
 """What each architecture and each board has, with sources, and where to look it up.
 
-`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per SM, the tensor path
-to expect); `boards.Board` holds the rates of one product.
+`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per SM, the tensor path to
+expect); `boards.Board` holds the rates of one product.
 
 Sizes are in bytes; 1 KiB is 1024 bytes, which is what NVIDIA's tables call KB.
 """
@@ -154,8 +154,6 @@ _ROWS = (
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for row in _ROWS})
 """Name → architecture: every target of tileiras 13.4."""
 
-# --- looking up -----------------------------------------------------------------------------
-
 
 def architecture(name: str) -> Architecture:
     """The architecture called ``name``; raises UnknownChoice with all of them."""
@@ -182,10 +180,9 @@ DEFAULT_ARCH = "sm_90"
 def default_board(arch: str | Architecture) -> Board:
     """The board that is assumed when only the architecture is known.
 
-    The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but
-    half the tensor rate), H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the
-    one that TileGym tunes for). sm_88 and sm_107 have no documented board: theirs are
-    assumed from the nearest relative, and say so.
+    The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate),
+    H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the one that TileGym tunes for). sm_88 and sm_107
+    have no documented board: theirs are assumed from the nearest relative, and say so.
     """
     return BOARDS[(arch if isinstance(arch, Architecture) else architecture(arch)).default_board]
 
@@ -224,10 +221,9 @@ _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
     """The board behind the driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
-    A name that is not known, a slice (MIG) and a variant (laptop, NVL, fewer SMs) get an estimate:
-    the rates of the known board, or of ``arch``'s default board, scaled by the SMs that the device
-    reports; its sources then start with "assumed". Raises UnknownChoice for an unknown name where
-    ``arch`` (such as ``sm_90``) is not given either.
+    A name that is not known, a slice (MIG) and a variant (laptop, NVL, fewer SMs) get an estimate: the rates of the
+    known board, or of ``arch``'s default board, scaled by the SMs that the device reports; its sources then start with
+    "assumed". Raises UnknownChoice for an unknown name where ``arch`` (such as ``sm_90``) is not given either.
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
@@ -262,8 +258,6 @@ def _scaled(base: Board, gpu_name: str, sms: int, memory_bytes: int) -> Board:
     )
 
 
-# --- occupancy ------------------------------------------------------------------------------
-
 Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
 
 
@@ -279,10 +273,9 @@ class Occupancy:
 def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_bytes: int) -> Occupancy:
     """CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
-    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h): registers go to warps
-    in units of 256 within each quarter of the SM, shared memory to CTAs in units of 128 bytes with
-    1 KiB reserved in each. Tensor memory and barriers are not counted. Raises RequestError where a
-    number is negative or there are no threads.
+    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h): registers go to warps in units of 256
+    within each quarter of the SM, shared memory to CTAs in units of 128 bytes with 1 KiB reserved in each. Tensor
+    memory and barriers are not counted. Raises RequestError where a number is negative or there are no threads.
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
         raise RequestError(

@@ -1,11 +1,10 @@
 """The boards: what each GPU product delivers at its peak, as its vendor states it.
 
-Rates are dense (where a datasheet states the rate with structured sparsity, half of it), in
-TFLOP/s, or TOP/s for ``int8``. Where a product has two rates for float16, the one that accumulates
-in float32 stands here, since tile kernels accumulate so; float8 on the RTX 50 boards is the
-exception, because their block-scaled products run at the higher of the two rates. Bandwidth is in
-GB/s (10^9 bytes). Every number has its source in `Board.sources`; a source that starts with
-"assumed" or "computed" is not a vendor's statement.
+Rates are dense (where a datasheet states the rate with structured sparsity, half of it), in TFLOP/s, or TOP/s for
+``int8``. Where a product has two rates for float16, the one that accumulates in float32 stands here, since tile kernels
+accumulate so; float8 on the RTX 50 boards is the exception, because their block-scaled products run at the higher of
+the two rates. Bandwidth is in GB/s (10^9 bytes). Every number has its source in `Board.sources`; a source that starts
+with "assumed" or "computed" is not a vendor's statement.
 
 `architectures` looks boards up; this module only holds them.
 """
@@ -20,16 +19,16 @@ GB = 10**9
 MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
-"""Share of the DRAM peak that a good copy reaches where nothing was measured: 4.3 of 4.8 TB/s on
-an H200 (2026-11-20), assumed for the other boards."""
+"""Share of the DRAM peak that a good copy reaches where nothing was measured: 4.3 of 4.8 TB/s on an H200 (2026-11-20),
+assumed for the other boards."""
 
 ACHIEVABLE_TFLOPS = 0.80
-"""Share of the tensor peak that a good product reaches where nothing was measured: 790 of
-989 TFLOP/s on an H200 (2026-11-20), assumed for the other boards."""
+"""Share of the tensor peak that a good product reaches where nothing was measured: 790 of 989 TFLOP/s on an H200
+(2026-11-20), assumed for the other boards."""
 
 FP64_SHARE = 1 / 64
-"""float64 over float32 rate of the CUDA cores where there is no float64 tensor path: 2 against 128
-results per clock and SM on 8.6, 8.9 and 12.x (CUDA C Programming Guide, arithmetic throughput)."""
+"""float64 over float32 rate of the CUDA cores where there is no float64 tensor path: 2 against 128 results per clock
+and SM on 8.6, 8.9 and 12.x (CUDA C Programming Guide, arithmetic throughput)."""
 
 NUMBERS = (
     "sms", "boost_clock_mhz", "bandwidth_gbs", "l2_bytes", "memory_bytes", "tensor_tflops", "fp32_tflops",
@@ -58,8 +57,7 @@ class Board:
     sources: Mapping[str, str] = field(hash=False, repr=False)
     """Field → where its number comes from."""
     measured: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """``bandwidth_gbs`` or a dtype → what we measured, GB/s or TFLOP/s; its source is
-    ``sources["measured"]``."""
+    """``bandwidth_gbs`` or a dtype → what we measured, GB/s or TFLOP/s; its source is ``sources["measured"]``."""
 
     @property
     def sm(self) -> int:

@@ -11,8 +11,8 @@ from typing import Any
 from tilewright.records import Json
 
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
-"""Reasons that make a round worthless. The software power cap is not among them: a kernel that draws
-full power runs under it in production too."""
+"""Reasons that make a round worthless. The software power cap is not among them: a kernel that draws full power runs
+under it in production too."""
 
 _REASONS = {  # nvml.h, nvmlClocksEventReason*
     "applications_clocks": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20,

@@ -2,8 +2,8 @@
 
     predict(code, grid, work, board)      a `PredictedTime` whose ``why`` names the terms
 
-A roofline with what the machine code adds to it. Five times pass side by side and are joined as the
-root of their squares, because each hides the others in part; spilling and the launch come on top.
+A roofline with what the machine code adds to it. Five times pass side by side and are joined as the root of their
+squares, because each hides the others in part; spilling and the launch come on top.
 
     memory     the work's bytes at the achievable bandwidth
     products   the work's FLOP at the achievable rate of the tensor path that the code has, longer where
@@ -13,12 +13,12 @@ root of their squares, because each hides the others in part; spilling and the l
     latency    waves × the life of one CTA: what few CTAs an SM, or little staged memory, are bound by
     spill      local loads and stores as traffic: the caches do not hold what a whole SM spills
 
-Trip counts are not in the machine code; they are inferred from the work: FLOP over those of the static
-tensor instructions, or bytes over those of one pass (loads and stores by width; TMA: shared memory).
+Trip counts are not in the machine code; they are inferred from the work: FLOP over those of the static tensor
+instructions, or bytes over those of one pass (loads and stores by width; TMA: shared memory).
 
-The coefficients come from a random descent, rounded by hand, on three recordings of 785 configurations in 21
-cases, all five tasks, on H200s on 2026-11-21; the third is bench/recorded/h200-2026-11-21.json.gz. They are
-fitted and judged on the same data: no task was left out. Elsewhere, trust the order more than the time.
+The coefficients come from a random descent, rounded by hand, on three recordings of 785 configurations in 21 cases, all
+five tasks, on H200s on 2026-11-21; the third is bench/recorded/h200-2026-11-21.json.gz. They are fitted and judged on
+the same data: no task was left out. Elsewhere, trust the order more than the time.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ def _area(code: MachineCode, shape: Shape, by: Coefficients) -> float:
 def _staged_share(code: MachineCode, shape: Shape, by: Coefficients) -> float:
     """Bytes (of two-byte elements) staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
-    Told by the TMA: a box is 128 bytes wide, a store of every box once is one tile, and loads go over the same
-    columns. Stores beyond that are further copies of the code, and no larger tile. A multicast tile is the cluster's.
+    Told by the TMA: a box is 128 bytes wide, a store of every box once is one tile, and loads go over the same columns.
+    Stores beyond that are further copies of the code, and no larger tile. A multicast tile is the cluster's.
     """
     stores, loads = _boxes(code, "UTMASTG"), _boxes(code, "UTMALDG")
     if not stores or code.tensor_path not in _WARPGROUP_PATHS:
@@ -247,14 +247,11 @@ def _consumers(code: MachineCode, shape: Shape) -> int:
 def _exchanges(code: MachineCode) -> bool:
     """Whether warpgroups read back from shared memory what others wrote: their operands and TMA need no LDS.
 
-    Elsewhere LDS says nothing: with UTCMMA it reads the address of tensor memory, with HMMA the operands. Without
-    STSM it reads something else, such as the table of a list of arrays.
+    Elsewhere LDS says nothing: with UTCMMA it reads the address of tensor memory, with HMMA the operands. Without STSM
+    it reads something else, such as the table of a list of arrays.
     """
     exchanged = _width(code, "LDS") > 0 and _width(code, "STSM") > 0
     return code.tensor_path in _WARPGROUP_PATHS and _stores_by_tma(code) and exchanged
-
-
-# Trips --------------------------------------------------------------------------------------------
 
 
 def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
@@ -280,9 +277,6 @@ def _spilled_bytes(code: MachineCode, shape: Shape, work: Work, by: Coefficients
     if not local:
         return 0.0
     return local * 4 * shape.threads * shape.ctas * _executed(code, shape, work, by)
-
-
-# Copies -------------------------------------------------------------------------------------------
 
 
 def _width(code: MachineCode, *kinds: str) -> int:
@@ -312,9 +306,6 @@ def _uses_tma(code: MachineCode) -> bool:
 
 def _stores_by_tma(code: MachineCode) -> bool:
     return any(kind.startswith("UTMASTG") for kind in code.copies)
-
-
-# Words --------------------------------------------------------------------------------------------
 
 
 def _bytes_per_us(board: Board) -> float:

@@ -1,8 +1,8 @@
 """Memory-bound or compute-bound? The roofline's verdict on a workload, with its reason.
 
 Two rules stand side by side. Fixed thresholds (10 and 50 FLOP per byte) name the kind; the name decides only the order
-in which optimisations are tried. The roofline of the board decides the speed of light. Where they disagree (60 FLOP
-per byte is above 50, but under the ridge of an H200), the reason says both.
+in which optimisations are tried. The roofline of the board decides the speed of light. Where they disagree (60 FLOP per
+byte is above 50, but under the ridge of an H200), the reason says both.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ def classify(
 ) -> Bound:
     """The bound of a workload of ``flops`` FLOP that moves at least ``bytes_`` bytes.
 
-    ``dtype`` is that of the products; one without a tensor path is rated at the CUDA cores'
-    float32 rate. ``flops`` may be 0 (a pure copy). The rates are the vendor's peaks, so
-    `Bound.speed_of_light_us` is a time that no kernel can beat; ``least_flops`` and ``least_bytes`` are
-    what any kernel must do, where one kernel's own work is more than that. ``source`` says where the
-    numbers come from. Raises RequestError where ``flops`` is negative, ``bytes_`` is not above 0, or either
-    is not finite.
+    ``dtype`` is that of the products; one without a tensor path is rated at the CUDA cores' float32 rate. ``flops`` may
+    be 0 (a pure copy). The rates are the vendor's peaks, so `Bound.speed_of_light_us` is a time that no kernel can
+    beat; ``least_flops`` and ``least_bytes`` are what any kernel must do, where one kernel's own work is more than
+    that. ``source`` says where the numbers come from. Raises RequestError where ``flops`` is negative, ``bytes_`` is
+    not above 0, or either is not finite.
     """
     if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
         raise RequestError(

@@ -1,8 +1,7 @@
 """What a kernel language offers: it recognises a kernel, lowers it, and assembles it. The rest has defaults.
 
-`lower` runs in the parent process and is quick (the language's own front end); `assemble` starts
-the compiler as a child process and may run in many threads at once; `runner` is the only part
-that touches a GPU.
+`lower` runs in the parent process and is quick (the language's own front end); `assemble` starts the compiler as a
+child process and may run in many threads at once; `runner` is the only part that touches a GPU.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Lowered:
 
 @dataclass(frozen=True)
 class ListArgument:
-    """How a list of arrays reaches a kernel: 64-bit numbers, row by row, in memory that the launch fills first.
-    An `ArraySpec` is the address of the array with its name."""
+    """How a list of arrays reaches a kernel: 64-bit numbers, row by row, in memory that the launch fills first. An
+    `ArraySpec` is the address of the array with its name."""
 
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
@@ -50,8 +49,8 @@ Argument: TypeAlias = int | float | ArraySpec | ListArgument
 class Language(ABC):
     """One kernel language. Its folder or entry point binds ``LANGUAGE`` to an instance.
 
-    `recognises`, `lower` and `assemble` must be written. An error in one candidate is returned as a `Failed`
-    with a stage and one line; a compiler that is not installed is raised as `CompilerMissing`.
+    `recognises`, `lower` and `assemble` must be written. An error in one candidate is returned as a `Failed` with a
+    stage and one line; a compiler that is not installed is raised as `CompilerMissing`.
     """
 
     name: str
@@ -67,8 +66,8 @@ class Language(ABC):
     def lower(
         self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
     ) -> Lowered | Failed:
-        """The language's own front end. Arrays are `ArraySpec`s where there is no device; the code must
-        specialise on them as a launch on arrays of those shapes, strides and alignment would."""
+        """The language's own front end. Arrays are `ArraySpec`s where there is no device; the code must specialise on
+        them as a launch on arrays of those shapes, strides and alignment would."""
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:

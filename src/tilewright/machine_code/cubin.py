@@ -6,10 +6,10 @@
     read_all(cubins)        the same for many; a broken one is a value among the others
     remarks(text)           what the compiler said of each source line
 
-Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The
-instructions come from ``nvdisasm``, whose start takes 0.25 to 0.35 s whatever the size (13.5.37, a
-machine with 2 cores, 2026-11-21). `read_all` therefore hands it the kernels of one architecture as
-one raw binary: sixteen sm_90 kernels in 0.54 s, and the same opcodes as from the sixteen files.
+Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The instructions come from
+``nvdisasm``, whose start takes 0.25 to 0.35 s whatever the size (13.5.37, a machine with 2 cores, 2026-11-21).
+`read_all` therefore hands it the kernels of one architecture as one raw binary: sixteen sm_90 kernels in 0.54 s, and
+the same opcodes as from the sixteen files.
 
 Counts are static: an instruction in a loop counts once.
 """
@@ -47,8 +47,8 @@ REGISTERS, CLUSTER = 0x2F, 0x3D
 """Numbers of the ``nv.info`` attributes; nvdisasm prints their names."""
 
 RESERVED_SHARED_BYTES = 1024
-"""What the driver keeps of each CTA's shared memory. From sm_90 on the ELF section includes it:
-``.nv.shared.k`` has 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
+"""What the driver keeps of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
+5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
 
 INSTRUCTION_BYTES = 16
 """Since sm_70."""
@@ -59,9 +59,9 @@ DISASSEMBLY_SECONDS = 120
 def fingerprint(cubin: bytes) -> str:
     """SHA-256 of the instructions and launch properties; starts no process.
 
-    Equal for cubins that behave alike: neither the symbol's name nor debug text (where the compiler
-    records source lines and hints) nor relocated addresses enter. The code for the CPU that tileiras
-    packs beside the kernel does, so compare cubins made for one kind of host. Raises `MachineCodeError`.
+    Equal for cubins that behave alike: neither the symbol's name nor debug text (where the compiler records source
+    lines and hints) nor relocated addresses enter. The code for the CPU that tileiras packs beside the kernel does, so
+    compare cubins made for one kind of host. Raises `MachineCodeError`.
     """
     return _hash(elf.parse(cubin))
 
@@ -151,9 +151,6 @@ def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
     )
 
 
-# The container ------------------------------------------------------------------------------------
-
-
 def _launch(cubin: Cubin) -> dict[str, int]:
     """The launch properties, named as in `MachineCode`; bytes per thread (stack) and per CTA (shared)."""
     attributes = cubin.attributes
@@ -208,8 +205,6 @@ def _literals(cubin: Cubin) -> Iterator[bytes]:
             yield bank.group().encode() + section.data
 
 
-# The instructions ---------------------------------------------------------------------------------
-
 _TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
 
 
@@ -250,9 +245,9 @@ _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 def _copy_kind(opcode: str) -> str | None:
     """The kind of copy with its width; None for other instructions.
 
-    ``LDG.E.128`` → ``LDG.128``: bits for each thread, 32 where the opcode names none.
-    ``LDSM.16.M88.4`` → ``LDSM.128``: likewise (four 32-bit registers).
-    ``UTMALDG.2D.MULTICAST.2CTA`` → ``UTMALDG.2D.MULTICAST``. ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
+    ``LDG.E.128`` → ``LDG.128``: bits for each thread, 32 where the opcode names none. ``LDSM.16.M88.4`` → ``LDSM.128``:
+    likewise (four 32-bit registers). ``UTMALDG.2D.MULTICAST.2CTA`` → ``UTMALDG.2D.MULTICAST``.
+    ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
     """
     base, *modifiers = opcode.split(".")
     if base in _BY_WIDTH:
@@ -277,9 +272,6 @@ def _matrix_width(modifiers: Sequence[str]) -> int:
     """Bits for each thread: an 8×8 matrix of 16-bit elements fills one register, 16×16 bytes fill two."""
     count = int(modifiers[-1]) if modifiers and modifiers[-1] in ("2", "4") else 1
     return 32 * count * (2 if any("1616" in m for m in modifiers) else 1)
-
-
-# nvdisasm -----------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -361,8 +353,6 @@ def _opcodes_of_json(text: str) -> list[str]:
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
 
 
-# Remarks ------------------------------------------------------------------------------------------
-
 _PLACE = re.compile(r"File: '?(.*?)'?, Line: (\d+)")
 _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 
@@ -370,8 +360,8 @@ _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 def remarks(yaml_text: str) -> tuple[Remark, ...]:
     """The remarks of ``tileiras --remarks=all --remark-format=yaml``, by line, each once.
 
-    Read line by line, not as YAML: tileiras does not escape quotes, and repeats a remark up to three
-    times and the reason of a failure a thousand times.
+    Read line by line, not as YAML: tileiras does not escape quotes, and repeats a remark up to three times and the
+    reason of a failure a thousand times.
     """
     documents = re.split(r"^--- !", yaml_text, flags=re.MULTILINE)[1:]
     unique = dict.fromkeys(_remark(document) for document in documents)

@@ -1,8 +1,8 @@
 """The container of a cubin: a 64-bit little-endian ELF file, read with `struct`.
 
-Only what `machine_code.py` needs: the sections, the kernel's symbol and the ``nv.info`` attributes.
-Numbers of attributes and flags are those that ``nvdisasm`` and ``readelf -SW`` show for cubins of
-tileiras 13.4 and ptxas 13.4 (ABI version 8); NVIDIA does not document them.
+Only what `machine_code.py` needs: the sections, the kernel's symbol and the ``nv.info`` attributes. Numbers of
+attributes and flags are those that ``nvdisasm`` and ``readelf -SW`` show for cubins of tileiras 13.4 and ptxas 13.4
+(ABI version 8); NVIDIA does not document them.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Cubin:
     def host_code(self) -> tuple[bytes, ...]:
         """The machine code for the CPU that tileiras packs beside the kernel; none from ptxas.
 
-        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster (it seems
-        to fill in the TMA descriptors), so it belongs to what the kernel does. It does not depend on
-        the kernel's name, which stands in the read-only data beside it.
+        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster (it seems to fill in the
+        TMA descriptors), so it belongs to what the kernel does. It does not depend on the kernel's name, which stands
+        in the read-only data beside it.
         """
         packed = self.section(".nv.host")
         if packed is None:
@@ -160,8 +160,8 @@ def _kernels(sections: tuple[Section, ...]) -> Iterator[KernelSymbol]:
 
 
 def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> dict[int, bytes]:
-    """The file-wide section (registers, stack) has an entry for each function and names it by its
-    symbol's number, whose high byte is left to flags; the kernel's own section holds the rest.
+    """The file-wide section (registers, stack) has an entry for each function and names it by its symbol's number,
+    whose high byte is left to flags; the kernel's own section holds the rest.
     """
     by_name = {section.name: section.data for section in sections}
     found: dict[int, bytes] = {}

@@ -1,7 +1,7 @@
 """What kinds of instructions machine code consists of, by class of opcode.
 
-Static counts, as in `machine_code`. Uniform instructions (``UIADD3``, ``UMOV``: one for the whole warp)
-are a class of their own. An opcode that no class names counts as ``other``.
+Static counts, as in `machine_code`. Uniform instructions (``UIADD3``, ``UMOV``: one for the whole warp) are a class of
+their own. An opcode that no class names counts as ``other``.
 """
 
 from __future__ import annotations

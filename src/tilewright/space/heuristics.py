@@ -1,8 +1,8 @@
 """Optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
 
-The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it
-(version 0.1.0.27), so each query runs in a child process, `_heuristics_query.py`.
-Its tiles are CTA tiles of CUTLASS. A seed is a place to look at; it is screened like any candidate.
+The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it (version 0.1.0.27),
+so each query runs in a child process, `_heuristics_query.py`. Its tiles are CTA tiles of CUTLASS. A seed is a place to
+look at; it is screened like any candidate.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PRECISIONS: Mapping[str, str] = {
 }
 """Input, accumulator and output type in the package's letters (those of cuBLAS).
 
-float16 is asked as bfloat16: same size, same rate; for 4096³ on an H200 the package predicts 267 µs
-for HSH and 156 µs for TST, and only the latter is near the hardware (0.1.0.27, 2026-11-21).
+float16 is asked as bfloat16: same size, same rate; for 4096³ on an H200 the package predicts 267 µs for HSH and 156 µs
+for TST, and only the latter is near the hardware (0.1.0.27, 2026-11-21).
 """
 
 GPUS: tuple[tuple[str, str], ...] = (
@@ -96,8 +96,8 @@ class Seed:
     def points(self) -> tuple[Configuration, ...]:
         """The readings of this seed in cuTile, where one element of the grid is a whole cluster.
 
-        Alone; with the cluster sharing this tile (256x128 spills alone and does not spill so);
-        and with a tile as large as the cluster's, which gives each CTA the model's own tile.
+        Alone; with the cluster sharing this tile (256x128 spills alone and does not spill so); and with a tile as large
+        as the cluster's, which gives each CTA the model's own tile.
         """
         m, n, k = self.tile
         along_m, along_n = self.cluster
@@ -117,10 +117,10 @@ def missing() -> str | None:
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
     """The ``count`` best tiles that the model knows for C[m, n] = A[m, k] · B[k, n], row-major.
 
-    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Best
-    predicted time first; tiles that are no power of two and split-K (cuTile's matmul has none) are
-    left out, so fewer may come back. Raises `UnknownChoice`, `RequestError` for sizes below 1, and
-    `MachineError` where the package is missing (see `missing`) or fails.
+    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Best predicted time first;
+    tiles that are no power of two and split-K (cuTile's matmul has none) are left out, so fewer may come back. Raises
+    `UnknownChoice`, `RequestError` for sizes below 1, and `MachineError` where the package is missing (see `missing`)
+    or fails.
     """
     if min(m, n, k, count) < 1:
         raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
@@ -146,8 +146,8 @@ def place_seeds(
 def with_seeds(
     space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """The configurations of ``space``, and then what ``name`` of `SEEDS` proposes for a matrix product of M x N x K,
-    as far as the space allows it. ``name`` None: no seeds.
+    """The configurations of ``space``, and then what ``name`` of `SEEDS` proposes for a matrix product of M x N x K, as
+    far as the space allows it. ``name`` None: no seeds.
 
     Raises UnknownChoice for other names, RequestError for a workload without these dimensions, and as `matmul_seeds`.
     """

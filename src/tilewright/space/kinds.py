@@ -3,9 +3,9 @@
     advise("matmul").reason          what is worth searching, in one line
     advise("matmul").space(90)       a `Space` for sm_90 with the values that others tuned
 
-The counts and gains are those of the published tuning guides; none of them was measured by us. Machine code
-contradicts two of their statements, and `advise` says so: an occupancy hint often changes nothing, and
-``num_ctas`` does change memory-bound kernels.
+The counts and gains are those of the published tuning guides; none of them was measured by us. Machine code contradicts
+two of their statements, and `advise` says so: an occupancy hint often changes nothing, and ``num_ctas`` does change
+memory-bound kernels.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Advice:
 
 
 def advise(kind: str) -> Advice:
-    """What to search for a kind of kernel. Every kernel is worth tuning; the question is along which knobs.
-    Raises UnknownChoice for a kind that is not in `KINDS`."""
+    """What to search for a kind of kernel. Every kernel is worth tuning; the question is along which knobs. Raises
+    UnknownChoice for a kind that is not in `KINDS`."""
     known = find(kind)
     if known.bound == "compute" and known.fused:
         return Advice(known, "fused", (1, 2), "compute-bound and fused: twice the registers, so small tiles")

@@ -1,9 +1,9 @@
 """Knobs: what a value may be, how it is read from text, and what is next to it.
 
-A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler); which of the
-two is declared, never inferred. By convention a constant whose name is TILE or BLOCK, alone
-or followed by ``_``, ``SIZE``, a digit or one letter (TILE_M, BLOCK_SIZE, TILEK; any case), is a
-tile size and must be a power of two: cuda-tile 1.7.0 raises TypeCheckingError otherwise.
+A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler); which of the two is declared, never
+inferred. By convention a constant whose name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one
+letter (TILE_M, BLOCK_SIZE, TILEK; any case), is a tile size and must be a power of two: cuda-tile 1.7.0 raises
+TypeCheckingError otherwise.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ HINTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
 """
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
-"""Where ``num_ctas`` above 1 is of use. sm_80 to 89 ignore it silently; on sm_120 and 121
-there is no multicast and one kernel of six did not compile."""
+"""Where ``num_ctas`` above 1 is of use. sm_80 to 89 ignore it silently; on sm_120 and 121 there is no multicast and one
+kernel of six did not compile."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
 
@@ -107,8 +107,8 @@ def spell(value: Value) -> str:
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """The values of a constant next to ``value``; none where only one value is known (a fixed knob).
 
-    Booleans flip; powers of two halve and double within [min/2, max·2] of the known values;
-    other knobs step to the adjacent known values.
+    Booleans flip; powers of two halve and double within [min/2, max·2] of the known values; other knobs step to the
+    adjacent known values.
     """
     if len(known) < 2:
         return ()
@@ -122,8 +122,8 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
     """The values of a hint next to ``value``; none where only one value is known (a fixed knob).
 
-    The compiler's choice is next to every value that is known; any value is next to it, to its half
-    and to its double. ``num_worker_warps`` has but two values, so each is next to the others.
+    The compiler's choice is next to every value that is known; any value is next to it, to its half and to its double.
+    ``num_worker_warps`` has but two values, so each is next to the others.
     """
     if len(known) < 2:
         return ()

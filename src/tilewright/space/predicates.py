@@ -2,8 +2,8 @@
 
     lambda TILE_N, N: TILE_N <= N
 
-`Predicate` calls such a function with knobs, workload dimensions and ``arch``, and says in words
-what did not hold: the first line of the docstring, else the source text, else the name.
+`Predicate` calls such a function with knobs, workload dimensions and ``arch``, and says in words what did not hold: the
+first line of the docstring, else the source text, else the name.
 """
 
 from __future__ import annotations

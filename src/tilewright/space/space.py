@@ -1,10 +1,10 @@
 """The space of configurations of a kernel: what may be tried, in which order, and why not the rest.
 
-`Space.allows` is the one place where constraints stand: the search prunes with it, the command line
-and the launch wrapper validate with it. The rules that every space obeys:
+`Space.allows` is the one place where constraints stand: the search prunes with it, the command line and the launch
+wrapper validate with it. The rules that every space obeys:
 
-- the configuration shipped today is always there, and first, even where a rule forbids it;
-  `allows` still says what is wrong with it;
+- the configuration shipped today is always there, and first, even where a rule forbids it; `allows` still says what is
+  wrong with it;
 - a tile size is a power of two (by convention a constant named TILE… or BLOCK…, see `knobs`);
 - ``num_ctas`` above 1 only where clusters pay: sm_90, 100, 103, 107, 110;
 - what the author's predicates say.
@@ -35,11 +35,10 @@ _NO_HINTS: Mapping[str, Sequence[int | None]] = MappingProxyType({})
 class Space:
     """The knobs of a kernel and the constraints between them.
 
-    ``constants`` are passed to the kernel, ``hints`` to the compiler (`knobs.HINTS`; None lets the
-    compiler choose). ``shipped`` is the configuration in production today and names every knob.
-    ``where`` are predicates that take knobs, workload dimensions and ``arch`` (an int like 90) by
-    parameter name. ``include`` are extra points; ``only`` is a list that replaces the product of the
-    knob lists. Points of both take what they do not name from ``shipped``.
+    ``constants`` are passed to the kernel, ``hints`` to the compiler (`knobs.HINTS`; None lets the compiler choose).
+    ``shipped`` is the configuration in production today and names every knob. ``where`` are predicates that take knobs,
+    workload dimensions and ``arch`` (an int like 90) by parameter name. ``include`` are extra points; ``only`` is a
+    list that replaces the product of the knob lists. Points of both take what they do not name from ``shipped``.
 
     A knob with one known value is fixed: `neighbours` leaves it alone. Raises `SpaceError`.
     """
@@ -150,9 +149,8 @@ class Space:
     ) -> tuple[Configuration, ...]:
         """The allowed configurations that differ from ``config`` in one knob by one step.
 
-        Tile sizes and other powers of two halve and double, to at most one step outside the known
-        values; other numbers step to the adjacent known values; booleans flip; a hint also goes to
-        and from the compiler's choice.
+        Tile sizes and other powers of two halve and double, to at most one step outside the known values; other numbers
+        step to the adjacent known values; booleans flip; a hint also goes to and from the compiler's choice.
         """
         for problem in self._name_problems(config):
             raise SpaceError(problem)

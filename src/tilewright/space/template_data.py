@@ -1,10 +1,10 @@
 """The templates as data: each list of configurations as TileGym and its tuning guide have it, and what we corrected.
 
-Notation: ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. Fields left off, or ``-``, are not
-named by the source. `AXES` says what the sizes before the first slash are.
+Notation: ``MxNxK/num_ctas/occupancy/num_worker_warps/swap_ab``. Fields left off, or ``-``, are not named by the source.
+`AXES` says what the sizes before the first slash are.
 
-Corrections rest on machine code of a plain row-major bf16 matmul (cuda-tile 1.7.0, tileiras 13.4.92,
-compiled by 2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
+Corrections rest on machine code of a plain row-major bf16 matmul (cuda-tile 1.7.0, tileiras 13.4.92, compiled by
+2026-11-21). Spills are counted as STL instructions in the output of nvdisasm.
 """
 
 from __future__ import annotations

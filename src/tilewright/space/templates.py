@@ -1,8 +1,8 @@
-"""Templates: lists of configurations that others tuned, as starting points for a space, corrected where machine
-code disagrees with them.
+"""Templates: lists of configurations that others tuned, as starting points for a space, corrected where machine code
+disagrees with them.
 
-`template` gives the rows for one architecture, `seed` the same rows as configurations of a space.
-The data, with the reason of every correction, stand in `template_data`.
+`template` gives the rows for one architecture, `seed` the same rows as configurations of a space. The data, with the
+reason of every correction, stand in `template_data`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Row:
 def template(name: str, arch: int, *, as_written: bool = False) -> tuple[Row, ...]:
     """The rows of ``name`` for ``sm_<arch>``: corrected, or each one exactly as the source has it.
 
-    Never empty, except as written where the source lists nothing (varlen attention and dual gemm on sm_120).
-    Raises `UnknownChoice` for a template or an architecture that is not listed.
+    Never empty, except as written where the source lists nothing (varlen attention and dual gemm on sm_120). Raises
+    `UnknownChoice` for a template or an architecture that is not listed.
     """
     if name not in WRITTEN:
         raise UnknownChoice("template", name, WRITTEN)
@@ -109,12 +109,11 @@ def place(
 ) -> tuple[Configuration, ...]:
     """Points in terms of M, N, K, BLOCK, swap_ab and hints, as the configurations the space allows.
 
-    Hints that a point does not name are left to the compiler; other knobs are as shipped. A size or
-    an occupancy for which the space has no knob is passed over; a point that needs another knob
-    that the space lacks (num_ctas above 1, num_worker_warps, swap_ab) is left out. Occupancy 1 and
-    num_ctas 1 become the compiler's choice where the space lists that but not 1. They give the same
-    machine code: both of them for a 128x128x64 matmul on sm_80, 90, 100 and 120, occupancy for six kernels on
-    each (tileiras 13.4.92, 2026-11-21).
+    Hints that a point does not name are left to the compiler; other knobs are as shipped. A size or an occupancy for
+    which the space has no knob is passed over; a point that needs another knob that the space lacks (num_ctas above 1,
+    num_worker_warps, swap_ab) is left out. Occupancy 1 and num_ctas 1 become the compiler's choice where the space
+    lists that but not 1. They give the same machine code: both of them for a 128x128x64 matmul on sm_80, 90, 100 and
+    120, occupancy for six kernels on each (tileiras 13.4.92, 2026-11-21).
     """
     known = {**knob_names(space), **(names or {})}
     for knob in known.values():
@@ -128,8 +127,8 @@ def place(
 def knob_names(space: Space) -> dict[str, str]:
     """The constants of a space that are the sizes of a template, by the usual names.
 
-    M is TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM or TILE_SIZEM, in any case; likewise
-    N and K. BLOCK is BLOCK, BLOCK_SIZE, TILE or TILE_SIZE.
+    M is TILE_M, TILE_SIZE_M, BLOCK_M, BLOCK_SIZE_M, TILEM, BLOCKM or TILE_SIZEM, in any case; likewise N and K. BLOCK
+    is BLOCK, BLOCK_SIZE, TILE or TILE_SIZE.
     """
     plain = {name.upper().replace("_", "").replace("SIZE", ""): name for name in reversed(space.constants)}
     wanted = {axis: [f"TILE{axis}", f"BLOCK{axis}"] for axis in ("M", "N", "K")}

@@ -1,8 +1,8 @@
 """cuTile: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
 
-Compiling needs neither a driver nor torch. The public route is `export_kernel(...,
-output_format="tileir_bytecode")`; the two private things this file relies on (the parameters'
-annotations and the disk cache) stand in `cutile_private`, with a version check and a fallback.
+Compiling needs neither a driver nor torch. The public route is `export_kernel(..., output_format="tileir_bytecode")`;
+the two private things this file relies on (the parameters' annotations and the disk cache) are in `private`, with a
+version check and a fallback.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ DTYPES = {
 }  # fmt: skip
 
 DIVISOR = 16
-"""A launch specialises on divisibility by 16: of the base address in bytes, of extents in elements and
-of strides in bytes (observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0)."""
+"""A launch specialises on divisibility by 16: of the base address in bytes, of extents in elements and of strides in
+bytes (observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0)."""
 
 
 class CuTile(Language):
@@ -145,16 +145,16 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
 
 @cache
 def hinted(kernel: ct.kernel, hints: tuple[tuple[str, int | None], ...]) -> ct.kernel:
-    """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache
-    and would run the front end again."""
+    """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache and would run
+    the front end again."""
     return kernel.replace_hints(**dict(hints))
 
 
 def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSignature:
     """The signature that a launch with ``args`` would compile for.
 
-    Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of
-    strides and alignment, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
+    Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of strides and
+    alignment, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
     """
     arrays = [one for arg in args for one in (arg if isinstance(arg, list) else [arg]) if hasattr(one, "shape")]
     extents = [tuple(one.shape) for one in arrays]
@@ -169,8 +169,8 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
 
 
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
-    """Version 2 where an extent is a constant of the signature (an extent of 1 always is), else version 1:
-    what `ct.launch` asks its cache for (observed on an H200, cuda-tile 1.7.0)."""
+    """Version 2 where an extent is a constant of the signature (an extent of 1 always is), else version 1: what
+    `ct.launch` asks its cache for (observed on an H200, cuda-tile 1.7.0)."""
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
     if static or any(extent == 1 for shape in shapes for extent in shape):
         return compilation.CallingConvention.cutile_python_v2()
@@ -250,8 +250,8 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:
-    """Whether a launch takes it that two indices may share memory: unless the axes nest, each stride at
-    least the extent times the stride of the axis below. Axes of extent 1 count too (observed with
+    """Whether a launch takes it that two indices may share memory: unless the axes nest, each stride at least the
+    extent times the stride of the axis below. Axes of extent 1 count too (observed with
     `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random layouts)."""
     least = 1
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):

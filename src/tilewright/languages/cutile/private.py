@@ -1,7 +1,7 @@
 """Everything of cuda-tile that is not public, in one place, with a version check and a fallback.
 
-Known versions: 1.7.x. With another version Tilewright still compiles and launches; the launch then
-compiles once more because the cubin cannot be put into cuTile's own disk cache.
+Known versions: 1.7.x. With another version Tilewright still compiles and launches; the launch then compiles once more
+because the cubin cannot be put into cuTile's own disk cache.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def is_known() -> bool:
 def keep_torch_out() -> bool:
     """Loads cuda-tile's front end without letting it import torch; whether it was kept out.
 
-    The front end asks of every dtype whether torch made it, and imports torch to ask: 1.3 to 3 s. The
-    answer "there is no torch" then holds for the process, so this is for processes of our own that
-    never launch, and only after the task file is loaded: where that imports torch, nothing is done.
+    The front end asks of every dtype whether torch made it, and imports torch to ask: 1.3 to 3 s. The answer "there is
+    no torch" then holds for the process, so this is for processes of our own that never launch, and only after the task
+    file is loaded: where that imports torch, nothing is done.
     """
     if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
         return False
@@ -53,8 +53,8 @@ def keep_torch_out() -> bool:
 
 
 def warm_up() -> None:
-    """What the first launch of a process would do besides its kernel: load the front end, probe the
-    compiler. For the worker, which waits for cubins anyway."""
+    """What the first launch of a process would do besides its kernel: load the front end, probe the compiler. For the
+    worker, which waits for cubins anyway."""
     if is_known():
         from cuda.tile import _compile
         from cuda.tile._cext import default_tile_context, dev_features_enabled
@@ -113,9 +113,8 @@ def opt_level(kernel: ct.kernel, arch: str) -> int:
 
 
 def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
-    """The compiler hints that a kernel object carries, from its decorator and from `replace_hints`: hint →
-    value, None where the compiler chooses. A hint given by architecture counts with ``arch``, else with its
-    default."""
+    """The compiler hints that a kernel object carries, from its decorator and from `replace_hints`: hint → value, None
+    where the compiler chooses. A hint given by architecture counts with ``arch``, else with its default."""
     options = kernel._compiler_options
     found: dict[str, int | None] = {}
     for field in dataclasses.fields(options):

@@ -32,8 +32,8 @@ class Tool:
     from_pip: bool
 
     def environment(self) -> dict[str, str]:
-        """The child's environment. The pip compiler brings its own toolkit: a system toolkit of another
-        version named by CUDA_HOME would make it fail with return code 5."""
+        """The child's environment. The pip compiler brings its own toolkit: a system toolkit of another version named
+        by CUDA_HOME would make it fail with return code 5."""
         hidden = ("CUDA_HOME", "CUDA_PATH") if self.from_pip else ()
         return {name: value for name, value in os.environ.items() if name not in hidden}
 

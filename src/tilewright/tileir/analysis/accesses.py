@@ -1,5 +1,5 @@
-"""What a memory operation does, in words that can be compared: how it gets at memory, with what shape,
-padding, order and hints.
+"""What a memory operation does, in words that can be compared: how it gets at memory, with what shape, padding, order
+and hints.
 """
 
 from __future__ import annotations

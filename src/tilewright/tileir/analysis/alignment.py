@@ -1,7 +1,7 @@
 """Which line of one source is which line of another: unchanged lines match although their numbers shift.
 
-The two kernels are aligned with one another first, and what stands around them on its own, so that two
-kernels of one file, or kernels that changed places, still match line by line.
+The two kernels are aligned with one another first, and what stands around them on its own, so that two kernels of one
+file, or kernels that changed places, still match line by line.
 """
 
 from __future__ import annotations

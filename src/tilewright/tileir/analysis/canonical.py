@@ -18,8 +18,8 @@ def first_difference(
 ) -> Op | None:
     """The first operation of ``after`` (or, where that ends early, its last) that is not as in ``before``.
 
-    globals_: what the modules of both hold beside the kernels.
-    None where both do the same. Hints of the whole kernel are not compared.
+    globals_: what the modules of both hold beside the kernels. None where both do the same. Hints of the whole kernel
+    are not compared.
     """
     old, new = list(_written(before, globals_[0])), list(_written(after, globals_[1]))
     last = None

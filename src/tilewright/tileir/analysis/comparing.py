@@ -1,8 +1,8 @@
 """Two versions of a kernel's Tile IR side by side, by line of their own source.
 
-Operations are counted by line, name and type. Memory operations are matched one to one (on matched
-lines first, then by the array that they access) and compared in how they access memory and in what
-their tokens make them wait for. Pure: two entries with their sources go in, frozen records come out.
+Operations are counted by line, name and type. Memory operations are matched one to one (on matched lines first, then by
+the array that they access) and compared in how they access memory and in what their tokens make them wait for. Pure:
+two entries with their sources go in, frozen records come out.
 """
 
 from __future__ import annotations
@@ -239,9 +239,6 @@ def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
     return Place(lines[place.line], helper)
 
 
-# Operations by line -----------------------------------------------------------------------------------
-
-
 def _key(op: Op) -> tuple[str, str, str]:
     """What makes two operations count as the same. How memory is accessed is compared on its own."""
     kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
@@ -270,9 +267,6 @@ def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[L
         )
         if changes:
             yield LineChange(one, other, a.source(one), b.source(other), changes)
-
-
-# Memory operations ------------------------------------------------------------------------------------
 
 
 def _paired(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
@@ -317,8 +311,8 @@ def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChan
 
 
 def _chains(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]:
-    """Waits are compared by the operation, not by its line: a line that only shifted changes nothing. Nor
-    does one that is still waited for by way of another."""
+    """Waits are compared by the operation, not by its line: a line that only shifted changes nothing. Nor does one that
+    is still waited for by way of another."""
     for op, other in sorted(pairs.items(), key=lambda pair: pair[1].text_line):
         still = {(pairs.get(wait.op, wait.op), wait.earlier_iteration) for wait in a.chains.all_before(op)}
         now = {(wait.op, wait.earlier_iteration) for wait in b.chains.all_before(other)}

@@ -1,8 +1,8 @@
 """A kernel as it would be if all its floating-point numbers had one precision.
 
-In float64 the interpreter then gives what the kernel computes without what its types round away: a
-reference for a kernel that has none. Extents, strides and indices stay as they are, since Tile IR
-counts in elements. What looks at the bits of a number has no such meaning, and is refused.
+In float64 the interpreter then gives what the kernel computes without what its types round away: a reference for a
+kernel that has none. Extents, strides and indices stay as they are, since Tile IR counts in elements. What looks at the
+bits of a number has no such meaning, and is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Token chains: which memory operations each memory operation waits for.
 
-Tile IR orders memory by tokens alone. Between an operation that makes a token and one that takes it
-stand ``join_tokens``, loops that carry tokens from one iteration to the next, and branches. These are
-followed, so that only operations that touch memory (or print, or fence) remain.
+Tile IR orders memory by tokens alone. Between an operation that makes a token and one that takes it stand
+``join_tokens``, loops that carry tokens from one iteration to the next, and branches. These are followed, so that only
+operations that touch memory (or print, or fence) remain.
 """
 
 from __future__ import annotations

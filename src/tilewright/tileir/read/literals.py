@@ -1,7 +1,7 @@
 """Constants, assumptions and hints in the text of Tile IR.
 
-Floating-point numbers stand in decimal, which names the nearest element, or as the bits of the element type
-(at its own width: 19 for tf32); more than 100 elements stand as one string of bytes in hexadecimal.
+Floating-point numbers stand in decimal, which names the nearest element, or as the bits of the element type (at its own
+width: 19 for tf32); more than 100 elements stand as one string of bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -106,9 +106,6 @@ def read_flag(scanner: Scanner) -> bool:
     return False
 
 
-# Numbers ----------------------------------------------------------------------------------------------
-
-
 class _Bits(int):
     """The bits of a floating-point element."""
 
@@ -186,8 +183,8 @@ def _width(element: str) -> int:
 
 
 def bits_of(number: Fraction, element: str) -> int | None:
-    """The bits of the element nearest to the number (ties to even); None beyond the largest. Decimals in
-    the text have only as many digits as it takes to find the element again."""
+    """The bits of the element nearest to the number (ties to even); None beyond the largest. Decimals in the text have
+    only as many digits as it takes to find the element again."""
     exponent_bits, fraction_bits, end = FLOATS[element]
     bias = (1 << (exponent_bits - 1)) - 1
     implicit = 1 if fraction_bits else 0  # without a fraction there are no subnormals, and no zero
@@ -218,9 +215,6 @@ def _exponent(number: Fraction) -> int:
     """Of the largest power of two that is not above the number."""
     found = number.numerator.bit_length() - number.denominator.bit_length()
     return found - (number < Fraction(2) ** found)
-
-
-# Assumptions ------------------------------------------------------------------------------------------
 
 
 def _div_by(scanner: Scanner) -> Assumption:

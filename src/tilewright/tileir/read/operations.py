@@ -31,8 +31,8 @@ Value: TypeAlias = tuple[str, Type]
 class Names:
     """The values that can be used at this point of an entry.
 
-    Two regions side by side may give one name to two values; the second one here gets a number
-    (``%arg3@2``), so that a name is unique in the whole entry.
+    Two regions side by side may give one name to two values; the second one here gets a number (``%arg3@2``), so that a
+    name is unique in the whole entry.
     """
 
     def __init__(self) -> None:
@@ -147,8 +147,8 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """The text has the mask and the padding value in the same place; where there is one value, its type tells.
-    Raises ReadError for a load of truth values, where it cannot."""
+    """The text has the mask and the padding value in the same place; where there is one value, its type tells. Raises
+    ReadError for a load of truth values, where it cannot."""
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:
         return
@@ -164,9 +164,6 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
 @cache
 def _line(name: str) -> tuple[tuple[Item, ...], str]:
     return items(TABLE[name])
-
-
-# Before the types -------------------------------------------------------------------------------------
 
 
 def _literal(reading: Reading, draft: Draft, part: Item) -> None:
@@ -255,9 +252,6 @@ _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
 }
 
 
-# Types ------------------------------------------------------------------------------------------------
-
-
 def _read_types(reading: Reading, draft: Draft, line: str) -> None:
     """The types of an operation, by its line: operands' are checked, results' are kept."""
     if not line:  # an operation on tokens that writes none
@@ -302,9 +296,6 @@ def _read_slots(reading: Reading, draft: Draft, slots: list[list[int | Value]]) 
                 draft.results[one] = type_
             else:
                 reading.check(one, type_, start)
-
-
-# Two of their own kind --------------------------------------------------------------------------------
 
 
 def _constant(reading: Reading, draft: Draft) -> None:

@@ -1,7 +1,7 @@
 """The text that ``tileirdisasm`` prints → `tree.TileModule`, for bytecode of Tile IR 13.1 to 13.4.
 
-`syntax` says how each operation is written. Whatever is not written that way is a `ReadError` with the
-line; also where a value's type is not the one written, so that no operand is taken for another.
+`syntax` says how each operation is written. Whatever is not written that way is a `ReadError` with the line; also where
+a value's type is not the one written, so that no operand is taken for another.
 """
 
 from __future__ import annotations

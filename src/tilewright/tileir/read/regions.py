@@ -1,7 +1,7 @@
 """Operations in their order, and those that have regions: ``for``, ``loop``, ``if``, ``reduce``, ``scan``.
 
-A region that ends without saying so gets its terminator written out: the text leaves out a ``continue``
-or ``yield`` without operands.
+A region that ends without saying so gets its terminator written out: the text leaves out a ``continue`` or ``yield``
+without operands.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ A line is what follows the operation's name, and behind a ``:`` the types. Befor
     token?  token = %value, or nothing
     other words and signs stand for themselves
 
-Behind it, with commas: ``x`` the type of the operand x, ``0`` of the first result, ``0*`` of each result,
-``all`` one for every result, ``x/y/0`` one for each of them, ``x?`` where the operand is there, ``x*`` of
-each value of x, ``x+`` one for all its values where they agree. ``->`` stands for itself.
+Behind it, with commas: ``x`` the type of the operand x, ``0`` of the first result, ``0*`` of each result, ``all`` one
+for every result, ``x/y/0`` one for each of them, ``x?`` where the operand is there, ``x*`` of each value of x, ``x+``
+one for all its values where they agree. ``->`` stands for itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A Tile IR module as a small typed tree. `reader` builds it; everything else reads it.
 
-Names are Tile IR's own. An operation's operands and attributes are kept by the names that the
-dialect gives them (``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …).
+Names are Tile IR's own. An operation's operands and attributes are kept by the names that the dialect gives them
+(``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …).
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-
-# Types ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -93,9 +91,6 @@ ViewType: TypeAlias = PartitionViewType | StridedViewType | GatherScatterViewTyp
 Type: TypeAlias = TileType | TokenType | TensorViewType | ViewType
 
 
-# Places -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Location:
     """A place in the source; ``caller`` is where an inlined function was called from."""
@@ -114,14 +109,11 @@ class Location:
         return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
 
 
-# Operations -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Constant:
-    """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in
-    row-major order. Floating-point elements are Python floats (also inf and nan), or integers where the
-    text gives the bits (``0x7FC00000``), then ``is_bits``."""
+    """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in row-major order.
+    Floating-point elements are Python floats (also inf and nan), or integers where the text gives the bits
+    (``0x7FC00000``), then ``is_bits``."""
 
     element: str
     values: tuple[int | float | bool, ...]
@@ -130,9 +122,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class Assumption:
-    """The predicate of ``assume``. ``kind`` is ``div_by`` (``divisor``; ``every`` elements along ``along``
-    where given), ``same_elements`` (``values`` is the shape of the equal groups) or ``bounded``
-    (``low`` and ``high``, None where open)."""
+    """The predicate of ``assume``. ``kind`` is ``div_by`` (``divisor``; ``every`` elements along ``along`` where
+    given), ``same_elements`` (``values`` is the shape of the equal groups) or ``bounded`` (``low`` and ``high``, None
+    where open)."""
 
     kind: str
     divisor: int = 1

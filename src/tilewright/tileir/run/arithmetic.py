@@ -1,13 +1,13 @@
 """Element-wise floating-point operations.
 
-f32 and f64 are computed as IEEE 754 has it, rounded once in the direction that the operation names. f16
-and bf16 are computed in f32 and rounded to their type; where the dialect calls the operation native for
-them (addition, multiplication, ``fma``, ``sqrt``), the result is that of one rounding.
+f32 and f64 are computed as IEEE 754 has it, rounded once in the direction that the operation names. f16 and bf16 are
+computed in f32 and rounded to their type; where the dialect calls the operation native for them (addition,
+multiplication, ``fma``, ``sqrt``), the result is that of one rounding.
 
-The functions of mathematics are computed in float64 and rounded to f32, then to f16 or bf16 (the dialect:
-"emulated in f32"); in f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest:
-a GPU may differ from that by some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal
-operands and results by zeros of their sign.
+The functions of mathematics are computed in float64 and rounded to f32, then to f16 or bf16 (the dialect: "emulated in
+f32"); in f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest: a GPU may differ from
+that by some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros of
+their sign.
 
 NaN results are quiet; their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
 """
@@ -51,9 +51,6 @@ def _flushes(op: Op, element: str) -> bool:
     return True
 
 
-# Arithmetic -------------------------------------------------------------------------------------------
-
-
 @implements("addf", "subf", "mulf", "divf", "sqrt", "fma")
 def arithmetic(op: Op, **named: Array) -> Array:
     """Sums, differences, products, quotients, square roots and ``lhs * rhs + acc``, each rounded exactly once."""
@@ -84,8 +81,8 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
     if name == "fma":
         return _fused(operands, element)
     result = NEAREST[name](*operands)
-    # Rounding to f32 in between changes nothing: it has more than twice the bits of f16 and bf16. That holds
-    # for subnormal products of bf16 too: from 2**-134 on f32 has them exactly, and less becomes 0.
+    # Rounding to f32 in between changes nothing: it has more than twice the bits of f16 and bf16. That holds for
+    # subnormal products of bf16 too: from 2**-134 on f32 has them exactly, and less becomes 0.
     return result.astype(STORAGE[element], copy=False)
 
 
@@ -124,8 +121,8 @@ def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
 def _fused(operands: tuple[Array, ...], element: str) -> Array:
     """``lhs * rhs + acc`` rounded once, to nearest even.
 
-    The product is exact in float64; the sum, rounded there, rounds to the same number again unless it
-    lies just between two numbers of ``element``. Only such sums are looked at more closely.
+    The product is exact in float64; the sum, rounded there, rounds to the same number again unless it lies just between
+    two numbers of ``element``. Only such sums are looked at more closely.
     """
     lhs, rhs, acc = (operand.astype(np.float64) for operand in operands)
     product = lhs * rhs
@@ -147,9 +144,6 @@ def remf(op: Op, lhs: Array, rhs: Array) -> Array:
     element = _element(op)
     with np.errstate(all="ignore"):
         return np.fmod(_single(lhs), _single(rhs)).astype(STORAGE[element])
-
-
-# Signs, extremes, integers ----------------------------------------------------------------------------
 
 
 def _signs(values: Array) -> tuple[Array, Array]:
@@ -176,8 +170,8 @@ def negf(op: Op, source: Array) -> Array:
 
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """IEEE 754-2019's maximum and minimum (``propagate_nan``) or maximumNumber and minimumNumber: -0 is
-    less than +0, and without ``propagate_nan`` a number wins over NaN."""
+    """IEEE 754-2019's maximum and minimum (``propagate_nan``) or maximumNumber and minimumNumber: -0 is less than +0,
+    and without ``propagate_nan`` a number wins over NaN."""
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
@@ -221,9 +215,6 @@ def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
     return np.asarray(holds & ~unordered if op.attributes["comparison_ordering"] == "ordered" else holds | unordered)
 
 
-# Functions --------------------------------------------------------------------------------------------
-
-
 FUNCTIONS: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("exp", "exp2", "log", "log2", "sin", "cos", "tan", "sinh", "cosh", "tanh")},
     "rsqrt": lambda values: 1.0 / np.sqrt(values),
@@ -237,8 +228,8 @@ FUNCTIONS: dict[str, Function] = {
 def function(op: Op, **named: Array) -> Array:
     """A function of float64, rounded to f32 and then to the element type where that is narrower.
 
-    The first operand of ``atan2`` is the point's ordinate (the dialect calls it x): cuTile's ``atan2(y, x)`` passes
-    its operands in this order. Powers are those of C's ``pow``; the integers of ``fpowi`` are signed.
+    The first operand of ``atan2`` is the point's ordinate (the dialect calls it x): cuTile's ``atan2(y, x)`` passes its
+    operands in this order. Powers are those of C's ``pow``; the integers of ``fpowi`` are signed.
     """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):

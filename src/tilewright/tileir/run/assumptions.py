@@ -1,7 +1,7 @@
 """`assume`: the compiler relies on the promise without checking it; the interpreter checks it.
 
-On a GPU the result is undefined where a promise does not hold. Here that is a finding, and the block goes on.
-Bounds and differences are those of signed integers; addresses are compared as they are.
+On a GPU the result is undefined where a promise does not hold. Here that is a finding, and the block goes on. Bounds
+and differences are those of signed integers; addresses are compared as they are.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def assume(context: Context, op: Op, value: Array | TensorView | Unknown) -> Arr
 def irrelevant(kernel: KernelEntry) -> frozenset[str]:
     """Results of ``assume`` that are nothing but strides of axes of extent 1, which no address depends on.
 
-    cuTile 1.7 promises that each such stride is a multiple of 16 bytes, even where it is not, so that the
-    compiler takes another axis for the contiguous one. That is no mistake of the program.
+    cuTile 1.7 promises that each such stride is a multiple of 16 bytes, even where it is not, so that the compiler
+    takes another axis for the contiguous one. That is no mistake of the program.
     """
     used: Counter[str] = Counter()
     strides: Counter[str] = Counter()
@@ -76,8 +76,8 @@ def _holds(predicate: Assumption, numbers: Array, kind: TileType) -> Array:
 
 
 def divisible(numbers: Array, predicate: Assumption, step: int) -> Array:
-    """Which elements are as promised: the first of each group of ``every`` along ``along`` divisible, each of
-    the others larger by ``step`` than the one before it. Divisors are powers of two."""
+    """Which elements are as promised: the first of each group of ``every`` along ``along`` divisible, each of the
+    others larger by ``step`` than the one before it. Divisors are powers of two."""
     even = (numbers & np.int64(predicate.divisor - 1)) == 0
     if predicate.every in (None, 1) or predicate.along is None:
         return np.asarray(even)

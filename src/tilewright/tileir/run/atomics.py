@@ -1,8 +1,8 @@
 """Atomic updates of many elements at once, as if one after the other.
 
-Where all elements are different, an update is one pass over arrays. Where several meet in an element they
-are made in rounds: the first of every element, then the second of every element, and so on; with many for
-few elements, as in a histogram, by running totals instead.
+Where all elements are different, an update is one pass over arrays. Where several meet in an element they are made in
+rounds: the first of every element, then the second of every element, and so on; with many for few elements, as in a
+histogram, by running totals instead.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def check(operation: str, mode: str, dtype: DType) -> None:
 def update(
     elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
 ) -> tuple[Array, Mask]:
-    """Updates ``elements[at]`` in the order of ``at``. Returns what each update found, and whether it wrote
-    (a compare-and-swap may not). ``elements`` are of the type of ``values``. Where what was found is not
-    ``wanted``, it may be anything."""
+    """Updates ``elements[at]`` in the order of ``at``. Returns what each update found, and whether it wrote (a
+    compare-and-swap may not). ``elements`` are of the type of ``values``. Where what was found is not ``wanted``, it
+    may be anything."""
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":
         assert compare is not None
@@ -129,8 +129,8 @@ def _firsts(ordered: Indices) -> Indices:
 
 
 def _repeats(size: int, at: Indices) -> bool:
-    """Whether two are equal: each writes its place where it points to, and looks whether it stayed. No
-    sorting; only the entries that are pointed to are ever touched."""
+    """Whether two are equal: each writes its place where it points to, and looks whether it stayed. No sorting; only
+    the entries that are pointed to are ever touched."""
     if len(at) < 2:
         return False
     places = np.arange(len(at), dtype=np.int32)

@@ -1,7 +1,7 @@
 """Runs bodies of operations: dispatch, branches and loops over lanes that may part.
 
-Every way out of a body is an `Exit` with the lanes that took it, so that a ``break`` inside an ``if``
-inside a loop needs no case of its own: it leaves the ``if`` with its lanes and reaches the loop.
+Every way out of a body is an `Exit` with the lanes that took it, so that a ``break`` inside an ``if`` inside a loop
+needs no case of its own: it leaves the ``if`` with its lanes and reaches the loop.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class BlockExecutor:
     """Runs the lanes of one batch of blocks."""
 
     def __init__(self, world: World, blocks: Array, needed: frozenset[str] = frozenset()) -> None:
-        """``blocks``: linear numbers, in the order in which they run; ``needed``: the values that a dry run must
-        have (`slicing.needed`)."""
+        """``blocks``: linear numbers, in the order in which they run; ``needed``: the values that a dry run must have
+        (`slicing.needed`)."""
         self.world, self.blocks, self.needed = world, blocks, needed
         self._latest: _FrameContext | None = None
 
@@ -67,8 +67,6 @@ class BlockExecutor:
                 frame[name] = value
         # A region may end without a terminator where it yields nothing.
         return [*left, Exit("yield", frame.lanes, ())]
-
-    # Simple operations ------------------------------------------------------------------------------------
 
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         values = {
@@ -120,8 +118,6 @@ class BlockExecutor:
             results = self._evaluated(op, scope, lambda: _Anywhere(self, outer))
             values.update(zip(op.results, results, strict=True))
         raise Unsupported("a region of a reduction without a terminator")
-
-    # Control flow -----------------------------------------------------------------------------------------
 
     def _if(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
         condition = known(frame[op.operands["condition"][0]], "if")
@@ -185,8 +181,8 @@ class BlockExecutor:
     def _iteration(
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
-        """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which
-        of the lanes before these are."""
+        """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which of the
+        lanes before these are."""
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):

@@ -38,8 +38,8 @@ def _float(op: Op, element: Element) -> str:
 
 @implements("ftof")
 def ftof(op: Op, from_: Array) -> Array:
-    """Rounds once, in the direction that is named; see `numbers.round_to` for what is out of range. (From
-    f64 to 8 bits and fewer the compiler goes through f32, so a GPU may round twice.)"""
+    """Rounds once, in the direction that is named; see `numbers.round_to` for what is out of range. (From f64 to 8 bits
+    and fewer the compiler goes through f32, so a GPU may round twice.)"""
     source, result = (_float(op, element) for element in _elements(op, "from_"))
     if source == "f8E8M0FNU" and result in ("f8E4M3FN", "f8E5M2", "f4E2M1FN"):
         raise Unsupported(f"ftof from {source} to {result}")
@@ -48,8 +48,8 @@ def ftof(op: Op, from_: Array) -> Array:
 
 @implements("itof")
 def itof(op: Op, from_: Array) -> Array:
-    """Rounds once. Beyond the range of f16 and wider: as IEEE 754 has it. Beyond that of a narrower type
-    it is refused: the dialect says infinity or NaN, the compiler (tileiras 13.4) saturates."""
+    """Rounds once. Beyond the range of f16 and wider: as IEEE 754 has it. Beyond that of a narrower type it is refused:
+    the dialect says infinity or NaN, the compiler (tileiras 13.4) saturates."""
     source, result = _elements(op, "from_")
     name = _float(op, result)
     if name == "f8E8M0FNU":
@@ -82,9 +82,9 @@ def _parts(numbers: Array) -> tuple[Array, Array]:
 
 @implements_in_context("ftoi")
 def ftoi(context: Context, op: Op, from_: Array) -> Array:
-    """The integer next to the number, rounded to zero. What is out of the range of the result becomes
-    its least or greatest number, NaN becomes 0. Without ``saturating`` such operands are reported: the
-    compiler takes the low bits of a wider conversion there (tileiras 13.4, f32 to i8)."""
+    """The integer next to the number, rounded to zero. What is out of the range of the result becomes its least or
+    greatest number, NaN becomes 0. Without ``saturating`` such operands are reported: the compiler takes the low bits
+    of a wider conversion there (tileiras 13.4, f32 to i8)."""
     source, result = _elements(op, "from_")
     _float(op, source)
     mode = op.attributes.get("rounding_mode", "nearest_int_to_zero")

@@ -1,7 +1,7 @@
 """What a run did: operations, floating-point work and memory traffic, for each line of the source.
 
-Counted by Tile IR operation while blocks run, and added up afterwards. Bytes *moved* count every access;
-bytes *touched* count each byte of memory once, so they are the least that a perfect cache lets through.
+Counted by Tile IR operation while blocks run, and added up afterwards. Bytes *moved* count every access; bytes
+*touched* count each byte of memory once, so they are the least that a perfect cache lets through.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Sums, products, quotients, roots and fused multiply-adds of floating-point numbers, rounded once.
 
-NumPy rounds to nearest even in the type it computes in. For float32 operands (or narrower ones) only sums
-need care in float64: a product is exact there, and a quotient or a root that is not exact is at least
-2**-49 of itself away from every float32, so that rounding it to float64 does not carry it across one.
-Sums are rounded to odd, and `numbers.round_to` then rounds to the operands' type in any direction.
+NumPy rounds to nearest even in the type it computes in. For float32 operands (or narrower ones) only sums need care in
+float64: a product is exact there, and a quotient or a root that is not exact is at least 2**-49 of itself away from
+every float32, so that rounding it to float64 does not carry it across one. Sums are rounded to odd, and
+`numbers.round_to` then rounds to the operands' type in any direction.
 
-Between float64 operands directed rounding and the fused multiply-add are worked out in rational numbers,
-one element at a time: exact, and slow.
+Between float64 operands directed rounding and the fused multiply-add are worked out in rational numbers, one element at
+a time: exact, and slow.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ RATIONAL: dict[str, Callable[..., Fraction]] = {
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
     """The operation ``name`` between float64 ``operands``, rounded once by ``mode``.
 
-    ``near`` is the result of float64 arithmetic: it stands where an operand or the exact result is zero,
-    infinite or NaN, but for the sign of a sum that cancels (negative when rounding down).
+    ``near`` is the result of float64 arithmetic: it stands where an operand or the exact result is zero, infinite or
+    NaN, but for the sign of a sum that cancels (negative when rounding down).
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]

@@ -49,9 +49,8 @@ def report(context: Context, op: Op, violated: Array, message: str) -> None:
 
 
 def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
-    """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only
-    what addresses and branches are made of, every signed one. The checks are only worked out where they
-    are asked for."""
+    """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only what
+    addresses and branches are made of, every signed one. The checks are only worked out where they are asked for."""
     overflow = op.attributes.get("overflow", "none")
     if context.dry and overflow not in NO_SIGNED_WRAP:
         where = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
@@ -60,9 +59,6 @@ def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsig
         report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
     if overflow in NO_UNSIGNED_WRAP:
         report(context, op, unsigned_wrap(), f"{op.name} declared to have no unsigned overflow overflows")
-
-
-# Sums and products ------------------------------------------------------------------------------------
 
 
 @implements_in_context("addi", "subi")
@@ -149,9 +145,6 @@ def negi(context: Context, op: Op, source: Array) -> Array:
     return result
 
 
-# Division ---------------------------------------------------------------------------------------------
-
-
 def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
     """Reports what is undefined: (where the divisor is zero, where the quotient overflows)."""
     zero = b == 0
@@ -188,9 +181,6 @@ def remi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
     zero, overflows = _check_division(context, op, a, b)
     rest = np.fmod(a, np.where(zero | overflows, b.dtype.type(1), b))
     return wrapped(np.where(zero, a, rest), element_of(op))
-
-
-# Extremes, bits, shifts, comparison -------------------------------------------------------------------
 
 
 COMBINED: dict[str, np.ufunc] = {

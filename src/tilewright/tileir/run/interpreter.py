@@ -1,12 +1,12 @@
 """Runs a kernel's blocks on NumPy, many at a time.
 
-The blocks of a grid are put into an order (random by seed) and run in batches; within a batch every
-operation is one NumPy operation over all its blocks ("lanes"), as long as control flow keeps them
-together (`frames`). Blocks that may wait for one another take turns instead (`waiting`).
+The blocks of a grid are put into an order (random by seed) and run in batches; within a batch every operation is one
+NumPy operation over all its blocks ("lanes"), as long as control flow keeps them together (`frames`). Blocks that may
+wait for one another take turns instead (`waiting`).
 
-A dry run follows addresses and control flow without data: what no address and no branch needs, and
-whatever is loaded, is `Unknown`. It counts the work of a whole grid quickly, and stops with `NeedsData`
-where an address or a branch depends on data.
+A dry run follows addresses and control flow without data: what no address and no branch needs, and whatever is loaded,
+is `Unknown`. It counts the work of a whole grid quickly, and stops with `NeedsData` where an address or a branch
+depends on data.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def run(
     memory: what the addresses point into; results appear there.
     seed: of the order of the blocks; None runs them in ascending order.
     sample: run only so many blocks, drawn with the seed; the counts say so.
-    poison: the byte that undefined values are made of.
-    Raises Unsupported (naming the operation) for what the interpreter does not run, NeedsData in a dry run
-    whose addresses depend on data, TypeError for arguments that do not fit.
+    poison: the byte that undefined values are made of. Raises Unsupported (naming the operation) for what the
+    interpreter does not run, NeedsData in a dry run whose addresses depend on data, TypeError for arguments that do not
+    fit.
     """
     kernel = module.entry(entry)
     refuse_unknown(kernel)
@@ -137,8 +137,8 @@ def _argument(value: Number, kind: Type, name: str) -> Array:
 
 
 def _integer(value: Number, bits: int, name: str) -> int:
-    """``value`` as a signed number. Unsigned ones arrive above the signed range. Raises TypeError for what is no
-    whole number, or too large."""
+    """``value`` as a signed number. Unsigned ones arrive above the signed range. Raises TypeError for what is no whole
+    number, or too large."""
     number = operator.index(value)  # type: ignore[arg-type]
     if not -(1 << (bits - 1)) <= number < 1 << bits:
         raise TypeError(f"argument {name} is {number}, which has no {bits} bits")

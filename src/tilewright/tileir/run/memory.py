@@ -79,8 +79,6 @@ class Memory:
         self._watch = Watch(self.findings)
         self._next = BASE
 
-    # Allocating ---------------------------------------------------------------------------------------
-
     def allocate(
         self,
         name: str,
@@ -180,8 +178,6 @@ class Memory:
         gaps = np.ones(allocation.shadow.size, np.bool_)
         gaps[granules_of(allocation)[0]] = False
         return gaps
-
-    # Access -------------------------------------------------------------------------------------------
 
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
@@ -292,8 +288,6 @@ class Memory:
 
     def _poisoned(self, count: int, dtype: DType) -> Array:
         return np.full(count * dtype.itemsize, self.poison, np.uint8).view(dtype)
-
-    # Where addresses lead -----------------------------------------------------------------------------
 
     def _parts(self, access: Access, picked: _Picked, width: int, how: str) -> Iterator[_Part]:
         """The picked elements that exist, by allocation; reports the others, and those that are misaligned."""

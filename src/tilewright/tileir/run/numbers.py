@@ -35,36 +35,36 @@ STORAGE: Mapping[str, DType] = {
     "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
 }
-"""One array element for each tile element: an i4 is a sign-extended int8, an f4E2M1FN a byte of which the
-low four bits count, a tf32 a float32 whose low 13 bits are zero."""
+"""One array element for each tile element: an i4 is a sign-extended int8, an f4E2M1FN a byte of which the low four bits
+count, a tf32 a float32 whose low 13 bits are zero."""
 
 MEMORY_BITS: Mapping[str, int] = {
     **{element: 8 * dtype.itemsize for element, dtype in STORAGE.items()},
     "i4": 4,
     "f4E2M1FN": 4,
 }
-"""Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low
-half (`packed`). An i1 takes a byte, 0 or 1."""
+"""Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low half (`packed`).
+An i1 takes a byte, 0 or 1."""
 
 WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
 """Elements that the interpreter does not load or store. Two of four bits share a byte, so that neither has an address
-of its own. For tf32 the specification does not say how it lies in memory: memory holds all 23 bits of the fraction,
-a value only the first 10."""
+of its own. For tf32 the specification does not say how it lies in memory: memory holds all 23 bits of the fraction, a
+value only the first 10."""
 
 MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: ``precision`` bits with the leading one, numbers from
-    ``2**smallest`` (the smallest normal exponent) up to ``largest``."""
+    """A binary floating-point format: ``precision`` bits with the leading one, numbers from ``2**smallest`` (the
+    smallest normal exponent) up to ``largest``."""
 
     precision: int
     smallest: int
     largest: float
     overflow: float
-    """What numbers beyond the range become under a rounding that carries them there: infinity, or
-    ``largest`` where a conversion saturates."""
+    """What numbers beyond the range become under a rounding that carries them there: infinity, or ``largest`` where a
+    conversion saturates."""
 
 
 def _format(element: str) -> Format:
@@ -77,8 +77,8 @@ def _format(element: str) -> Format:
 FORMATS: Mapping[str, Format] = {
     element: _format(element) for element in ("f16", "bf16", "f32", "tf32", "f8E4M3FN", "f8E5M2", "f4E2M1FN")
 }
-"""Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only
-conversions to them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
+"""Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only conversions to
+them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
 
 SMALLEST_NORMAL = np.float32(2.0**-126)
 
@@ -109,15 +109,12 @@ def is_float(element: Element) -> bool:
     return isinstance(element, str) and not element.startswith("i")
 
 
-# Rounding ---------------------------------------------------------------------------------------------
-
-
 def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
     """Floating-point ``values`` (of any element type) as ``element``, rounded once.
 
-    Modes: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf``,
-    ``positive_inf``. Beyond the range: infinity or the largest number as IEEE 754 has it; the 8-bit and
-    4-bit formats saturate (`FORMATS`). NaN stays NaN; f4E2M1FN has none and gets 6 (PTX ``cvt``).
+    Modes: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf``, ``positive_inf``.
+    Beyond the range: infinity or the largest number as IEEE 754 has it; the 8-bit and 4-bit formats saturate
+    (`FORMATS`). NaN stays NaN; f4E2M1FN has none and gets 6 (PTX ``cvt``).
     """
     if mode not in MODES:
         raise Unsupported(f"rounding '{mode}' in a conversion to {element}; known: {', '.join(MODES)}")
@@ -199,11 +196,11 @@ def rounded_to_integer(values: Array, mode: str) -> Array:
 
 
 def _round_to_powers_of_two(values: Array, mode: str) -> Array:
-    """f8E8M0FNU: the powers of two from 2**-127 to 2**127 and NaN; no zero, no sign, no infinity. What is
-    out of the range becomes its nearer end (PTX ``cvt.satfinite``), zero the least number.
+    """f8E8M0FNU: the powers of two from 2**-127 to 2**127 and NaN; no zero, no sign, no infinity. What is out of the
+    range becomes its nearer end (PTX ``cvt.satfinite``), zero the least number.
 
-    Modes are ``zero`` and ``positive_inf``, and ``nearest_even`` for constants, where what is halfway goes
-    up. Raises `Unsupported` for negative numbers: no document says what they become.
+    Modes are ``zero`` and ``positive_inf``, and ``nearest_even`` for constants, where what is halfway goes up. Raises
+    `Unsupported` for negative numbers: no document says what they become.
     """
     exact = values.astype(np.float64)
     if np.any(exact < 0) or mode not in ("nearest_even", "zero", "positive_inf"):
@@ -217,8 +214,8 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
 
 
 def odd_float32(values: Array) -> Array:
-    """float64 as float32, rounded to odd. Infinity and NaN stay; what is too large becomes the largest
-    number, what is too small the smallest."""
+    """float64 as float32, rounded to odd. Infinity and NaN stay; what is too large becomes the largest number, what is
+    too small the smallest."""
     near = np.asarray(values.astype(np.float32))
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -234,8 +231,6 @@ def flushed(values: Array) -> Array:
     small = np.abs(values) < SMALLEST_NORMAL
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
 
-
-# Integers ---------------------------------------------------------------------------------------------
 
 PREDICATES: Mapping[str, np.ufunc] = {
     "equal": np.equal,
@@ -280,17 +275,14 @@ def poisoned(dtype: DType, byte: int) -> Array:
     return np.full(dtype.itemsize, byte, np.uint8).view(dtype).reshape(())
 
 
-# Constants and bits -----------------------------------------------------------------------------------
-
-
 def constant_values(constant: Constant) -> Array:
     """The numbers of a ``constant`` in the storage of its element type, shape (number of values,)."""
     return numbers_as(constant.values, constant.element, constant.is_bits)
 
 
 def numbers_as(values: Sequence[int | float], element: Element, is_bits: bool = False) -> Array:
-    """Python numbers as an array of ``element``: floats are rounded to nearest even, integers wrap
-    around. ``is_bits``: integers that hold the bits of floating-point numbers."""
+    """Python numbers as an array of ``element``: floats are rounded to nearest even, integers wrap around. ``is_bits``:
+    integers that hold the bits of floating-point numbers."""
     if is_bits and is_float(element):
         return from_bits(np.array([int(value) for value in values], np.uint64), element)
     if is_float(element):

@@ -1,9 +1,9 @@
 """Operations on pointers: moving them, and reading, writing and updating what they point to.
 
-Masked-out elements are never accessed. A masked load gives the padding where there is one; without one, as
-for a masked read-modify-write, the value is undefined here and so made of poison. Order and scope go to the
-memory with the access. Elements of four bits have no address of their own and are refused, as is tf32, for
-which Tile IR does not say how it lies in memory.
+Masked-out elements are never accessed. A masked load gives the padding where there is one; without one, as for a masked
+read-modify-write, the value is undefined here and so made of poison. Order and scope go to the memory with the access.
+Elements of four bits have no address of their own and are refused, as is tf32, for which Tile IR does not say how it
+lies in memory.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def atomic_cas_tko(
     mask: Sequence[Array] = (),
     token: Sequence[None] = (),
 ) -> tuple[Array | Unknown, None]:
-    """Replaces each element by ``val`` where its bits are those of ``cmp``; what was there (``cmp`` where masked
-    out), and a token."""
+    """Replaces each element by ``val`` where its bits are those of ``cmp``; what was there (``cmp`` where masked out),
+    and a token."""
     return _atomic(context, op, pointers, val, cmp, mask, "cas")
 
 

@@ -23,11 +23,11 @@ def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) ->
     """``text`` with each expression replaced by a tile (without lanes): ``[[1, 2], [3, 4]]`` for a 2×2.
 
     As on an H200 (tileiras 13.4): integers below 32 bits are extended with their sign to 32 before they print as
-    unsigned, and an infinity or a NaN is padded with blanks. A 64-bit integer prints as such without ``ll`` too,
-    where the GPU prints other digits.
+    unsigned, and an infinity or a NaN is padded with blanks. A 64-bit integer prints as such without ``ll`` too, where
+    the GPU prints other digits.
 
-    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. Raises `Unsupported` for any
-    other pairing, whose output the dialect leaves undefined, and where their numbers differ.
+    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. Raises `Unsupported` for any other
+    pairing, whose output the dialect leaves undefined, and where their numbers differ.
     """
     given = iter(zip(tiles, elements, strict=True))
 

@@ -1,11 +1,10 @@
 """Matrix products: `mmaf`, `mmai` and `mmaf_scaled`.
 
-Floating-point products of at most 12-bit significands (all but f32 and f64 inputs) are exact in float32;
-their sums are rounded to float32 in the order of NumPy's BLAS, which is not that of a GPU's tensor cores,
-and the accumulator is added last. f64 is computed in float64. An f16 accumulator is kept in float32 within
-one operation and rounded once at its end (an H200 adds 31 ones to 2048 without losing them, too); f32
-inputs keep all their bits there as here. ``fast_acc``, which lets Hopper keep fewer bits of a sum of fp8
-products, changes nothing here.
+Floating-point products of at most 12-bit significands (all but f32 and f64 inputs) are exact in float32; their sums are
+rounded to float32 in the order of NumPy's BLAS, which is not that of a GPU's tensor cores, and the accumulator is added
+last. f64 is computed in float64. An f16 accumulator is kept in float32 within one operation and rounded once at its end
+(an H200 adds 31 ones to 2048 without losing them, too); f32 inputs keep all their bits there as here. ``fast_acc``,
+which lets Hopper keep fewer bits of a sum of fp8 products, changes nothing here.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
     """lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
 
-    A product is below 2**16 in magnitude, so that the sums are exact in float32 up to K = 256 and, for any
-    tile, in float64; both are quicker than NumPy's integer products.
+    A product is below 2**16 in magnitude, so that the sums are exact in float32 up to K = 256 and, for any tile, in
+    float64; both are quicker than NumPy's integer products.
     """
     sides, into = (_element(op, "lhs"), _element(op, "rhs")), _element(op, "acc")
     if sides != ("i8", "i8") or into != "i32":
@@ -71,11 +70,10 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmaf_scaled")
 def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
-    """lhs · rhs + acc where K/Kₛ neighbours along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale``
-    (Kₛ×N).
+    """lhs · rhs + acc where K/Kₛ neighbours along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale`` (Kₛ×N).
 
-    Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once: more
-    precise than a GPU. A NaN scale makes NaN.
+    Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once: more precise than a
+    GPU. A NaN scale makes NaN.
     """
     _check_scaled(op)
     left = lhs.astype(np.float64) * _spread(lhs_scale, lhs.shape[-1], -1)
@@ -105,8 +103,8 @@ def _element(op: Op, operand: str) -> str:
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
     """The matrix product in ``dtype``, for each lane (and batch); nothing that lanes share is copied.
 
-    Where they share the right side, the rows of all lanes make one large product. A shared left side is
-    broadcast by `np.matmul`, which calls BLAS for each lane in place.
+    Where they share the right side, the rows of all lanes make one large product. A shared left side is broadcast by
+    `np.matmul`, which calls BLAS for each lane in place.
     """
     left, right = _for_blas(lhs, dtype), _for_blas(rhs, dtype)
     if left.ndim == 3 and right.shape[0] == 1 and left.shape[0] > 1 and left.flags.c_contiguous:

@@ -1,14 +1,14 @@
 """Reductions and scans: `reduce` and `scan`, whose bodies combine two elements.
 
-The body's arguments are, for each operand, what was combined so far and then the current element. (Ops.td
-lists them the other way round in its text, and this way in its example; scans of an associative,
-non-commutative body on an H200 with tileiras 13.4 agree with this way in every element, 2026-11-21.)
+The body's arguments are, for each operand, what was combined so far and then the current element. (Ops.td lists them
+the other way round in its text, and this way in its example; scans of an associative, non-commutative body on an H200
+with tileiras 13.4 agree with this way in every element, 2026-11-21.)
 
-The order of the combinations is the implementation's. Here it is a tree over neighbours, which keeps the
-elements' order; a GPU's reductions keep none (no order that keeps it gave what the H200 computed), so a body
-that is not commutative has no defined result. Every step rounds to the element type, as the body says, and
-as the H200 does: 256 and 255 ones of bf16 sum up to 510 on both. Which tree it is depends on the extent
-alone, not on how many blocks run together, so results do not change with the size of a batch.
+The order of the combinations is the implementation's. Here it is a tree over neighbours, which keeps the elements'
+order; a GPU's reductions keep none (no order that keeps it gave what the H200 computed), so a body that is not
+commutative has no defined result. Every step rounds to the element type, as the body says, and as the H200 does: 256
+and 255 ones of bf16 sum up to 510 on both. Which tree it is depends on the extent alone, not on how many blocks run
+together, so results do not change with the size of a batch.
 
 Identities are never used: combining with one changes nothing, and no tile is empty.
 """
@@ -68,8 +68,8 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array |
 
 @implements_in_context("scan")
 def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array | Unknown, ...]:
-    """Element i of a result combines the elements up to and with i along ``dim``; from the end towards the
-    start where ``reverse`` is set. Each step of the general case doubles how many elements are combined."""
+    """Element i of a result combines the elements up to and with i along ``dim``; from the end towards the start where
+    ``reverse`` is set. Each step of the general case doubles how many elements are combined."""
     if any(isinstance(operand, Unknown) for operand in operands):
         return _unknown(op)
     axis, reverse = 1 + int(op.attributes["dim"]), bool(op.attributes["reverse"])
@@ -153,8 +153,8 @@ def _halved(ufunc: np.ufunc, values: Array, axis: int) -> Array:
 
 
 def _extreme(one: Op, values: Array, axis: int) -> Array | None:
-    """maxf or minf. NumPy is not asked where NaN or zeros of both signs may be the result: the bits of the
-    one and the order of the others are left to the operation itself."""
+    """maxf or minf. NumPy is not asked where NaN or zeros of both signs may be the result: the bits of the one and the
+    order of the others are left to the operation itself."""
     ufunc = LARGEST.get((one.name, bool(one.attributes.get("propagate_nan"))))
     if ufunc is None:
         return None

@@ -1,8 +1,8 @@
 """Which function runs which operation, by the operation's name in the text of Tile IR.
 
-Operations without effects are functions of arrays (`implements`); those that touch memory, run regions
-or depend on the block get the interpreter's context too (`implements_in_context`). Values are arrays
-with a leading axis of blocks that run together ("lanes"), of length 1 where all blocks share the value.
+Operations without effects are functions of arrays (`implements`); those that touch memory, run regions or depend on the
+block get the interpreter's context too (`implements_in_context`). Values are arrays with a leading axis of blocks that
+run together ("lanes"), of length 1 where all blocks share the value.
 """
 
 from __future__ import annotations

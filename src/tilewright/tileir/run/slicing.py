@@ -1,7 +1,7 @@
 """Which values decide where a kernel goes and what it touches; a dry run computes no others.
 
-Backwards from the operands that branch, bound a loop, or address memory, through every operation that
-defines one of them, and through what loops and branches carry.
+Backwards from the operands that branch, bound a loop, or address memory, through every operation that defines one of
+them, and through what loops and branches carry.
 """
 
 from __future__ import annotations

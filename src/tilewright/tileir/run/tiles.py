@@ -1,8 +1,8 @@
 """Making and rearranging tiles, the block's place in the grid, tokens, and what is checked or printed.
 
-Rearranging operations return views of their operand where NumPy can. Tokens order memory accesses; this
-interpreter runs all accesses of a block in the order of the text, which satisfies every order that tokens
-ask for, so a token is None and the operations on tokens do nothing.
+Rearranging operations return views of their operand where NumPy can. Tokens order memory accesses; this interpreter
+runs all accesses of a block in the order of the text, which satisfies every order that tokens ask for, so a token is
+None and the operations on tokens do nothing.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko")
 def token(op: Op, **tokens: Sequence[None]) -> None:
-    """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here
-    happen in the order of the text anyway."""
+    """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here happen in
+    the order of the text anyway."""
 
 
 @implements("gdc_wait_tko", "gdc_launch_dependents_tko")

@@ -1,8 +1,8 @@
 """Where the tiles lie that the lanes access through a view: addresses, what is inside, and contiguous runs.
 
-All is computed for the lanes at once, from a few numbers per axis: the addresses of a tile are the address of
-its first element plus a pattern, which lanes share if they share the strides; what is inside is a range along
-each axis. Traffic needs only these numbers, so that a dry run never makes an array with an entry per element.
+All is computed for the lanes at once, from a few numbers per axis: the addresses of a tile are the address of its first
+element plus a pattern, which lanes share if they share the strides; what is inside is a range along each axis. Traffic
+needs only these numbers, so that a dry run never makes an array with an entry per element.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ import numpy as np
 from tilewright.tileir.run.registry import Array, lanes_of
 
 FARTHEST = 2**62
-"""Elements from the beginning of a tensor; what begins farther away is outside all the same, and the
-arithmetic must not wrap around into the tensor."""
+"""Elements from the beginning of a tensor; what begins farther away is outside all the same, and the arithmetic must
+not wrap around into the tensor."""
 AT_ONCE = 1 << 20
 """Beginnings of runs in one array: a tile without a contiguous axis has one for each element."""
 
 
 @dataclass(frozen=True)
 class TileAxis:
-    """Where an axis of a tile lies: index i begins at element ``i * step`` of the tensor's axis ``of``.
-    A sparse axis has no one beginning: each of its elements has an index."""
+    """Where an axis of a tile lies: index i begins at element ``i * step`` of the tensor's axis ``of``. A sparse axis
+    has no one beginning: each of its elements has an index."""
 
     of: int
     length: int
@@ -35,9 +35,9 @@ class TileAxis:
 
 @dataclass(frozen=True, eq=False)
 class Along:
-    """One axis of the tiles. ``stride`` is in bytes. A dense axis: elements ``low`` to ``high`` (exclusive)
-    of the tile, which begins at ``start``, are inside; all (L,). A sparse axis: ``start`` is (L, length), the
-    place of each element, and ``inside`` says which are inside."""
+    """One axis of the tiles. ``stride`` is in bytes. A dense axis: elements ``low`` to ``high`` (exclusive) of the
+    tile, which begins at ``start``, are inside; all (L,). A sparse axis: ``start`` is (L, length), the place of each
+    element, and ``inside`` says which are inside."""
 
     axis: TileAxis
     start: Array
@@ -92,8 +92,8 @@ def tiles_at(
     strides: Sequence[Array],
     itemsize: int,
 ) -> Tiles:
-    """Where the tiles at ``index`` lie in a tensor at ``base``; ``strides`` in elements. One index for each axis:
-    (L,), or (L, length) where it is sparse. No data is looked at."""
+    """Where the tiles at ``index`` lie in a tensor at ``base``; ``strides`` in elements. One index for each axis: (L,),
+    or (L, length) where it is sparse. No data is looked at."""
     along = tuple(
         _along(axis, one, extents[axis.of], strides[axis.of] * itemsize) for axis, one in zip(axes, index, strict=True)
     )
@@ -143,8 +143,8 @@ class Tiles:
         return lanes_of(self.base, *along)
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
-        """(bytes, beginnings of contiguous runs, their length), once or more often for each shape that the part
-        of a tile inside the view has. The bytes are of all lanes; equal tiles of several lanes give one run."""
+        """(bytes, beginnings of contiguous runs, their length), once or more often for each shape that the part of a
+        tile inside the view has. The bytes are of all lanes; equal tiles of several lanes give one run."""
         first, dense = self._first(self.lanes)
         counts = [one[0] for one in dense]
         strides = [one[1] for one in dense]
@@ -160,8 +160,8 @@ class Tiles:
                 yield (0 if begin else moved), starts.reshape(-1), run
 
     def _first(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """(P,) address of the first element inside of each part of a tile, and (count, stride) of the axes of
-        a part, each (P,) or (1,). A part is a lane's whole tile, or what one sparse index selects of it."""
+        """(P,) address of the first element inside of each part of a tile, and (count, stride) of the axes of a part,
+        each (P,) or (1,). A part is a lane's whole tile, or what one sparse index selects of it."""
         begin = self.base
         dense = []
         sparse = None
@@ -202,8 +202,8 @@ def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Ite
 
 
 def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, int]:
-    """Where the contiguous runs of a tile begin, from its first byte, and how long they are; ``shape`` is
-    (count, stride in bytes) by axis. Axes that continue one another make one run."""
+    """Where the contiguous runs of a tile begin, from its first byte, and how long they are; ``shape`` is (count,
+    stride in bytes) by axis. Axes that continue one another make one run."""
     offsets, run = np.zeros(1, np.int64), itemsize
     for count, stride in sorted(shape, key=lambda axis: abs(axis[1])):
         if count == 1 or stride == 0:

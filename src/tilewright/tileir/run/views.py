@@ -82,9 +82,6 @@ PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf,
 View: TypeAlias = TensorView | TileView
 
 
-# Making views -----------------------------------------------------------------------------------------
-
-
 @implements_in_context("make_tensor_view")
 def make_tensor_view(
     context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
@@ -117,9 +114,6 @@ def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
     return TileView(type_, tensor_view)
 
 
-# Measuring views --------------------------------------------------------------------------------------
-
-
 @implements("get_tensor_shape")
 def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
     """The tensor's extents, in the order of its axes."""
@@ -145,9 +139,6 @@ def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
             raise Unsupported(f"{op.name}: {number.max()} does not fit into {type_.element}")
         results.append(number.astype(dtype_of(type_.element)))
     return results[0] if len(results) == 1 else tuple(results)
-
-
-# Accesses ---------------------------------------------------------------------------------------------
 
 
 @implements_in_context("load_view_tko")

@@ -21,8 +21,8 @@ WORDS: dict[int, DType] = {
 
 @dataclass(eq=False)
 class Allocation:
-    """A tensor, at ``address``. ``raw`` is the memory that it lies in, at the address ``start``; of that, the
-    tensor's elements lie in the bytes ``low`` to ``high``. ``strides`` are in bytes."""
+    """A tensor, at ``address``. ``raw`` is the memory that it lies in, at the address ``start``; of that, the tensor's
+    elements lie in the bytes ``low`` to ``high``. ``strides`` are in bytes."""
 
     name: str
     raw: Bytes
@@ -60,8 +60,8 @@ class Allocation:
         return self._words[width]
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """The index of the element at a byte of ``raw``. For a byte of no element, the axis with the longest
-        stride counts on below 0 or beyond its extent, and the others are what is nearest."""
+        """The index of the element at a byte of ``raw``. For a byte of no element, the axis with the longest stride
+        counts on below 0 or beyond its extent, and the others are what is nearest."""
         rest = (offset - self.offset) // self.element_bytes * self.element_bytes
         index = [0] * len(self.shape)
         order = sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]))
@@ -113,8 +113,8 @@ def place_in(raw: Bytes, array: Array) -> int:
 
 
 def granules_of(allocation: Allocation) -> tuple[Indices, int]:
-    """The granules of the shadow that the elements cover, element by element in row-major order, and how
-    many an element has."""
+    """The granules of the shadow that the elements cover, element by element in row-major order, and how many an
+    element has."""
     offsets = np.full(allocation.shape, allocation.offset, np.int64)
     for axis, (extent, stride) in enumerate(zip(allocation.shape, allocation.strides, strict=True)):
         along = [1] * len(allocation.shape)

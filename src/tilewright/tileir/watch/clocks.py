@@ -1,9 +1,9 @@
 """Which block's accesses are ordered before which: vector clocks, kept once a kernel synchronises.
 
-A block's own clock counts its releases; an access happens at the value that it has then, its epoch. A
-release leaves a snapshot of all that the block knows at the element it writes, and an acquire of that
-element joins the snapshot. An access of block b at epoch e is ordered before what block a does now when a
-knows a clock of b beyond e. Blocks are numbered from 1 here.
+A block's own clock counts its releases; an access happens at the value that it has then, its epoch. A release leaves a
+snapshot of all that the block knows at the element it writes, and an acquire of that element joins the snapshot. An
+access of block b at epoch e is ordered before what block a does now when a knows a clock of b beyond e. Blocks are
+numbered from 1 here.
 """
 
 from __future__ import annotations

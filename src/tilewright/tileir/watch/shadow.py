@@ -41,8 +41,8 @@ class Trace:
         self._listed: dict[tuple[int, int, int, int], list[Indices]] = {}
 
     def others(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Int32s | None:
-        """For each element another block that accessed it before without being ordered; 0 for none. None if there is
-        no such element."""
+        """For each element another block that accessed it before without being ordered; 0 for none. None if there is no
+        such element."""
         who = np.take(self.who, granules)
         if not who.any():
             return None
@@ -165,8 +165,6 @@ class Shadow:
         self._pad = -offset % grain
         self.size = (self._nbytes + self._pad + grain - 1) // grain
 
-    # Building -----------------------------------------------------------------------------------------
-
     def fit(self, element_bytes: int, offset: int) -> bool:
         """Makes granules fine enough for a further tensor; whether they changed. Before the kernel runs."""
         grain = min(self.grain, element_bytes)
@@ -182,8 +180,8 @@ class Shadow:
         return True
 
     def join(self, name: str, may_alias: bool) -> int:
-        """A further tensor over this memory: the bit that stands for it. Only ``may_alias`` lets a kernel go
-        through it to what it touches through another."""
+        """A further tensor over this memory: the bit that stands for it. Only ``may_alias`` lets a kernel go through it
+        to what it touches through another."""
         assert len(self.names) < TENSORS, f"more than {TENSORS} tensors over the same memory"
         bit = 1 << len(self.names)
         for other in range(len(self.names)):
@@ -206,8 +204,6 @@ class Shadow:
         """Forgets who touched what; what was written stays so."""
         self._traces = [None] * 4
         self._snapshots = self._through = None
-
-    # Access -------------------------------------------------------------------------------------------
 
     def granules(self, offsets: Indices, width: int) -> tuple[Indices, int]:
         """The granules of the elements of ``width`` bytes at ``offsets``, and how many each element has."""
@@ -232,9 +228,8 @@ class Shadow:
     def enter(
         self, kind: int, blocks: Blocks, granules: Indices, clocks: Clocks
     ) -> tuple[list[tuple[int, Int32s]], Mask | None]:
-        """Enters an access of one kind. Returns the kinds of access that it conflicts with, each with who made
-        them at each granule (0 for nobody); and the granules that other lanes of this very access write too,
-        None for none."""
+        """Enters an access of one kind. Returns the kinds of access that it conflicts with, each with who made them at
+        each granule (0 for nobody); and the granules that other lanes of this very access write too, None for none."""
         found = []
         for other in CONFLICTS[kind]:
             trace = self._traces[other]
@@ -256,8 +251,8 @@ class Shadow:
                 trace.early.update(blocks)
 
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
-        """Enters through which tensor an access goes. Returns for each element the bits of the tensors through
-        which the kernel touched it although they are apart, one of both writing; None for none."""
+        """Enters through which tensor an access goes. Returns for each element the bits of the tensors through which
+        the kernel touched it although they are apart, one of both writing; None for none."""
         apart = self._apart[bit.bit_length() - 1]
         if not apart:
             return None
@@ -269,8 +264,6 @@ class Shadow:
             found |= np.take(reads, granules) & apart
         (wrote if writes else reads)[granules] |= bit
         return np.asarray(found, np.uint8) if found.any() else None
-
-    # Synchronisation ----------------------------------------------------------------------------------
 
     def released(self, granules: Indices) -> Int32s | None:
         """The snapshots that releases left there."""

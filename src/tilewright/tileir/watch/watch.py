@@ -1,7 +1,7 @@
 """The sanitizer: enters each access in the shadow of its memory, and writes the findings.
 
-An access without synchronisation is shown for all its lanes at once. One with acquire or release
-semantics is shown lane by lane, in the order in which the lanes' accesses take effect.
+An access without synchronisation is shown for all its lanes at once. One with acquire or release semantics is shown
+lane by lane, in the order in which the lanes' accesses take effect.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """Elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE. ``blocks``: of each,
-    or of all; None: all blocks of the access touch all of them. ``wrote``: which elements an update wrote."""
+    """Elements of one allocation that an access touches. ``how``: READ, WRITE or UPDATE. ``blocks``: of each, or of
+    all; None: all blocks of the access touch all of them. ``wrote``: which elements an update wrote."""
 
     access: Access
     allocation: Allocation
@@ -120,8 +120,8 @@ class Watch:
             for one in touched.by_block():
                 self._show(one)
         else:
-            # All blocks do the same to the same. Without clocks the shadow only tells one from several; which
-            # they were matters if the kernel synchronises later.
+            # All blocks do the same to the same. Without clocks the shadow only tells one from several; which they were
+            # matters if the kernel synchronises later.
             for one in itertools.islice(touched.by_block(), 2):
                 self._show(one)
             touched.allocation.shadow.shared_by((access.blocks + 1).tolist())
@@ -182,8 +182,6 @@ class Watch:
             if wrote.any():
                 yield STRONG_WRITE if strong else WEAK_WRITE, wrote
 
-    # Findings -----------------------------------------------------------------------------------------
-
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
         """A finding about ``elements``, of those touched; the first of them is named."""
         first = int(elements[0])
@@ -211,8 +209,8 @@ class Watch:
         self.report(RACE, touched, elements, f", which {name} {did} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
-        """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to
-        are known as a race already."""
+        """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to are
+        known as a race already."""
         who = np.int32(0) if touched.blocks is None else np.asarray(touched.blocks, np.int32)
         of = np.isin(touched.offsets, touched.offsets[lost])
         blocks = np.broadcast_to(who, touched.offsets.shape)[of]
