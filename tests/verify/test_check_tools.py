@@ -15,13 +15,12 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.testing.functions import FunctionEngine
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
-from tilewright.verify import watching as check_watching
+from tilewright.verify import sanitizer_tool as check_watching
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
 from tilewright.verify.compiling import Compiling
-from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized
+from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized, Watching
 from tilewright.verify.verdict import Verdict
-from tilewright.verify.watching import Watching
 
 OPS = """\
 import cuda.tile as ct

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,8 +24,11 @@ from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
-from tilewright.verify.images import Image, held_before
+from tilewright.verify.cases import Case
+from tilewright.verify.data import drawn
+from tilewright.verify.images import POISONS, Image, held_before, images_for
 from tilewright.verify.on_gpu import request_of
+from tilewright.verify.verdict import Verdict
 from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
@@ -224,3 +228,48 @@ def _near(address: int, places: Places) -> tuple[str, str] | None:
     if address >= first + size:
         return name, f"{address - first - size} bytes after '{name}'"
     return name, f"at byte {address - first} of '{name}'"
+
+
+class Watching:
+    """Starts the tools where they are installed, and adds what they found to a verdict."""
+
+    def __init__(self, task: Task, off: bool) -> None:
+        self.task, self.off = task, off
+        self._pool = ThreadPoolExecutor(len(TOOLS), "compute-sanitizer")
+        self._asked: list[Future[Sequence[Sanitized]]] = []
+
+    def start(self, configuration: Configuration, case: Case) -> None:
+        """On one case; what they say is waited for in `joined`."""
+        if self.off or find() is None:
+            return
+        inputs = drawn(self.task, case.sizes, case.data, case.seed)
+        for tool in TOOLS:
+            images = images_for(self.task, case.sizes, inputs, case.layout, POISONS[0])
+            self._asked.append(self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,)))
+
+    def joined(self, verdict: Verdict) -> Verdict:
+        """The verdict with the tools' findings; one of them makes it incorrect."""
+        if self.off:
+            return verdict
+        if not self._asked:
+            return replace(verdict, tools=(ABSENT,))
+        said = [one for future in self._asked for one in future.result()]
+        findings = tuple(finding for report in said for finding in report.findings)
+        verdict = replace(
+            verdict,
+            findings=(*verdict.findings, *findings),
+            unverified=(*verdict.unverified, *(f"{report.tool}: {report.reason}" for report in said if report.reason)),
+            tools=tuple(_line(report) for report in said),
+        )
+        if findings and verdict.verdict != "incorrect":
+            return replace(verdict, verdict="incorrect", reason=f"compute-sanitizer: {findings[0]}")
+        return verdict
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _line(report: Sanitized) -> str:
+    count = len(report.findings)
+    found = report.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
+    return f"compute-sanitizer {report.tool}: {found}"

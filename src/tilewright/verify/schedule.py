@@ -25,8 +25,8 @@ from tilewright.verify.compiling import Compiling
 from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.planning import Planned
+from tilewright.verify.sanitizer_tool import Watching
 from tilewright.verify.trusted import Trusted
-from tilewright.verify.watching import Watching
 
 FAILURES = 8
 """After so many wrong cases the others are not run: the answer is known."""
