@@ -211,7 +211,7 @@ def test_doctor_says_what_works(run: Run) -> None:
 
 
 def test_doctor_fails_where_nothing_can_be_predicted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = (doctor.Check("tileiras", False, "not installed", doctor.INSTALL),)
+    broken = (doctor.Probe("tileiras", False, "not installed", doctor.INSTALL),)
     monkeypatch.setattr(doctor, "examine", lambda: broken)
     assert run("doctor").code == 3
     said = run("doctor", "--json")
