@@ -345,6 +345,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect", "missing.py"), "no such task file: missing.py"),
         (("inspect", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
         (("tune", RMS_NORM, "--arch", "sm_91"), "unknown architecture 'sm_91'; known: sm_80, sm_86"),
+        (("tune", RMS_NORM, "--arch", "sm_90", "--strategy", "genetic"), "unknown strategy 'genetic'; known: "),
         (("inspect", RMS_NORM, "--arch", "sm_90a"), "write sm_90"),
         (("inspect", RMS_NORM, "--arch", " , "), "names no architecture; known: sm_80"),
         (("inspect", RMS_NORM, "--arch", "sm_90", "--config", "TILE_Q=1"),

@@ -21,6 +21,7 @@ DEFAULT_TIE_BAND = 0.01
 """The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` imports neither."""
 
 Top = Annotated[int, typer.Option(min=1, help="How many candidates are raced: those predicted fastest.")]
+Strategy = Annotated[str, typer.Option(metavar="NAME", help="Which search strategy chooses what is raced.")]
 TieBand = Annotated[float, typer.Option(help="Times within this share of the fastest count as tied.")]
 Seeds = Annotated[str | None, typer.Option(metavar="SOURCE", help="More candidates, from: heuristics.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the inputs and of the race.  [default: drawn]")]
@@ -37,6 +38,7 @@ def tune(
     budget: shared.Budget = shared.DEFAULT_BUDGET,
     jobs: shared.Jobs = None,
     top: Top = DEFAULT_TOP,
+    strategy: Strategy = "predicted",
     l2: shared.L2 = "cold",
     launch: shared.How = "graph",
     tie_band: TieBand = DEFAULT_TIE_BAND,
@@ -79,7 +81,7 @@ def tune(
         keep_torch_out()
         shared.say_what_is_dropped(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
-            task, arch=arch, workloads=workload, policy=policy, top=top, jobs=jobs, seconds=budget,
+            task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, seconds=budget,
             seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
         )  # fmt: skip
     if as_json:

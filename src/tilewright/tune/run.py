@@ -14,6 +14,9 @@ from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 
+PREDICTED = "predicted"
+"""The strategy of a run that names none."""
+
 
 class TuningRun:
     """The results of one run; without a ledger they are kept in memory only.
@@ -23,7 +26,7 @@ class TuningRun:
 
     def __init__(
         self, ledger: TuneLedger | None, task: Task, target: Target, policy: Policy, workloads: Sequence[Workload],
-        machine: Machine, top: int, seed: int | None, seeds: str | None, fresh: bool,
+        machine: Machine, top: int, strategy: str, seed: int | None, seeds: str | None, fresh: bool,
     ) -> None:  # fmt: skip
         self.ledger, self.task, self.target, self.machine, self.name = ledger, task, target, machine, ""
         self.workloads = tuple(workloads)
@@ -41,6 +44,7 @@ class TuningRun:
                 "seed": seed,
                 "versions": dict(machine.versions),
                 **({"seeds": seeds} if seeds else {}),
+                **({"strategy": strategy} if strategy != PREDICTED else {}),
             }
         )
         interrupted = None if fresh else ledger.resume(key)
@@ -61,7 +65,7 @@ class TuningRun:
                 policy=policy.to_json(),
                 top=top,
                 seed=seed,
-                reproduce=_command(where, board.arch, task, policy, self.workloads, top, seed, seeds),
+                reproduce=_command(where, board.arch, task, policy, self.workloads, top, strategy, seed, seeds),
             )
         ).run
 
@@ -84,8 +88,8 @@ class TuningRun:
 
 
 def _command(
-    where: str, arch: str, task: Task, policy: Policy, workloads: Sequence[Workload], top: int, seed: int | None,
-    seeds: str | None,
+    where: str, arch: str, task: Task, policy: Policy, workloads: Sequence[Workload], top: int, strategy: str,
+    seed: int | None, seeds: str | None,
 ) -> str:  # fmt: skip
     """The command that makes the run again."""
     words = ["tilewright", "tune", where, "--arch", arch, "--top", str(top), "--fresh"]
@@ -94,7 +98,8 @@ def _command(
     usual = Policy()
     for name, value, default in (
         ("--l2", policy.l2, usual.l2), ("--launch", policy.launch, usual.launch),
-        ("--tie-band", policy.tie_band, usual.tie_band), ("--seed", seed, None), ("--seeds", seeds, None),
+        ("--tie-band", policy.tie_band, usual.tie_band), ("--strategy", strategy, PREDICTED), ("--seed", seed, None),
+        ("--seeds", seeds, None),
     ):  # fmt: skip
         if value != default:
             words += [name, str(value)]

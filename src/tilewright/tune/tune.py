@@ -28,7 +28,7 @@ from tilewright.task.loading import task_of
 from tilewright.task.task import Task
 from tilewright.tune.field import Field
 from tilewright.tune.judge import judge_of
-from tilewright.tune.run import TuningRun
+from tilewright.tune.run import PREDICTED, TuningRun
 from tilewright.tune.schedule import Schedule
 from tilewright.verify import tolerance as verify
 
@@ -43,7 +43,7 @@ def tune(
     workloads: Sequence[str] | None = None,
     policy: Policy | None = None,
     top: int = RACED,
-    strategy: str = "predicted",
+    strategy: str = PREDICTED,
     seeds: str | None = None,
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
@@ -71,7 +71,7 @@ def tune(
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         judge = stack.enter_context(judge_of(task, target, executor, policy, seed, progress))
-        run = TuningRun(store, task, target, policy, chosen, machine, top, seed, seeds, fresh)
+        run = TuningRun(store, task, target, policy, chosen, machine, top, strategy, seed, seeds, fresh)
         space = _space(task, run.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target), seconds, progress))
         _before_all(task, run.open, target, policy, schedule)
