@@ -98,20 +98,20 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[Any, Compiled]:
+def arrived() -> dict[Any, Compiled]:
     return {}
 
 
 @pytest.fixture(autouse=True)
-def _gpu(monkeypatch: pytest.MonkeyPatch, compiled: dict[Any, Compiled]) -> None:
+def _gpu(monkeypatch: pytest.MonkeyPatch, arrived: dict[Any, Compiled]) -> None:
     """A GPU that is said to be here, and each unit compiled once in all tests."""
 
     def once(task: Task, units: Any, *, on_done: Any, **more: Any) -> Any:
-        new = [unit for unit in units if (unit.workload.name, unit.configuration) not in compiled]
+        new = [unit for unit in units if (unit.workload.name, unit.configuration) not in arrived]
         for each in compile_all(task, new, **more):
-            compiled[each.unit.workload.name, each.unit.configuration] = each
+            arrived[each.unit.workload.name, each.unit.configuration] = each
         for unit in units:
-            on_done(compiled[unit.workload.name, unit.configuration])
+            on_done(arrived[unit.workload.name, unit.configuration])
 
     monkeypatch.setattr(tuning, "detect", lambda: H200)
     monkeypatch.setattr(schedule, "compile_all", once)
