@@ -8,7 +8,7 @@
   reverted or crashed. `kill -9` at any moment loses at most the iteration that runs; `resume` finds the rest.
 * SQLite refuses to change or delete a row (`tables.py`), so a number cannot be improved afterwards.
 * Two processes may write, each its own run. Where both append to one run, the second is refused.
-* ``perf_results.md`` (`perf_results.py`), JSON Lines (`Ledger.export_jsonl`) and the report are views of it.
+* ``perf_results.md`` (`perf_results.py`), JSON Lines (`runs.write_jsonl`) and the report are views of it.
 
 The file is ``ledger.db``; what belongs to a run lies in ``runs/RUN/`` beside it.
 """
@@ -18,24 +18,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TextIO
 
 from tilewright.ledger import rows
 from tilewright.ledger.file import Unusable, dump, insert
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
-from tilewright.ledger.runs import (
-    LedgerFile,
-    default_path,
-    finish_of,
-    insert_run,
-    row_of,
-    run_row,
-    unfinished,
-    write_jsonl,
-)
+from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row, unfinished
 from tilewright.race.stats import geometric_mean
-
-__all__ = ["Ledger", "default_path"]
 
 
 class Ledger(LedgerFile):
@@ -128,10 +116,6 @@ class Ledger(LedgerFile):
                 if row["entry"] and gain is not None:
                     gains.setdefault(row["entry"], []).append(gain)
         return {entry: _history(entry, tried, gains.get(entry, [])) for entry, tried in tries.items()}
-
-    def export_jsonl(self, run: str, stream: TextIO) -> None:
-        """The run as JSON Lines: the run itself, then each iteration with everything."""
-        write_jsonl(stream, self.run(run), "iteration", self.iterations(run))
 
 
 def _iterations(connection: sqlite3.Connection, run: str) -> Iterator[Iteration]:
