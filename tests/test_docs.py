@@ -129,6 +129,9 @@ def test_commands_parse() -> None:
             continue
         assert program == "tilewright", (place, command)
         verb, *arguments = words
+        if verb.startswith("--"):
+            assert verb in {option for parameter in group.params for option in parameter.opts}, (place, command)
+            continue
         assert verb in group.commands, (place, command)  # type: ignore[attr-defined]
         if arguments:  # a bare verb in a sentence names the command
             group.commands[verb].make_context(verb, list(arguments))  # type: ignore[attr-defined]
