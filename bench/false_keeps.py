@@ -54,7 +54,7 @@ def measured(
 ) -> Confirmation:
     found = arena.confirm(workload, candidate, incumbent, incumbent, secrets.randbits(31), budget)
     if not isinstance(found, Confirmation):
-        raise SystemExit(f"{found.version}: {found.reason}")
+        raise SystemExit(f"{found.name}: {found.reason}")
     return found
 
 
@@ -81,7 +81,7 @@ def decisions(
         started = time.perf_counter()
         found = confirm(arena, field, candidates[field[-1]], incumbent, incumbent, secrets.randbits(31))
         if not isinstance(found, Confirmed):
-            raise SystemExit(f"{found.version}: {found.reason}")
+            raise SystemExit(f"{found.name}: {found.reason}")
         rows.append({
             "workloads": field, "keep": found.decision.keep, "reason": found.decision.reason,
             "overall": found.decision.overall.to_json(),
