@@ -153,7 +153,10 @@ def test_the_options_that_are_named_exist(capsys: pytest.CaptureFixture[str]) ->
     for document in DOCUMENTS:
         for match in SPAN.finditer(prose(document)):
             if match["text"].startswith("--"):
-                assert match["text"].split()[0] in known | {"--help", "--install-completion"}, (document.name, match["text"])
+                assert match["text"].split()[0] in known | {"--help", "--install-completion"}, (
+                    document.name,
+                    match["text"],
+                )
 
 
 # Files and links --------------------------------------------------------------------------------------
