@@ -19,8 +19,8 @@ from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
     from tilewright.records import Json, Value
+    from tilewright.runtime.store.evidence import Kernels
     from tilewright.runtime.store.exporting import Imported
-    from tilewright.runtime.store.naming import Kernels
     from tilewright.runtime.store.verifying import Verified
     from tilewright.runtime.store.winners import Unreadable, Winner, Winners
 
@@ -311,7 +311,7 @@ def _store() -> Winners:
 
 def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
     """What the store holds; what cannot be read of it is named, and does not stand in the way of the rest."""
-    from tilewright.runtime.store.naming import Kernels
+    from tilewright.runtime.store.evidence import Kernels
 
     unreadable: list[Unreadable] = []
     kernels = Kernels(store.all(unreadable.append))

@@ -28,7 +28,8 @@ from tilewright.runtime.store.exporting import (
     import_config_files,
     sources_in,
 )
-from tilewright.runtime.store.winners import TunedStoreWarning, Winner, Winners
+from tilewright.runtime.store.warn_once import TunedStoreWarning
+from tilewright.runtime.store.winners import Winner, Winners
 
 H200 = "NVIDIA H200 sm_90"
 

@@ -9,7 +9,7 @@ from tests.runtime.made_winners import winner
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.runtime.store import evidence
-from tilewright.runtime.store.naming import Kernels
+from tilewright.runtime.store.evidence import Kernels
 from tilewright.runtime.store.winners import Winner
 
 

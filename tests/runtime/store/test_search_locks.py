@@ -15,7 +15,7 @@ from tests.runtime.made_winners import as_another_user, lose_rights
 
 from tilewright.runtime.store import search_locks, warn_once
 from tilewright.runtime.store.search_locks import search_lock
-from tilewright.runtime.store.winners import TunedStoreWarning
+from tilewright.runtime.store.warn_once import TunedStoreWarning
 
 
 @pytest.fixture(autouse=True)

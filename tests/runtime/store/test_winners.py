@@ -19,7 +19,8 @@ from tests.runtime.made_winners import as_another_user, lose_rights, winner
 
 from tilewright.errors import StorageError
 from tilewright.runtime.store import warn_once, winners
-from tilewright.runtime.store.winners import TunedStoreWarning, Unreadable, Winners
+from tilewright.runtime.store.warn_once import TunedStoreWarning
+from tilewright.runtime.store.winners import Unreadable, Winners
 
 
 @pytest.fixture(autouse=True)

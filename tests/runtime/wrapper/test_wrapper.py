@@ -390,8 +390,8 @@ def test_a_search_that_fails_is_a_warning(world: World, error: Exception) -> Non
         raise error
 
     op = world.tuned()
-    searches = op.tuned.chooser.searches
-    searches._environment = replace(searches._environment, search=fails)
+    chooser = op.tuned.chooser
+    chooser.environment = replace(chooser.environment, search=fails)
     x, y = arrays()
     with pytest.warns(TuningWarning, match="scale is not tuned"):
         op(STREAM, x, y, 2.0)

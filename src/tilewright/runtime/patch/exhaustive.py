@@ -23,7 +23,7 @@ from tilewright.runtime.modes import ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch.exhaustive_problem import EmptySpace, NoSequence, Problem, SearchCall, checked, problem_of
 from tilewright.runtime.patch.widening import named_values
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.store import recording
+from tilewright.runtime.store import evidence
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner, Winners
 from tilewright.source.launched_hints import launched_hints
@@ -128,10 +128,10 @@ def _first(problem: Problem, why: str) -> Any:
 
 def _winner_of(problem: Problem, search: SearchResult) -> Winner:
     try:
-        launches = recording.launches_of(problem.trials, search)
+        launches = evidence.launches_of(problem.trials, search)
     except Exception:  # one of them cannot be written down as data: the winner cannot be raced again
         launches = None
-    return recording.winner_of(
+    return evidence.winner_of(
         search,
         key=problem.key,
         kernel=problem.kernel,

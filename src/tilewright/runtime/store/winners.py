@@ -21,10 +21,10 @@ import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from tilewright.errors import StorageError
 from tilewright.ledger.codec import from_json, to_json
@@ -40,9 +40,7 @@ from tilewright.ledger.file import (
     utc_now,
 )
 from tilewright.records import Json, Value
-from tilewright.runtime.store.warn_once import TunedStoreWarning, warn_once
-
-__all__ = ["NAME", "VARIABLE", "TunedStoreWarning", "Unreadable", "Winner", "Winners", "folder"]
+from tilewright.runtime.store.warn_once import warn_once
 
 VARIABLE = "TILEWRIGHT_TUNED"
 NAME = "tuned.db"
@@ -64,7 +62,6 @@ TUNED = Schema(
 )
 Replaces = Callable[["Winner", "Winner"], bool]
 """New and earlier winner of one key → whether the new one takes its place."""
-Answer = TypeVar("Answer")
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
@@ -135,7 +132,11 @@ class Winners:
         return (self._path or folder() / NAME).absolute()
 
     def get(self, key: str) -> Winner | None:
-        return self._asked(lambda file: file.get(key), None)
+        with self._file() as file:
+            if file.there():
+                with file._reading() as connection:
+                    return _stored(connection, key)
+        return None
 
     def put(self, winner: Winner) -> Winner:
         """Stores it unless its key is there, and returns the winner that is now stored.
@@ -150,32 +151,46 @@ class Winners:
     ) -> tuple[tuple[Winner | None, Winner], ...]:
         """Stores all of them or none. Returns for each the earlier winner with its key, if any, and the one that is now
         stored. ``replaces``: whether the new one takes the place of an earlier one."""
-        unstored = tuple((None, winner) for winner in winners)
-        return self._asked(lambda file: file.put_all(winners, replaces), unstored)
+        now = text_of(utc_now())
+        with self._file() as file:
+            rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
+            with file._writing() as connection:
+                return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
+        return tuple((None, winner) for winner in winners)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
         """Every winner that can be read, by kernel, then by date. ``on_unreadable`` gets the other entries; by default
         each is a problem of the store."""
-        empty: tuple[tuple[Winner, ...], tuple[Unreadable, ...]] = (), ()
-        winners, unreadable = self._asked(lambda file: file.all(), empty)
-        for entry in unreadable:
-            if on_unreadable is None:
-                self._say(StorageError(entry.problem))
-            else:
-                on_unreadable(entry)
-        return winners
+        rows, winners = [], []
+        with self._file() as file, file._reading() as connection:
+            rows = [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
+        for row in rows:
+            try:
+                winners.append(_winner(row))
+            except Unusable as error:
+                entry = Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}")
+                if on_unreadable is None:
+                    self._say(StorageError(entry.problem))
+                else:
+                    on_unreadable(entry)
+        return tuple(winners)
 
     def remove(self, keys: Iterable[str]) -> int:
         """Removes these keys, all or none of them. Returns how many were there."""
-        return self._asked(lambda file: file.remove(frozenset(keys)), 0)
+        with self._file() as file:
+            if file.there():
+                with file._writing() as connection:
+                    forget = "DELETE FROM winners WHERE key = ?"
+                    return sum(connection.execute(forget, (key,)).rowcount for key in frozenset(keys))
+        return 0
 
-    def _asked(self, question: Callable[[_File], Answer], otherwise: Answer) -> Answer:
+    @contextmanager
+    def _file(self) -> Iterator[_File]:
         try:
             with _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS) as file:
-                return question(file)
+                yield file
         except StorageError as error:
             self._say(error)
-            return otherwise
 
     def _say(self, error: StorageError) -> None:
         if self._strict:
@@ -189,48 +204,16 @@ class _File(DatabaseFile):
     def __init__(self, path: Path, busy_seconds: float):
         super().__init__(path, replace(TUNED, busy_seconds=busy_seconds), utc_now, secrets.token_hex)
 
-    def get(self, key: str) -> Winner | None:
-        if not self._there():
-            return None
-        with self._reading() as connection:
-            return _stored(connection, key)
-
-    def put_all(self, winners: Sequence[Winner], replaces: Replaces) -> tuple[tuple[Winner | None, Winner], ...]:
-        now = text_of(self._clock())
-        rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
-        with self._writing() as connection:
-            return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
-
-    def all(self) -> tuple[tuple[Winner, ...], tuple[Unreadable, ...]]:
-        winners, unreadable = [], []
-        with self._reading() as connection:
-            for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key"):
-                try:
-                    winners.append(_winner(dict(row)))
-                except Unusable as error:
-                    unreadable.append(Unreadable(str(row["key"]), str(row["kernel"]), f"{self.path} {error}"))
-        return tuple(winners), tuple(unreadable)
-
-    def remove(self, keys: frozenset[str]) -> int:
-        if not self._there():
-            return 0
-        with self._writing() as connection:
-            forget = "DELETE FROM winners WHERE key = ?"
-            return sum(connection.execute(forget, (key,)).rowcount for key in keys)
-
-    def _there(self) -> bool:
+    def there(self) -> bool:
         """Whether there is a file yet. A folder that may not be entered is an error."""
         with self._seam():
             return self._exists()
 
     def _opened(self) -> sqlite3.Connection:
         connection = super()._opened()
-        connection.text_factory = _text  # otherwise one row that is not text makes all of them unreadable
+        # otherwise one row that is not text makes all of them unreadable
+        connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         return connection
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
 
 
 def _put(
@@ -256,16 +239,16 @@ def _row(winner: Winner) -> dict[str, Value]:
     except ValueError as error:
         raise StorageError(f"cannot keep the winner of {winner.kernel}: {error}") from error
     data["place"] = data.pop("index")  # a word of SQL
-    return {
-        name: as_text(value) if name in _JSON or isinstance(value, (dict, list)) else value
-        for name, value in data.items()
-    }
+    return {name: as_text(value) if isinstance(value, (dict, list)) else value for name, value in data.items()}
 
 
 def _winner(row: dict[str, Value]) -> Winner:
     """A row that was changed by hand is refused, and not launched."""
     try:
-        data: dict[str, Json] = {name: _parsed(value) if name in _JSON else value for name, value in row.items()}
+        data: dict[str, Json] = {
+            name: json.loads(value) if name in _JSON and isinstance(value, str) else value
+            for name, value in row.items()
+        }
         data["index"] = data.pop("place")
         return from_json(Winner, data, defaults=True)
     except (ValueError, RecursionError) as error:
@@ -274,8 +257,3 @@ def _winner(row: dict[str, Value]) -> Winner:
             f"holds an entry of {row['kernel']} that this Tilewright cannot read, {key} ({error}); "
             f"fix: `tilewright tuned prune --key {key}`, or use the Tilewright that wrote it"
         ) from error
-
-
-def _parsed(value: Value) -> Json:
-    parsed: Json = json.loads(value) if isinstance(value, str) else value
-    return parsed

@@ -8,19 +8,26 @@ go on to the next. Whatever goes wrong, one warning says so and the shipped conf
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tilewright.errors import in_one_line
+from tilewright.records import Configuration, Failed, Value
 from tilewright.runtime import modes
+from tilewright.runtime.arrays import KernelObject
 from tilewright.runtime.environment import Environment, warn
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.store.config_file import ConfigFile
 from tilewright.runtime.wrapper.background import in_background
 from tilewright.runtime.wrapper.declared import Declared
 from tilewright.runtime.wrapper.known import Choice
-from tilewright.runtime.wrapper.lookups import Lookups
 from tilewright.runtime.wrapper.missed_call import MissedCall
-from tilewright.runtime.wrapper.searches import CallLauncher, Searches
+
+if TYPE_CHECKING:
+    from tilewright.runtime.search.searching import SearchResult
+    from tilewright.runtime.search.trials import Trial
+    from tilewright.runtime.store.winners import Winner
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
 """The modes that launch what was tuned. `Mode.OFF` has known calls of its own."""
@@ -30,89 +37,206 @@ class Chooser:
     """Chooses the configuration of each call of one tuned kernel, and launches it."""
 
     def __init__(self, declared: Declared, environment: Environment, config_file: ConfigFile | None):
-        self.declared, self.environment = declared, environment
-        self.launcher = CallLauncher(declared, environment)
-        self.lookups = Lookups(declared, environment.winners, config_file)
-        self.searches = Searches(declared, environment, self.launcher)
+        self.declared, self.environment, self._config_file = declared, environment, config_file
+        self._kernels: dict[tuple[tuple[str, Hashable], ...], KernelObject] = {}
+        self._said_missing = self._checked_outputs = False
 
     def launch(self, call: MissedCall) -> None:
-        choice = self._choice(call, modes.mode(self.declared.mode))
-        self.launcher.launch(call, choice.config)
+        """On the call's own arrays."""
+        config = self._choice(call, modes.mode(self.declared.mode)).config
+        arguments = self.declared.kernel_arguments(call.call, config)
+        grid = self.declared.grid(call.call, config)
+        self.environment.launching()(call.stream, grid, self._kernel(config), arguments)
 
     def _choice(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.OFF:
-            return self._keep(call, self._shipped("tuning is off"), (Mode.OFF,))
+            return self._keep(call, mode, self._shipped("tuning is off"))
         try:
-            return (
-                self._in_memory(call, mode)
-                or self._in_store(call)
-                or self._in_config_file(call)
-                or self._without_search(call, mode)
-                or self._searched(call, mode)
-            )
+            known = self._in_memory(call) or self._in_store(call) or self._in_config_file(call)
+            if known is not None:
+                return self._keep(call, mode, known)
+            return self._without_search(call, mode) or self._searched(call, mode)
         except Exception as error:  # the user's call goes on
             warn(f"{self.declared.name} is not tuned ({in_one_line(error)}); its shipped configuration runs")
-            return self._keep(call, self._shipped("tuning failed"), (mode,))
+            return self._keep(call, mode, self._shipped("tuning failed"))
 
-    # The stages ---------------------------------------------------------------------------------------
+    def _keep(self, call: MissedCall, mode: Mode, choice: Choice) -> Choice:
+        """The hot path launches the choice from now on: what is tuned in all modes that tune, else in this one."""
+        entry = self.declared.entry(call.call, choice.config, self._kernel(choice.config), self.environment.launching())
+        call.keep(TUNING if choice.tuned else (mode,), choice, entry)
+        return choice
 
-    def _in_memory(self, call: MissedCall, mode: Mode) -> Choice | None:
+    def _shipped(self, why: str) -> Choice:
+        return Choice(self.declared.space.shipped, "shipped", why)
+
+    # What is known without a search -------------------------------------------------------------------
+
+    def _in_memory(self, call: MissedCall) -> Choice | None:
         """Tuned in this process, in another mode."""
         known = (call.known(other) for other in TUNING)
-        tuned = next((choice for choice in known if choice is not None and choice.tuned), None)
-        return tuned and self._keep(call, tuned, (mode,))
+        return next((choice for choice in known if choice is not None and choice.tuned), None)
 
     def _in_store(self, call: MissedCall) -> Choice | None:
-        stored = self.lookups.in_store(call)
-        return stored and self._keep(call, stored, TUNING)
+        """The winner of the exact call. The winner of its bucket counts only if it is the shipped configuration."""
+        winner = self._winner(call, call.key)
+        if winner is not None:
+            return Choice(winner, "stored", f"key {call.key[:12]}")
+        bucket = self._in_bucket(call)
+        if bucket is not None and bucket == self.declared.space.shipped:
+            return Choice(bucket, "stored", "the bucket's winner, which is the shipped one")
+        return None
+
+    def _in_bucket(self, call: MissedCall) -> Configuration | None:
+        """The winner of the call's bucket. On this shape it has to be verified and raced against the shipped one."""
+        return None if call.bucket_key is None else self._winner(call, call.bucket_key)
 
     def _in_config_file(self, call: MissedCall) -> Choice | None:
-        shipped = self.lookups.in_config_file(call)
-        return shipped and self._keep(call, shipped, TUNING)
+        """Not asked for a call whose bucket has a winner."""
+        if self._config_file is None or self._in_bucket(call) is not None:
+            return None
+        match = self._config_file.find(call.parts, allowed=call.allows)
+        return None if match is None else Choice(self._configuration(match.config), "config file", match.match)
+
+    def _winner(self, call: MissedCall, key: str) -> Configuration | None:
+        winner = self.environment.winners.get(key)
+        if winner is None or winner.config is None or not call.allows(winner.config):
+            return None
+        return self._configuration(winner.config)
+
+    def _configuration(self, config: Mapping[str, Value]) -> Configuration:
+        """In the order of the space's knobs."""
+        return Configuration.of({name: config[name] for name in self.declared.space.knobs})
 
     def _without_search(self, call: MissedCall, mode: Mode) -> Choice | None:
         """Where nothing may be searched: in mode ``stored``, and while a CUDA graph is captured. The winner of the
         call's bucket is then launched although it was not checked on this shape."""
-        capturing = self.environment.capturing(call.stream)
-        if mode is not Mode.STORED and not capturing:
+        if mode is not Mode.STORED and not self.environment.capturing(call.stream):
             return None
-        bucket = self.lookups.in_bucket(call)
+        bucket = self._in_bucket(call)
         choice = None if bucket is None else Choice(bucket, "bucket", "not checked on this shape")
         if mode is not Mode.STORED:  # not kept: the next call outside the capture is tuned
             return choice or self._shipped("a CUDA graph is being captured")
-        if choice is None:
-            self.lookups.say_missing(call)
-        return self._keep(call, choice or self._shipped("nothing is stored"), (mode,))
+        if choice is None and not self._said_missing:
+            from tilewright.runtime.store.evidence import shapes_of
+
+            self._said_missing = True
+            arrays = ", ".join(f"{name} {shapes_of(part)}" for name, part in call.arrays.items())
+            warn(
+                f"nothing is stored for {self.declared.name} on {call.board} with {arrays}: its "
+                "shipped configuration runs (TILEWRIGHT_TUNING=stored never searches); fix: run once with "
+                "TILEWRIGHT_TUNING=now, or `tilewright tuned import` what another machine exported"
+            )
+        return self._keep(call, mode, choice or self._shipped("nothing is stored"))
+
+    # The search ---------------------------------------------------------------------------------------
 
     def _searched(self, call: MissedCall, mode: Mode) -> Choice:
         if mode is Mode.NOW:
-            choice = self._locked_search(call)
-            return self._keep(call, choice, TUNING if choice.tuned else (mode,))
-        shipped = self._keep(call, self._shipped("it is being tuned beside"), (mode,))
+            return self._keep(call, mode, self._locked_search(call))
+        shipped = self._keep(call, mode, self._shipped("it is being tuned beside"))
         copied = call.copied()
-        in_background(f"tuning {self.declared.name}", lambda: self._search_beside(copied))
+
+        def search_beside() -> None:
+            choice = self._locked_search(copied)
+            if choice.tuned:
+                self._keep(copied, mode, choice)
+
+        in_background(f"tuning {self.declared.name}", search_beside)
         return shipped
 
-    def _search_beside(self, call: MissedCall) -> None:
-        choice = self._locked_search(call)
-        if choice.tuned:
-            self._keep(call, choice, TUNING)
-
     def _locked_search(self, call: MissedCall) -> Choice:
-        """One process searches. The others wait for it, and launch what it stored."""
+        """One process searches. The others wait for it, and launch what it stored.
+
+        The winner of the call's bucket is first raced against the shipped configuration alone."""
         with self.environment.search_lock(call.bucket_key or call.key, wait=True) as mine:
-            known = self.lookups.in_store(call) or self.lookups.in_config_file(call)
+            known = self._in_store(call) or self._in_config_file(call)
             if known is not None:
                 return known
             if not mine:
                 warn(f"another process has been tuning {self.declared.name} for long; the shipped one runs")
                 return self._shipped("another process is tuning it")
-            return self.searches.winner(call, self.lookups.in_bucket(call))
+            if (bucket := self._in_bucket(call)) is not None:
+                choice = self._search(call, (self.declared.space.shipped, bucket))
+                if choice.config == bucket:
+                    return replace(choice, why="the bucket's winner, checked on this shape")
+            return self._search(call, call.configurations)
 
-    def _keep(self, call: MissedCall, choice: Choice, modes: Sequence[Mode]) -> Choice:
-        """The hot path launches the choice in these modes from now on."""
-        call.keep(modes, choice, self.launcher.entry(call, choice.config))
-        return choice
+    def _search(self, call: MissedCall, configs: Sequence[Configuration]) -> Choice:
+        """Searches ``configs`` and stores the winner. Raises whatever a search raises."""
+        trials = self.trials(call, configs)
+        self._say_undeclared_outputs(call, trials[0])
+        result = self.environment.search(trials, stream=call.stream, shipped=0, launch_mode=self.declared.launch)
+        best, kernel = configs[result.best], trials[result.best]
+        lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
+        if lost:  # the bucket's winner is slower here: a search of all follows, and its winner is stored
+            return Choice(best, "tuned")
+        winner = self._recorded(call, configs, trials, result)
+        stored = self.environment.winners.put(winner)
+        if call.bucket_parts is not None and call.bucket_key is not None:
+            self.environment.winners.put(replace(winner, key=call.bucket_key, parts=call.bucket_parts))
+        if not isinstance(kernel, Failed):  # it is compiled already
+            self._kernels.setdefault(self._hints(best), kernel.kernel)
+        config = stored.config if stored.config is not None and call.allows(stored.config) else best
+        return Choice(self._configuration(config), "tuned", result.note)
 
-    def _shipped(self, why: str) -> Choice:
-        return Choice(self.declared.space.shipped, "shipped", why)
+    def trials(self, call: MissedCall, configs: Sequence[Configuration]) -> list[Trial | Failed]:
+        from tilewright.runtime.search.trials import trials
+
+        declared = self.declared
+        return trials(
+            list(configs),
+            lambda config: declared.grid(call.call, config),
+            declared.kernel,
+            lambda config: declared.kernel_arguments(call.call, config),
+            declared.hints,
+        )
+
+    def _say_undeclared_outputs(self, call: MissedCall, shipped: Trial | Failed) -> None:
+        """Says once which arrays the kernel writes and the author did not declare. Calls in place on them would have
+        the same key as calls on separate arrays."""
+        if self._checked_outputs or isinstance(shipped, Failed):
+            return
+        self._checked_outputs = True
+        from tilewright.runtime.search.building import written_by
+
+        try:
+            written = written_by(shipped, f"sm_{call.arch}")
+        except Exception:  # the code cannot be read: the search compares all arrays
+            return
+        outputs = self.declared.outputs
+        for name in sorted((written & {*self.declared.parameters}) - {*outputs}):
+            warn(f"{self.declared.name} writes '{name}', which is not declared; fix: outputs={(*outputs, name)!r}")
+
+    def _recorded(
+        self, call: MissedCall, configs: Sequence[Configuration], trials: Sequence[Trial | Failed], result: SearchResult
+    ) -> Winner:
+        from tilewright.runtime.store.evidence import launches_of, winner_of
+
+        try:
+            launches = launches_of(trials, result)
+        except Exception as error:
+            warn(f"the launches of {self.declared.name} cannot be written down ({in_one_line(error)})")
+            launches = None
+        return winner_of(
+            result,
+            key=call.key,
+            kernel=self.declared.name,
+            parts=call.parts,
+            labels=[outcome.label for outcome in result.outcomes],
+            config=lambda index: dict(configs[index]),
+            launches=launches,
+            origin="wrapper",
+        )
+
+    # Kernel objects -----------------------------------------------------------------------------------
+
+    def _kernel(self, config: Configuration) -> KernelObject:
+        """With the hints applied; equal hints share one object, because each object has a JIT cache of its own."""
+        key = self._hints(config)
+        if key not in self._kernels:
+            kernel = self.declared.kernel
+            self._kernels.setdefault(key, kernel.replace_hints(**dict(key)) if key else kernel)
+        return self._kernels[key]
+
+    def _hints(self, config: Configuration) -> tuple[tuple[str, Hashable], ...]:
+        return tuple(sorted(self.declared.hints(config).items()))
