@@ -132,7 +132,7 @@ class Winners:
         return (self._path or folder() / NAME).absolute()
 
     def get(self, key: str) -> Winner | None:
-        with self._file() as file:
+        with self._guarded(), self._file() as file:
             if file.there():
                 with file._reading() as connection:
                     return _stored(connection, key)
@@ -152,7 +152,7 @@ class Winners:
         """Stores all of them or none. Returns for each the earlier winner with its key, if any, and the one that is now
         stored. ``replaces``: whether the new one takes the place of an earlier one."""
         now = text_of(utc_now())
-        with self._file() as file:
+        with self._guarded(), self._file() as file:
             rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
             with file._writing() as connection:
                 return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
@@ -162,7 +162,7 @@ class Winners:
         """Every winner that can be read, by kernel, then by date. ``on_unreadable`` gets the other entries; by default
         each is a problem of the store."""
         rows, winners = [], []
-        with self._file() as file, file._reading() as connection:
+        with self._guarded(), self._file() as file, file._reading() as connection:
             rows = [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
         for row in rows:
             try:
@@ -177,18 +177,20 @@ class Winners:
 
     def remove(self, keys: Iterable[str]) -> int:
         """Removes these keys, all or none of them. Returns how many were there."""
-        with self._file() as file:
+        with self._guarded(), self._file() as file:
             if file.there():
                 with file._writing() as connection:
                     forget = "DELETE FROM winners WHERE key = ?"
                     return sum(connection.execute(forget, (key,)).rowcount for key in frozenset(keys))
         return 0
 
+    def _file(self) -> _File:
+        return _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS)
+
     @contextmanager
-    def _file(self) -> Iterator[_File]:
+    def _guarded(self) -> Iterator[None]:
         try:
-            with _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS) as file:
-                yield file
+            yield
         except StorageError as error:
             self._say(error)
 
