@@ -16,7 +16,8 @@ import cuda.tile as ct
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.runtime.key import array_part, board_of, digest, flag_part, source_of, toolkit
+from tilewright.runtime.key import array_part, board_of, digest, flag_part, toolkit
+from tilewright.source.digest import source_of
 
 torch = pytest.importorskip("torch")
 

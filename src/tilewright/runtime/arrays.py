@@ -103,16 +103,14 @@ def facts_of(value: object) -> ArrayFacts | None:
         address = 0 if getattr(value, "is_meta", False) else int(value.data_ptr())
         return ArrayFacts(dtype, tuple(map(int, value.shape)), tuple(map(int, value.stride())), address)
     interface: CudaArrayInterface | None = getattr(value, "__cuda_array_interface__", None)
-    return None if interface is None else _of_interface(interface)
-
-
-def _of_interface(interface: CudaArrayInterface) -> ArrayFacts:
+    if interface is None:
+        return None
     import numpy as np
 
-    dtype, shape = np.dtype(interface["typestr"]), tuple(map(int, interface["shape"]))
+    kind, shape = np.dtype(interface["typestr"]), tuple(map(int, interface["shape"]))
     given = interface.get("strides")
-    strides = tuple(int(stride) // dtype.itemsize for stride in given) if given else row_major(shape)
-    return ArrayFacts(dtype.name, shape, strides, int(interface["data"][0]))
+    strides = tuple(int(stride) // kind.itemsize for stride in given) if given else row_major(shape)
+    return ArrayFacts(kind.name, shape, strides, int(interface["data"][0]))
 
 
 def _is_tensor(value: object) -> TypeGuard[LiveArray]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
 
-SearchLock = Callable[..., AbstractContextManager[bool]]
-
 
 class TuningWarning(UserWarning):
     """A kernel does not run with a tuned configuration, and why."""
@@ -42,12 +40,11 @@ def search(trials: Sequence[Trial | Failed], **options: Any) -> SearchResult:
     """`searching.search`, imported when there is something to search."""
     from tilewright.runtime.search import searching
 
-    return searching.search(trials, on_progress=_stop_when_leaving, **options)
+    def stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
+        if LEAVING.is_set():
+            raise Left
 
-
-def _stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
-    if LEAVING.is_set():
-        raise Left
+    return searching.search(trials, on_progress=stop_when_leaving, **options)
 
 
 def capturing(stream: Stream) -> bool:
@@ -108,7 +105,7 @@ class Environment:
     launch: Callable[..., None] | None = None
     search: Callable[..., SearchResult] = search
     winners: Winners = field(default_factory=Winners)
-    search_lock: SearchLock = search_lock
+    search_lock: Callable[..., AbstractContextManager[bool]] = search_lock
     board: Callable[[int], str] = board_of
     hardware: Callable[[int], Board] = hardware_of
     capturing: Callable[[Stream], bool] = capturing

@@ -18,9 +18,6 @@ from tilewright.errors import CompilerMissing, NoGpu, RequestError
 from tilewright.hardware.machine import installed_version
 from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
-from tilewright.source.digest import source_of
-
-__all__ = ["array_part", "board_of", "digest", "flag_part", "source_of", "toolkit"]
 
 ALIGNMENT = 16
 """Bytes: what a launch specialises on (`languages.cutile.DIVISOR`)."""

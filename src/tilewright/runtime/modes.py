@@ -46,21 +46,23 @@ def from_name(name: object, where: str) -> Mode:
         raise RequestError(f"{where}={name!s} is no mode; known: {known}") from None
 
 
-def decided(variable: str | None, switches: Mapping[str, str | None], default: Mode) -> Mode:
-    """The mode for these values of the variables, None where unset. Raises `RequestError` for a bad value."""
-    for name, given in switches.items():
+Text: TypeAlias = str | bytes
+Names: TypeAlias = tuple[Text, Text, Text]
+Container: TypeAlias = Mapping[Any, Text]
+"""By names that are all text or all bytes."""
+
+
+def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
+    """The mode for the values of `NAMES` in the container, None where it has none. Raises `RequestError` for a bad
+    value."""
+    variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
+    for name, given in zip(SWITCHES, switches, strict=True):
         value = (given or "").strip().lower()
         if value in ON:
             return Mode.OFF
         if value not in OFF:
             raise RequestError(f"{name}={given} is neither on nor off; known: {', '.join(ON)} | {', '.join(OFF[1:])}")
     return from_name(variable, VARIABLE) if variable and variable.strip() else default
-
-
-Text: TypeAlias = str | bytes
-Names: TypeAlias = tuple[Text, Text, Text]
-Container: TypeAlias = Mapping[Any, Text]
-"""By names that are all text or all bytes."""
 
 
 def behind(environment: Mapping[str, str]) -> tuple[Container, Names]:
@@ -71,19 +73,9 @@ def behind(environment: Mapping[str, str]) -> tuple[Container, Names]:
     return environment, (VARIABLE, *SWITCHES)
 
 
-def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
-    """The mode for the values of `NAMES` in the container, None where it has none."""
-    variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
-    return decided(variable, dict(zip(SWITCHES, switches, strict=True)), default)
-
-
 def reader(container: Container, names: Names) -> Callable[[Mode], Mode]:
     """The function that reads the mode from the result of `behind`."""
-
-    def read(default: Mode = Mode.NOW) -> Mode:
-        return from_values(tuple(map(container.get, names)), default)
-
-    return read
+    return lambda default=Mode.NOW: from_values(tuple(map(container.get, names)), default)
 
 
 CONTAINER, NAMES = behind(os.environ)

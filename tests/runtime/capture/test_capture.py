@@ -25,9 +25,8 @@ from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture import recorder as recorder_module
 from tilewright.runtime.capture.counting import EXACT
 from tilewright.runtime.capture.described import DescribedLaunch
-from tilewright.runtime.capture.launch_hook import SIGNATURE
 from tilewright.runtime.capture.record import Capture, ProcessRecord, Recorded, Times
-from tilewright.runtime.capture.recorder import KINDS, OBJECTS, Recorder
+from tilewright.runtime.capture.recorder import KINDS, OBJECTS, SIGNATURE, Recorder
 from tilewright.runtime.capture.timing import Sampled, _Events, next_sample
 
 torch = pytest.importorskip("torch")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.runtime import captured_kernels as kernels
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, described, packed, unpacked
-from tilewright.runtime.key import source_of
+from tilewright.source.digest import source_of
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 torch = pytest.importorskip("torch")

@@ -350,7 +350,7 @@ def test_what_changes_nothing_is_not(world: World) -> None:
 
 def test_another_toolkit_or_board(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     tuned()
-    monkeypatch.setattr("tilewright.runtime.patch.exhaustive_problem.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99")
+    monkeypatch.setattr("tilewright.runtime.patch.exhaustive.toolkit", lambda: "cuda-tile 1.7.0, tileiras 99")
     tuned()
     assert len(world.search.asked) == 2
 

@@ -241,7 +241,7 @@ def _contents(value: CallValue, array: ArraySpec) -> str | None:
 
 def _source(kernel: KernelObject) -> tuple[str, str]:
     """Its hash, and why there is none."""
-    from tilewright.runtime.key import source_of
+    from tilewright.source.digest import source_of
 
     try:
         return source_of(kernel), ""

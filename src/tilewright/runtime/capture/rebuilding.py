@@ -51,7 +51,7 @@ def rebuilt(
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
     """The kernel, from its module, else from its file; see `rebuilt` for the errors."""
-    from tilewright.runtime.key import source_of
+    from tilewright.source.digest import source_of
 
     kernel = _attribute(_module(launch), launch.qualname)
     if kernel is None or not hasattr(kernel, "_pyfunc"):

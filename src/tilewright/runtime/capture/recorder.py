@@ -1,7 +1,7 @@
 """Records the launches of one process: their kinds, how often they are made, how long they take.
 
-`launch_hook` calls this only for launches that are looked at (`counting` decides which), and for those that fail. After
-any error in here the launch is made as usual.
+`launch_hook` makes the function that the program calls. It calls the `Recorder` only for launches that are looked at
+(`counting` decides which), and for those that fail. After any error in here the launch is made as usual.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import update_wrapper
 from pathlib import Path
 from random import Random
 from time import perf_counter
@@ -22,10 +23,11 @@ from tilewright.runtime.capture.counting import EXACT, Cell, LaunchCounter
 from tilewright.runtime.capture.data import Data
 from tilewright.runtime.capture.described import described
 from tilewright.runtime.capture.kinds import LaunchKind, RecordedKernel, key_of
-from tilewright.runtime.capture.launch_hook import launch_hook
 from tilewright.runtime.capture.record import ProcessRecord
 from tilewright.runtime.capture.timing import next_sample
 
+SIGNATURE = "(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
+"""Of `ct.launch` in cuda-tile 1.7."""
 KINDS = 256
 """Kinds of launch of one kernel that are described; launches of further kinds are counted with the last of them."""
 OBJECTS = 8
@@ -38,6 +40,8 @@ Seen: TypeAlias = tuple[LaunchKind, Cell, int]
 """The kind of a launch that was looked at, where it counts, and how many launches it represents."""
 Grid: TypeAlias = Sequence[int]
 Args: TypeAlias = Sequence[CallValue]
+LaunchFunction: TypeAlias = Callable[..., None]
+Skips: TypeAlias = Mapping[KernelObject, Iterable[None]]
 
 
 class Recorder:
@@ -218,3 +222,72 @@ class Recorder:
         if not self._warned:
             self._warned = True
             print(f"tilewright: {text}", file=sys.stderr, flush=True)
+
+
+# The function that the program calls ---------------------------------------------------------------------
+
+
+def launch_hook(original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction) -> LaunchFunction:
+    """A function that passes its arguments on to ``original``; the program calls it instead of `ct.launch`.
+
+    Most launches only pass through, so it is as short as Python allows. ``skips`` has an iterator for each kernel
+    object, and each item of it lets one launch pass. A loop takes the item in one step, without a call. If there is no
+    item left, or if the kernel is not known, ``look`` is called.
+
+    look(stream, grid, kernel, args, keywords): makes the launch. failed(error, kernel, grid, args): is called if a
+    launch that passed through raised.
+    """
+    known = getattr(original, "__text_signature__", None) == SIGNATURE
+    made = (_with_keyword if known else _with_any)(original, skips, look, failed)
+    return update_wrapper(made, original)
+
+
+def _with_keyword(
+    original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction
+) -> LaunchFunction:
+    """For the known signature: without a dictionary of keywords."""
+
+    def launch(
+        stream: Stream, grid: Grid, kernel: KernelObject, kernel_args: Args, /, *,
+        programmatic_dependent_launch: bool = False,
+    ) -> None:  # fmt: skip
+        try:
+            skip = skips[kernel]
+        except Exception:  # not known, or not hashable
+            skip = ()
+        try:
+            for _ in skip:
+                if programmatic_dependent_launch is False:  # spares `ct.launch` parsing a keyword
+                    return original(stream, grid, kernel, kernel_args)
+                return original(
+                    stream, grid, kernel, kernel_args,
+                    programmatic_dependent_launch=programmatic_dependent_launch,
+                )  # fmt: skip
+        except BaseException as error:
+            failed(error, kernel, grid, kernel_args)
+            raise
+        more = {"programmatic_dependent_launch": programmatic_dependent_launch}
+        return look(stream, grid, kernel, kernel_args, more)
+
+    return launch
+
+
+def _with_any(original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction) -> LaunchFunction:
+    """For a `ct.launch` that may take other keywords."""
+
+    def launch(stream: Stream, grid: Grid, kernel: KernelObject, kernel_args: Args, /, **more: bool) -> None:
+        try:
+            skip = skips[kernel]
+        except Exception:
+            skip = ()
+        try:
+            for _ in skip:
+                if not more:  # spares taking the dictionary apart
+                    return original(stream, grid, kernel, kernel_args)
+                return original(stream, grid, kernel, kernel_args, **more)
+        except BaseException as error:
+            failed(error, kernel, grid, kernel_args)
+            raise
+        return look(stream, grid, kernel, kernel_args, more)
+
+    return launch

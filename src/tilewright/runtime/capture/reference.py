@@ -68,7 +68,7 @@ class Captured:
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel in its own file. Raises TaskError if its source has changed."""
-        from tilewright.runtime.key import source_of
+        from tilewright.source.digest import source_of
 
         kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
         if source_of(kernel) != self.source:

@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from tilewright.records import Value
     from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 
-NAME = "exhaustive_search"
 PARAMETERS = (
     "search_space", "stream", "grid_fn", "kernel", "args_fn", "hints_fn", "quiet", "single_run_timeout_sec", "flush_l2",
 )  # fmt: skip
 """Of the function in cuda-tile 1.7; the first six may be positional."""
 POSITIONAL = 6
-MEASUREMENT = {"config", "mean_us", "num_samples", "error_margin_us"}
-RESULT = {"best", "successes", "failures"}
+FIELDS = {
+    "Measurement": {"config", "mean_us", "num_samples", "error_margin_us"},
+    "TuningResult": {"best", "successes", "failures"},
+}
 
 _lock = threading.Lock()
 _installed: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
@@ -60,7 +61,12 @@ def install() -> bool:
                 stacklevel=2,
             )
             return False
-        _installed.append((original, _replacement(original)))
+
+        @functools.wraps(original)
+        def replaced(*args: Any, **kwargs: Any) -> Any:  # a new one for each installation: `uninstall` replaces it only
+            return exhaustive_search(*args, **kwargs)
+
+        _installed.append((original, replaced))
         swap(*_installed[0])
         return True
 
@@ -101,8 +107,7 @@ def exhaustive_search(
     Raises ValueError and TypeError as cuda-tile's does: for an empty space, a space that is not a sequence, and if no
     configuration works.
     """
-    from tilewright.runtime.patch.exhaustive import answered
-    from tilewright.runtime.patch.exhaustive_problem import SearchCall
+    from tilewright.runtime.patch.exhaustive import SearchCall, answered
 
     request = SearchCall(
         search_space, stream, grid_fn, kernel, args_fn, hints_fn, quiet, single_run_timeout_sec, flush_l2
@@ -119,7 +124,7 @@ def unknown_shape(tune: ModuleType) -> str:
     positional = [each.name for each in parameters.values() if each.kind is each.POSITIONAL_OR_KEYWORD]
     if tuple(parameters) != PARAMETERS or len(positional) != POSITIONAL:
         return f"takes ({', '.join(parameters)})"
-    for record, fields in (("Measurement", MEASUREMENT), ("TuningResult", RESULT)):
+    for record, fields in FIELDS.items():
         if set(getattr(getattr(tune, record, None), "__dataclass_fields__", ())) != fields:
             return f"gives another {record}"
     return ""
@@ -132,13 +137,3 @@ def _original() -> Callable[..., Any]:
 
     original: Callable[..., Any] = _tune.exhaustive_search
     return original
-
-
-def _replacement(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A new function for each installation, so that `uninstall` replaces only this one."""
-
-    @functools.wraps(original)
-    def replaced(*args: Any, **kwargs: Any) -> Any:
-        return exhaustive_search(*args, **kwargs)
-
-    return replaced

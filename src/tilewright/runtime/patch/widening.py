@@ -84,16 +84,13 @@ def _identity(fields: Fields) -> tuple[tuple[str, str, str], ...]:
 
 def _largest_tiles(given: Sequence[Fields]) -> dict[str, int]:
     """Field → its largest value; for fields that are the extent of a tile in every configuration."""
-    values: dict[str, list[Value]] = {}
-    for fields in given:
-        for name, value in fields.items():
-            values.setdefault(name, []).append(value)
-    extents = {
-        name: [value for value in given if type(value) is int and value >= SMALLEST and value & (value - 1) == 0]
-        for name, given in values.items()
-        if _TILE.search(name) and not _OTHER.search(name)
+    names = {name for fields in given for name in fields if _TILE.search(name) and not _OTHER.search(name)}
+    values = {name: [fields[name] for fields in given if name in fields] for name in names}
+    return {
+        name: max(sizes)
+        for name, sizes in values.items()
+        if all(type(size) is int and size >= SMALLEST and size & (size - 1) == 0 for size in sizes)
     }
-    return {name: max(sizes) for name, sizes in extents.items() if len(sizes) == len(values[name])}
 
 
 def _neighbours(fields: Fields, largest: Mapping[str, int], changes: int) -> Iterator[Fields]:

@@ -12,13 +12,14 @@ from functools import cached_property
 from tilewright.records import Configuration, Json, Value
 from tilewright.runtime.arrays import CallValue, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
-from tilewright.runtime.key import array_part, digest, flag_part, source_of, toolkit
+from tilewright.runtime.key import array_part, digest, flag_part, toolkit
 from tilewright.runtime.modes import Mode
 from tilewright.runtime.wrapper.background import copies
 from tilewright.runtime.wrapper.buckets import bucketed
 from tilewright.runtime.wrapper.declared import Call, Declared
 from tilewright.runtime.wrapper.known import Choice, Entry, Key, KnownCalls
 from tilewright.runtime.wrapper.signature import KeyKind, kind_of
+from tilewright.source.digest import source_of
 
 FORMAT = 1
 """Counts up when the meaning of a part changes."""
