@@ -75,7 +75,11 @@ def behind(environment: Mapping[str, str]) -> tuple[Container, Names]:
 
 def reader(container: Container, names: Names) -> Callable[[Mode], Mode]:
     """The function that reads the mode from the result of `behind`."""
-    return lambda default=Mode.NOW: from_values(tuple(map(container.get, names)), default)
+
+    def read(default: Mode = Mode.NOW) -> Mode:
+        return from_values(tuple(map(container.get, names)), default)
+
+    return read
 
 
 CONTAINER, NAMES = behind(os.environ)

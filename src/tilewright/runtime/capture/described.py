@@ -76,7 +76,7 @@ class DescribedLaunch:
     qualname: str
     file: str
     source: str
-    """`key.source_of` the kernel; empty if its source cannot be read."""
+    """`digest.source_of` the kernel; empty if its source cannot be read."""
     grid: tuple[int, ...]
     arguments: tuple[Argument, ...]
     hints: Mapping[str, int | None] = field(default_factory=dict)
