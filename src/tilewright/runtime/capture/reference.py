@@ -50,7 +50,7 @@ class Captured:
     """One kernel as it was captured.
 
     module: its name when the kernel was launched; a module of a package is imported. file: with the kernel; of a single
-    module, or of a program, only what the kernel needs is loaded. qualname: of the kernel. source: `digest.source_of` the
+    module, or of a program, only what the kernel needs is loaded. qualname: of the kernel. source: `source_of` the
     kernel. tensors: as the task declares them. launch: that of the task, with the kernel as its first argument.
     shipped: the configuration that was captured. flops: that of the task.
     """
