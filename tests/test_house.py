@@ -61,7 +61,7 @@ WITHOUT_DOCSTRING = {
     "languages.cutile.cutile.CuTile": "implements languages.base.Language",
     "playbook.entries.": "implements playbook.base.Entry, and its `about` says what it is",
     "playbook.analyses.row_tiles.RowTiles": "a libcst transformer; the module's docstring describes it",
-    "lint.rules.": "implements lint.rule.Rule; the module's docstring is its text",
+    "lint.rules.": "implements lint.rule.Rule; the class's docstring is its text",
     "testing.simulated.": "the clocks implement race.protocol.Clock",
     "worker.process.worker.Worker": "each method answers one step, which worker.messages describes",
     "worker.process.examiner.DeviceExaminer": "the module's docstring describes it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,10 +21,10 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 class Rule(ABC):
     """One known mistake. Write `findings`, and the rule's text as a docstring; everything else has a default.
 
-    A rule is a file in `lint/rules/`, or a class that an installed package names under the entry point
-    `tilewright.lint`. Its name is that of its module. The text is the docstring of the class or else of the module, in
-    paragraphs: what is wrong in one sentence, why it matters with its number, ``Fix: …`` and ``Sources: …; …``, which a
-    reader can open.
+    A rule is among the ``RULES`` of a file in `lint/rules/`, or named by an installed package under the entry point
+    `tilewright.lint`. Its name is that of its class: ``NoPrint`` is no_print. The text is the docstring of the class or
+    else of the module, in paragraphs: what is wrong in one sentence, why it matters with its number, ``Fix: …`` and
+    ``Sources: …; …``, which a reader can open.
     """
 
     level: Level = "error"
@@ -50,7 +51,7 @@ class Rule(ABC):
 
     @property
     def name(self) -> str:
-        return type(self).__module__.rpartition(".")[2]
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
     @property
     def rule_id(self) -> str:

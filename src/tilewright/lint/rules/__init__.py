@@ -1,4 +1,4 @@
-"""The lint rules, one a file."""
+"""The lint rules, one file a subject."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ def rules() -> tuple[Rule, ...]:
 
     Raises RequestError for an installed rule that cannot be used.
     """
-    every = list(plugins("tilewright.lint.rules", "RULE", group="tilewright.lint"))
+    found = plugins("tilewright.lint.rules", "RULES", group="tilewright.lint")
+    every = [rule for several in found for rule in (several if isinstance(several, tuple) else (several,))]
     for rule in every:
         if not isinstance(rule, Rule) or sum(getattr(other, "name", None) == rule.name for other in every) > 1:
             said = f"a second rule {rule.name}" if isinstance(rule, Rule) else f"a {type(rule).__name__}, not a rule"

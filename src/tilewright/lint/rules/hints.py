@@ -1,0 +1,335 @@
+"""Hints: whether the kernel that is launched has those that were searched."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.lint.guards import on_every_call
+from tilewright.lint.rule import LintFinding, Rule
+from tilewright.records import MachineCode, Value
+from tilewright.source.cutile import (
+    HINTS,
+    HintedKernel,
+    SearchSite,
+    configurations,
+    given_hints,
+    hinted,
+    hints_of_kernel,
+    kernels,
+    kernels_of,
+    keys_of,
+    launches,
+    searches,
+    tasks,
+)
+from tilewright.source.source_file import Named, SourceFile, text
+
+if TYPE_CHECKING:
+    from tilewright.task.task import Task
+
+
+class HintsNotApplied(Rule):
+    """The configurations carry hints that no trial is launched with.
+
+    Configurations that differ only in such a hint are the same kernel, timed several times: the choice between them is
+    noise, and the one that is taken is then launched as it was never timed. In fmha of TileGym 1.5.1 three of the four
+    Blackwell configurations are one and the same kernel.
+
+    Fix: pass hints_fn, for example `lambda cfg: {"num_ctas": cfg.num_ctas, "occupancy": cfg.occupancy}`.
+
+    Sources: TileGym 1.5.1: ops/cutile/attention.py.
+    """
+
+    code = "TW102"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for search in searches(file):
+            if not kernels_of(file, search.kernel) and file.function(search.kernel) is not None:
+                continue  # the kernel is a function of the configuration and may set its hints
+            applied = given_hints(file, search.hints_fn)
+            if applied is None:
+                continue
+            applied |= hints_of_kernel(file, search.kernel)
+            records = configurations(file, search.space)
+            carried = {name for record in records for name, value in record.items() if text(value) != "None"}
+            if left := [name for name in HINTS if name in carried - applied]:
+                how = "there is no hints_fn" if search.hints_fn is None else "hints_fn leaves it out"
+                message = f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
+                yield self.at(file, search.call, message)
+
+
+class HintsNeverTimed(Rule):
+    """The winner is launched with hints that the search never set.
+
+    Other hints are other machine code: registers, shared memory and spills change (rms_norm on sm_90: 255 registers by
+    default, 64 at occupancy 4). What is launched was then never timed against anything.
+
+    Fix: set the same hints in hints_fn as in the launch, or leave them to the kernel's decorator.
+
+    Sources: TileGym 1.5.1: ops/cutile/attention.py.
+    """
+
+    code = "TW103"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for search in searches(file):
+            timed = given_hints(file, search.hints_fn)
+            if timed is None or search.kernel is None:
+                continue
+            for made in _made_after(file, search, text(search.kernel)):
+                never = [name for name in _hints(file, made) - timed if not _decorated(file, search, name, made)]
+                if never:
+                    message = f"{' and '.join(sorted(never))} set here, in no trial of the search before"
+                    yield self.at(file, made.call, message)
+
+
+def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[HintedKernel]:
+    """Kernel objects made of the searched kernel after its last search, where that search ran."""
+    start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
+    later = [other.call.lineno for other in searches(file) if other.kernel is not None and text(other.kernel) == kernel]
+    for made in hinted(file):
+        line = made.call.lineno
+        if line <= (search.call.end_lineno or 0) or file.owner(made.call) is not owner or made.kernel is None:
+            continue
+        latest = not any(start < other < line for other in later)
+        if text(made.kernel) == kernel and latest and _arms(file, made.call) <= outside:
+            yield made
+
+
+def _hints(file: SourceFile, made: HintedKernel) -> set[str]:
+    if made.hints is not None:
+        return {name for name, value in made.hints.items() if text(value) != "None"}
+    keys = ({word.arg} if word.arg else keys_of(file, word.value) or set() for word in made.call.keywords)
+    return set[str]().union(*keys)
+
+
+def _decorated(file: SourceFile, search: SearchSite, name: str, made: HintedKernel) -> bool:
+    """Whether the kernel's decorator already sets the very value, so that all trials had it."""
+    value = (made.hints or {}).get(name)
+    hints = [kernel.hints.get(name) for kernel in kernels_of(file, search.kernel)]
+    return bool(hints) and all(value is not None and hint is not None and text(hint) == text(value) for hint in hints)
+
+
+def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
+    """The arms of conditions that ``node`` stands in."""
+    return {
+        (parent, child in parent.body)
+        for parent, child in file.above(node)
+        if isinstance(parent, ast.If) and child is not parent.test
+    }
+
+
+class DecoratorHints(Rule):
+    """The decorator fixes a hint that is searched.
+
+    In cuda-tile 1.7 a path that forgets replace_hints launches with the decorator's value and says nothing: what runs
+    has another value of the hint than the search picked.
+
+    Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW106"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        seen = set()
+        for search in searches(file):
+            applied = given_hints(file, search.hints_fn) or set()
+            fields = set[str]().union(*configurations(file, search.space))
+            if fields and _depends(file, search.hints_fn):
+                applied &= fields
+            for kernel in kernels_of(file, search.kernel):
+                fixed = [name for name in kernel.hints if name in applied]
+                if fixed and kernel.node not in seen:
+                    seen.add(kernel.node)
+                    values = " and ".join(f"{name}={text(kernel.hints[name])}" for name in fixed)
+                    yield self.at(
+                        file, kernel.hints[fixed[0]],
+                        f"{kernel.name} is decorated with {values}, which the search in line "
+                        f"{search.call.lineno} varies",
+                    )  # fmt: skip
+
+
+def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
+    """Whether the function sets a hint only where the configuration has it."""
+    function = file.function(hints_fn)
+    if function is None:
+        return True
+    bodies = [function, *filter(None, (file.function(call.func) for call in file.every(ast.Call, function)))]
+    return any(isinstance(node, (ast.If, ast.IfExp)) for body in bodies for node in ast.walk(body))
+
+
+class HintsDropped(Rule):
+    """A kernel made anew from its function drops the hints that are not named.
+
+    `ct.kernel(k._pyfunc, …)` starts from the defaults of cuda-tile 1.7, so opt_level, num_worker_warps and whatever
+    else the decorator says is lost; replace_hints keeps it. It also reaches for a private attribute.
+
+    Fix: write `k.replace_hints(…)`.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW107"
+    level = "note"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for made in hinted(file):
+            given = made.call.args[0] if made.call.args else None
+            if made.keeps or not isinstance(given, ast.Attribute) or given.attr != "_pyfunc":
+                continue
+            before = {name for kernel in kernels_of(file, made.kernel) for name in kernel.hints}
+            if lost := sorted(before - set(made.hints or ())):
+                message = f"this drops {' and '.join(lost)}, which the kernel's decorator sets"
+                yield self.at(file, made.call, message, "warning")
+            else:
+                message = "this makes the kernel anew, without any hint that its decorator may be given"
+                yield self.at(file, made.call, message)
+
+
+class HintsOnHotPath(Rule):
+    """A kernel object is made anew on every call.
+
+    Each new kernel object has an empty cache of its own and is specialised again at its launch: 0.04 ms become 16 to 39
+    ms, 100 to 500 times as long.
+
+    Fix: make it once, at the top of the file or where the cache misses, and keep it beside the configuration.
+
+    Sources: TileGym 1.5.1: suites/liger/cutile/grpo_loss.py.
+    """
+
+    code = "TW203"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for made in hinted(file):
+            cached = "cache" in file.dotted(made.call.func).lower() or _kept_by_object(file, made.call)
+            if not cached and (owner := _launching(file, made.call)):
+                what = "replace_hints" if made.keeps else "ct.kernel"
+                yield self.at(file, made.call, f"{what} runs on every call of {owner}{_when(file, made.call)}")
+        for kernel in kernels(file):
+            for decorator in kernel.node.decorator_list[:1]:
+                if owner := _launching(file, decorator):
+                    yield self.at(file, decorator, f"the kernel {kernel.name} is made on every call of {owner}")
+
+
+def _launching(file: SourceFile, node: ast.AST) -> str:
+    """The function in which a kernel is made on every call, if it or one that calls it also launches. A function that
+    only makes kernels may have a cache around it elsewhere."""
+    owner = file.owner(node)
+    return owner.name if owner is not None and _launches_itself(file, owner) and on_every_call(file, node) else ""
+
+
+def _launches_itself(file: SourceFile, owner: Named | None, seen: frozenset[ast.AST] = frozenset()) -> bool:
+    if owner is None or owner in seen:
+        return False
+    inside = set(ast.walk(owner))
+    return any(launch.call in inside for launch in launches(file)) or any(
+        _launches_itself(file, file.owner(call), seen | {owner}) for call in file.calls_of(owner)[0]
+    )
+
+
+def _when(file: SourceFile, node: ast.AST) -> str:
+    """The innermost condition around it, for the message."""
+    for parent, child in file.above(node):
+        if isinstance(parent, Named):
+            break
+        if isinstance(parent, ast.If) and child in parent.body and len(text(parent.test)) < 60:
+            return f" where {text(parent.test)}"
+    return ""
+
+
+def _kept_by_object(file: SourceFile, node: ast.AST) -> bool:
+    """Whether the new kernel becomes an attribute, which lives as long as its object."""
+    parent = file.parent(node)
+    return isinstance(parent, ast.Assign) and any(isinstance(target, ast.Attribute) for target in parent.targets)
+
+
+CENTRES = 3
+"""Configurations around which each hint is varied: the shipped one, and others from the space."""
+
+
+class NoOpHint(Rule):
+    """A searched hint changes no machine code.
+
+    Configurations that differ in it alone are one and the same program: the search times it several times and picks
+    noise. Occupancy 16 and 32 never differed from 8, and 1 never from automatic, in 24 cells of kernel and
+    architecture. Each hint is varied alone around a few configurations of the first workload; this needs --compile.
+
+    Fix: take the hint, or the values that repeat, out of the space.
+
+    Sources: tileiras 13.4.
+    """
+
+    code = "TW501"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        return iter(())  # the text does not show it
+
+    def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
+        """None where the file holds no task. Raises what loading and compiling raise."""
+        from tilewright.languages import keep_torch_out
+        from tilewright.task.loading import load_task
+
+        for node in file.tree.body:
+            if isinstance(node, ast.Assign) and node.value in tasks(file) and isinstance(node.targets[0], ast.Name):
+                keep_torch_out()
+                yield from self._of_task(file, load_task(f"{file.path}:{node.targets[0].id}"), arch)
+
+    def _of_task(self, file: SourceFile, task: Task, arch: str) -> Iterator[LintFinding]:
+        from tilewright.compile.compile import Unit, compile_all
+        from tilewright.hardware.architectures import default_board
+
+        board, workload = default_board(arch), task.selected(None)[0]
+        every = task.space.configurations(int(arch.removeprefix("sm_")), workload.dims)
+        centres = tuple(dict.fromkeys((every[0], *every[:: max(1, len(every) // CENTRES)])))[:CENTRES]
+        for hint in task.space.hints:
+            values = task.space.known_values(hint)
+            rows = [tuple(centre.replace(**{hint: value}) for value in values) for centre in centres]
+            distinct = dict.fromkeys(configuration for row in rows for configuration in row)
+            screened = compile_all(task, [Unit(workload, configuration, board) for configuration in distinct])
+            hashes = {
+                row.unit.configuration: row.code.code_hash for row in screened if isinstance(row.code, MachineCode)
+            }
+            repeats = _repeats(values, [[hashes.get(configuration) for configuration in row] for row in rows])
+            if repeats:
+                around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
+                message = f"task {task.name}: {hint} {repeats}, around {around} of workload {workload.name} on {arch}"
+                yield self.at(file, _place(file, hint), message)
+
+
+def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
+    """What a hint's values do: "" where each makes a difference somewhere, or where too little compiled."""
+    whole = [row for row in rows if None not in row]
+    if not whole or len(values) < 2:
+        return ""
+    if all(len(set(row)) == 1 for row in whole):
+        return "changes no machine code at all"
+    repeats = []
+    for index, value in enumerate(values):
+        same = (before for before in range(index) if all(row[index] == row[before] for row in whole))
+        if (first := next(same, None)) is not None:
+            repeats.append(f"{_shown(value)} is the same code as {_shown(values[first])}")
+    return "; ".join(repeats)
+
+
+def _shown(value: Value) -> str:
+    return "automatic" if value is None else str(value)
+
+
+def _place(file: SourceFile, hint: str) -> ast.AST:
+    """Where the file names the hint first."""
+    for node in file.nodes:
+        if isinstance(node, ast.Constant) and node.value == hint:
+            return node
+        if isinstance(node, ast.keyword) and node.arg == hint:
+            return node.value
+    return file.tree
+
+
+RULES = (HintsNotApplied(), HintsNeverTimed(), DecoratorHints(), HintsDropped(), HintsOnHotPath(), NoOpHint())

@@ -1,0 +1,340 @@
+"""The program around the kernels: caches of winners, switches, devices."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tilewright.lint.caches import CacheWrite, CoveredByKey, bound_inside, key_parts, strides_vary, tuning_caches
+from tilewright.lint.guards import on_a_miss, on_every_call
+from tilewright.lint.rule import Level, LintFinding, Rule
+from tilewright.lint.tile_code import annotation
+from tilewright.source.cutile import kernels_of, searches
+from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, parameters, remembered, returned
+
+
+class CannotBeRead(Rule):
+    """The file is not valid Python, or its expressions are nested too deep.
+
+    Nothing in it can be looked at.
+
+    Fix: mend the line, or leave the file out of the paths.
+    """
+
+    code = "TW001"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        return iter(())  # it has been read
+
+    def because_of(self, path: Path, error: Exception) -> LintFinding:
+        """The finding for what reading ``path`` raised."""
+        why, line, column = str(error).split("\n")[0] or type(error).__name__, 1, 1
+        if isinstance(error, SyntaxError):
+            why, line, column = error.msg or "not valid Python", error.lineno or 1, error.offset or 1
+        elif isinstance(error, RecursionError):
+            why = TOO_DEEP
+        return LintFinding(self, self.level, path, line, column, f"cannot be read: {why}")
+
+
+class CacheKey(Rule):
+    """The key of a tuning cache leaves out what the choice depends on.
+
+    What is stored for one call then serves another that wants other code: strides and alignment decide about TMA and
+    vector width, sizes about tiles, constants about everything. Rounding to a power of two merges shapes up to twice
+    apart, and divisible with ragged ones. A cache that outlives its process also needs GPU model and toolkit: `cuda:0`
+    names neither.
+
+    Fix: put every size, constant and dtype of the launch into the key, with strides and address % 16 of each tensor.
+
+    Sources: TileGym 1.5.1: ops/cutile/softmax.py; ops/cutile/matmul.py.
+    """
+
+    code = "TW201"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for cache in tuning_caches(file):
+            missing: list[str] = []
+            rounded: list[str] = []
+            layout = ["strides"] if any(strides_vary(file, write.search) for write in cache.writes) else []
+            layout += ["alignment"]
+            for write in cache.writes:
+                parts = key_parts(file, write.key)
+                if parts is None:
+                    break
+                covered = CoveredByKey(file, parts)
+                missing += _missing(file, write, covered)
+                rounded += _rounded(file, parts)
+                settled = {"strides"} if covered.mentions("stride", "layout") else set()
+                settled |= {"alignment"} if covered.mentions("align", "data_ptr") else set()
+                layout = [part for part in layout if part not in settled]
+            else:
+                left = [name for name in dict.fromkeys(missing) if "stride" not in name.lower()]
+                lies = [f"the tensors' {' and '.join(layout)}"] if layout else []
+                told = [f"leaves out {', '.join((*left, *lies))}"] if left or lies else []
+                if rounded:
+                    told.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
+                if told:
+                    level: Level = "warning" if left or rounded else "note"
+                    place = _key_place(file, cache.writes[0])
+                    yield self.at(file, place, f"the key of {cache.name} {' and '.join(told)}", level)
+
+
+def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
+    """What the choice depends on and the key does not cover, by name."""
+    search = write.search
+    missing = [] if covered.mentions("dtype") else ["dtypes"]
+    missing += [] if covered.mentions("device", "capability") else ["the device"]
+    if file.owner(search.call) is not file.owner(write.place):
+        return missing  # names of another function
+    grid = file.function(search.grid_fn)
+    for value in returned(grid):
+        missing += covered.missing(value, bound_inside(grid))
+    function, kernels = file.function(search.args_fn), kernels_of(file, search.kernel)
+    for value in returned(function) if len(kernels) == 1 else ():
+        if isinstance(value, ast.Tuple) and not any(isinstance(element, ast.Starred) for element in value.elts):
+            for parameter, passed in zip(parameters(kernels[0].node), value.elts, strict=False):
+                if annotation(file, parameter) == "constant":
+                    missing += covered.missing(passed, bound_inside(function))
+    return missing
+
+
+def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
+    """What the key rounds to a power of two."""
+    rounded = []
+    for call in (call for part in parts for call in file.every(ast.Call, part)):
+        name = file.dotted(call.func).rpartition(".")[2].lower()
+        if ("pow" in name and "2" in name) or name == "bit_length":
+            rounded += [ast.unparse(given) for given in call.args]
+    return rounded
+
+
+def _key_place(file: SourceFile, write: CacheWrite) -> ast.AST:
+    """Where the key is written: the tuple that its name stands for, else the place that stores."""
+    if isinstance(write.key, ast.Name):
+        for binding in file.bindings(write.key.id, write.key):
+            if binding.value is not None:
+                return binding.place
+    return write.place
+
+
+class ProcessOnlyCache(Rule):
+    """Every process tunes again.
+
+    A dictionary at the top of a module dies with its process: each worker, rank and restart repeats the search, at the
+    same time as the others on the same GPU; and it grows with every shape. The caches of TileGym 1.5.1 are of this
+    kind.
+
+    Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
+
+    Sources: TileGym 1.5.1.
+    """
+
+    code = "TW202"
+    level = "note"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        caches = tuning_caches(file)
+        if caches:
+            names, verb = ", ".join(cache.name for cache in caches), "lives" if len(caches) == 1 else "live"
+            yield self.at(file, caches[0].made, f"{names} {verb} in this process only, and without a limit")
+
+
+class SearchOnHotPath(Rule):
+    """The search runs on every call.
+
+    A search launches each candidate up to 1000 times, with a flushed L2 before each: tens of milliseconds to seconds
+    where one launch is meant. exhaustive_search remembers nothing itself.
+
+    Fix: ask a cache first, search only where it misses, and store configuration and kernel together.
+
+    Sources: cuda-tile 1.7: cuda.tile.tune.
+    """
+
+    code = "TW204"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for search in searches(file):
+            owner = file.owner(search.call)
+            if owner is not None and on_every_call(file, search.call):
+                yield self.at(file, search.call, f"no cache is asked before {owner.name} searches")
+
+
+SWITCHES = re.compile(
+    r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)", re.I
+)
+VARIABLES = re.compile(r"TUNE|TUNING")
+READERS = {"os.environ.get", "os.getenv", "os.environ"}
+
+
+@remembered
+def switches(file: SourceFile) -> tuple[ast.AST, ...]:
+    """Calls that ask for the switch, reads of its environment variable, and names such as ``use_tuning``."""
+    asking: list[ast.AST] = []
+    for node in file.nodes:
+        if isinstance(node, ast.Call):
+            called = file.dotted(node.func)
+            first = node.args[0] if node.args else None
+            word = str(first.value) if isinstance(first, ast.Constant) else ""
+            read = ast.unparse(first) if first is not None and called in READERS else ""
+            asks = SWITCHES.search(called.rpartition(".")[2]) or SWITCHES.search(word) or VARIABLES.search(read)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            asks = VARIABLES.search(ast.unparse(node.slice)) if file.dotted(node.value) in READERS else None
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            parent = file.parent(node)  # the name of a called function counts as the call
+            asks = None if isinstance(parent, ast.Call) and parent.func is node else SWITCHES.search(node.id)
+        else:
+            continue
+        if asks:
+            asking.append(node)
+    return tuple(asking)
+
+
+class SwitchAfterCache(Rule):
+    """The switch that disables tuning is read after the cache.
+
+    It is ignored where the cache holds a tuned entry, and what is taken while it is set is stored as if it had been
+    tuned, and stays when it is lifted. One file of TileGym 1.5.1 does so.
+
+    Fix: read the switch before the cache and store nothing while it is set, or make it part of the key.
+
+    Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
+    """
+
+    code = "TW205"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for switch in switches(file):
+            test, owner = on_a_miss(file, switch), file.owner(switch)
+            if test is None or owner is None or isinstance(test, Named):
+                continue
+            for cache in tuning_caches(file):
+                if any(file.owner(write.place) is owner for write in cache.writes):
+                    message = f"read only where {cache.name} misses, so a stored entry wins over it"
+                    yield self.at(file, switch, message)
+                    break
+
+
+class NoSwitch(Rule):
+    """No switch turns the search off.
+
+    CI wants the same kernel every time, and a profiler sees every trial. Of the 40 files of TileGym 1.5.1 that search,
+    16 ask for no switch of any kind.
+
+    Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
+
+    Sources: TileGym 1.5.1.
+    """
+
+    code = "TW206"
+    level = "note"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        calls = [search.call for search in searches(file)]
+        if calls and not switches(file):
+            lines = ", ".join(str(call.lineno) for call in calls[1:])
+            more = f" (nor before those in {lines})" if lines else ""
+            yield self.at(file, calls[0], f"nothing in this file asks whether tuning is off before this search{more}")
+
+
+UNREAD = {
+    "DISABLE_AUTOTUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
+    "DISABLE_CUTILE_TUNE": "TILEGYM_DISABLE_AUTOTUNE=1 is what TileGym reads",
+    "TILEIR_ENABLE_FTZ": "pass flush_to_zero=True to the operations",
+    "TILEIR_ENABLE_APPROX": "pass rounding_mode=ct.RoundingMode.APPROX to the operations",
+    "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
+    "ENABLE_TILE": "it belongs to Triton's back end",
+}
+"""Variables that neither cuda-tile 1.7 nor TileGym 1.5 reads → what does the job."""
+SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
+ASKS = {"os.environ.get", "os.getenv"}
+
+
+class DeadSwitch(Rule):
+    """An environment variable is set that nothing reads.
+
+    DISABLE_AUTOTUNE and DISABLE_CUTILE_TUNE are read nowhere in TileGym, whose own CI sets the first; no variable turns
+    on flush-to-zero or approximate arithmetic in cuda-tile 1.7. Of all these only Tilewright's own wrapper honours
+    DISABLE_AUTOTUNE=1.
+
+    Fix: set the name that is read: TILEGYM_DISABLE_AUTOTUNE, or the operation's own argument.
+
+    Sources: cuda-tile 1.7; TileGym 1.5.1.
+    """
+
+    code = "TW207"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        packages = {origin.split(".")[0] for origin in file.imports.values()}
+        if packages & {"triton", "tilewright"} or not packages & {"cuda", "tilegym"}:
+            return
+        asked = {name for _, name in _variables(file, ASKS, ast.Load)}
+        for node, name in _variables(file, SETS, ast.Store):
+            if name in UNREAD and name not in asked:
+                yield self.at(file, node, f"nothing reads {name}: {UNREAD[name]}")
+
+
+def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
+    """Places where the file reads or sets an environment variable whose name it writes."""
+    for node in file.nodes:
+        key: ast.expr | None = None
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, context):
+            key = node.slice if file.dotted(node.value) == "os.environ" else None
+        elif isinstance(node, ast.Call) and file.dotted(node.func) in calls:
+            key = node.args[0] if node.args else None
+        if isinstance(key, ast.Constant):
+            yield node, str(key.value)
+
+
+ASKED = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties", "torch.cuda.get_device_name"}
+
+
+class CurrentDevice(Rule):
+    """The current device is asked, not that of the tensors.
+
+    With two models of GPU in a machine, tensors on cuda:1 get the tiles and the grid of cuda:0. cuda-tile itself
+    compiles for the device of the launch since 1.6.
+
+    Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.
+
+    Sources: cuda-tile 1.6.
+    """
+
+    code = "TW208"
+    level = "note"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        if not any(origin.startswith(("cuda.tile", "cuda_tile")) for origin in file.imports.values()):
+            return
+        seen: set[ast.AST | None] = set()
+        for call in file.every(ast.Call):
+            name, owner = file.dotted(call.func), file.owner(call)
+            if name in ASKED and _current(file, call) and owner not in seen:
+                seen.add(owner)  # one for each function is enough
+                where = f"in {owner.name}" if owner is not None else "when the file is imported"
+                yield self.at(file, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
+
+
+def _current(file: SourceFile, call: ast.Call) -> bool:
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not given:
+        return True
+    if isinstance(given[0], ast.Constant):
+        return given[0].value in ("cuda", None)
+    return isinstance(given[0], ast.Call) and file.dotted(given[0].func) == "torch.cuda.current_device"
+
+
+RULES = (
+    CannotBeRead(),
+    CacheKey(),
+    ProcessOnlyCache(),
+    SearchOnHotPath(),
+    SwitchAfterCache(),
+    NoSwitch(),
+    DeadSwitch(),
+    CurrentDevice(),
+)

@@ -1,0 +1,324 @@
+"""What tile code calls, and how it walks over its arrays."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tilewright.lint.rule import LintFinding, Rule
+from tilewright.lint.tile_code import in_tile_code, operation, tile_functions
+from tilewright.source.cutile import kernels, passed
+from tilewright.source.source_file import Named, SourceFile, argument, keywords, names, own, parameters, text
+from tilewright.source.values import called_name
+
+NOT = {"to", "cast", "float", "half", "bfloat16"}
+
+
+class NoSuchMethod(Rule):
+    """A tile has no such method.
+
+    A tile changes its type by astype alone; the compiler of cuda-tile 1.7 stops at `.to` and `.cast`.
+
+    Fix: write `tile.astype(ct.float32)`.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW301"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for function in tile_functions(file):
+            for call in file.every(ast.Call, function):
+                of_module = file.dotted(call.func).split(".")[0] in {"torch", "cuda", "np", "numpy"}
+                if isinstance(call.func, ast.Attribute) and call.func.attr in NOT and not of_module:
+                    yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
+
+
+INSTEAD = {
+    "constexpr": "annotate the parameter with ct.Constant[int]",
+    "autotune_launch": "use cuda.tile.tune.exhaustive_search and ct.launch",
+    "cast": "use ct.astype",
+    "program_id": "use ct.bid",
+    "num_programs": "use ct.num_blocks",
+    "dot": "use ct.mma",
+    "sigmoid": "write 1 / (1 + ct.exp(-x))",
+    "clamp": "use ct.minimum and ct.maximum",
+}
+
+
+class NoSuchName(Rule):
+    """cuda.tile has no such name.
+
+    Documents and models carry over names of other languages, such as ct.constexpr, which does not exist in cuda-tile
+    1.7: AttributeError when the line runs. Compared with the cuda-tile that is installed beside Tilewright.
+
+    Fix: see the message, or cuda.tile's own list of names.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW302"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        known = names_of_cutile()
+        for node in file.every(ast.Attribute) if known else ():
+            if file.dotted(node.value) != "cuda.tile" or node.attr in known or node.attr.startswith("_"):
+                continue
+            if not any(isinstance(parent, ast.Try) for parent, _ in file.above(node)):
+                instead = f"; {INSTEAD[node.attr]}" if node.attr in INSTEAD else ""
+                yield self.at(file, node, f"cuda.tile has no {node.attr}{instead}")
+
+
+@cache
+def names_of_cutile() -> frozenset[str]:
+    """What `import cuda.tile` offers, read from its text; empty where it is not installed."""
+    cuda = importlib.util.find_spec("cuda")
+    for folder in cuda.submodule_search_locations or () if cuda is not None else ():
+        package = Path(folder) / "tile"
+        if (package / "__init__.py").is_file():
+            submodules = {path.stem for path in package.iterdir() if not path.name.startswith("_")}
+            return frozenset(submodules | SourceFile.read(package / "__init__.py").imports.keys())
+    return frozenset()
+
+
+class KernelCalled(Rule):
+    """A kernel is called like a function.
+
+    In cuda-tile 1.7 a kernel can only be launched; calling one raises TypeError, on the host and in another kernel.
+    Helpers of a kernel stay undecorated.
+
+    Fix: launch it with ct.launch, or take the decorator off the helper.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW303"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        decorated = {kernel.node for kernel in kernels(file) if kernel.node.decorator_list}
+        for call in file.every(ast.Call):
+            if isinstance(call.func, ast.Name) and file.value(call.func) in decorated:
+                fix = "take its decorator off" if in_tile_code(file, call) else "launch it with ct.launch"
+                yield self.at(file, call, f"{call.func.id} is a kernel and cannot be called: {fix}")
+
+
+DEVICE_ONLY = {
+    "bid", "num_blocks", "num_tiles", "load", "store", "gather", "scatter", "full", "zeros", "ones", "arange",
+    "minimum", "maximum", "min", "max", "sum", "where", "mma", "astype", "exp", "exp2", "log", "log2", "sqrt",
+    "rsqrt", "floor", "ceil", "floordiv", "truediv", "mod", "mul", "add", "sub", "pow",
+}  # fmt: skip
+
+
+class DeviceOpOnHost(Rule):
+    """An operation of tile code computes a grid.
+
+    Grids are plain Python integers: of cuda-tile 1.7's operations only cdiv works on the host, the others raise 'Device
+    functions can only be called from device code'.
+
+    Fix: use Python's own arithmetic, or ct.cdiv.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW304"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for grid in passed(file, "grid"):
+            for call in file.every(ast.Call, grid):
+                if (name := operation(file, call)) in DEVICE_ONLY:
+                    yield self.at(file, call, f"{name} of cuda.tile does not work on the host")
+
+
+class SwizzleWithoutClamp(Rule):
+    """The last group of the swizzle is not clamped.
+
+    Where the number of tile rows is no multiple of the group, tiles are never computed and others lie outside: of 10×4
+    tiles in groups of 8 six are missing, of 4×4 eight.
+
+    Fix: `group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient.
+
+    Sources: Triton's tutorial on matrix multiplication, which clamps.
+    """
+
+    code = "TW305"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for function in tile_functions(file):
+            yield from self._in(file, function)
+
+    def _in(self, file: SourceFile, function: Named) -> Iterator[LintFinding]:
+        """group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
+        assigned = {
+            node.targets[0].id: node.value
+            for node in own(function, ast.Assign)
+            if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+        }
+        for first, value in assigned.items():
+            for height in (height for height in _factors(value) if _groups(assigned, value, height)):
+                for name, row in assigned.items():
+                    is_sum = isinstance(row, ast.BinOp) and isinstance(row.op, ast.Add)
+                    if name != first and is_sum and first in names(row) and _remainder_by(row, height):
+                        message = f"{name} takes the remainder by {height}, also in the last group, which may be lower"
+                        yield self.at(file, row, message)
+
+
+def _groups(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool:
+    """Whether ``value`` is the first row of a group: the quotient by a group's tiles, times its height."""
+    for name in names(value) - {height}:
+        quotient = assigned.get(name)
+        if isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.FloorDiv):
+            size = quotient.right
+            if isinstance(size, ast.Name):
+                size = assigned.get(size.id, size)
+            if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Mult) and height in names(size):
+                return True
+    return False
+
+
+def _factors(value: ast.expr) -> list[str]:
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
+        return []
+    return [text(side) for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Constant))]
+
+
+def _remainder_by(value: ast.expr, height: str) -> bool:
+    return any(
+        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and text(node.right) == height
+        for node in ast.walk(value)
+    )
+
+
+ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
+KEEPS_AXES = {"astype"}
+
+
+class MissingPadding(Rule):
+    """What lies past the end of K is added to the product.
+
+    The loop rounds the number of tiles up, and without padding_mode the elements past the end are undetermined. On
+    Ampere (sm_80) they are not zero: where K is no multiple of the tile, the sum is wrong. On Hopper and Blackwell the
+    hardware happens to fill in zeros, so tests there pass.
+
+    Fix: padding_mode=ct.PaddingMode.ZERO on the load; check_bounds=False where K is always a multiple.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW306"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for function in tile_functions(file):
+            for loop in file.every(ast.For, function):
+                if isinstance(loop.target, ast.Name) and _rounds_up(file, loop.iter):
+                    yield from self._in(file, loop, loop.target.id)
+
+    def _in(self, file: SourceFile, loop: ast.For, counter: str) -> Iterator[LintFinding]:
+        loaded: dict[str, tuple[ast.Call, int]] = {}
+        for node in sorted(file.every(ast.stmt, loop), key=lambda statement: (statement.lineno, statement.col_offset)):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                load = _bare_load(file, node.value, counter)
+                if load is not None and not _padded_elsewhere(file, load[0]):
+                    loaded[name] = load
+                elif not (name in loaded and name in names(node.value) and _keeps_axes(node.value)):
+                    loaded.pop(name, None)
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
+                yield from self._summed(file, node, loaded, counter)
+
+    def _summed(
+        self, file: SourceFile, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
+    ) -> Iterator[LintFinding]:
+        """Factors of a product that walk along what it sums over: the last axis of the first, the first of the
+        second."""
+        for call in file.every(ast.Call, statement):
+            if operation(file, call) not in {"mma", "matmul"}:
+                continue
+            for position, axis in ((0, 1), (1, 0)):
+                factor = argument(call, position, "xy"[position])
+                if not isinstance(factor, ast.Name) or factor.id not in loaded:
+                    continue
+                load, walked = loaded[factor.id]
+                if walked == axis:
+                    del loaded[factor.id]
+                    message = f"{factor.id} is loaded without padding_mode along {counter}, over which the product sums"
+                    yield self.at(file, load, message)
+
+
+def _rounds_up(file: SourceFile, bound: ast.expr) -> bool:
+    """Whether a `range` counts tiles with the last one in part."""
+    if not isinstance(bound, ast.Call) or file.dotted(bound.func) != "range" or not bound.args:
+        return False
+    end = file.value(bound.args[:2][-1])
+    return isinstance(end, ast.Call) and called_name(end) in ROUNDS_UP
+
+
+def _bare_load(file: SourceFile, value: ast.expr, counter: str) -> tuple[ast.Call, int] | None:
+    """A two-dimensional `ct.load` without padding, and the axis that the loop walks."""
+    while _keeps_axes(value) and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if operation(file, value):
+            break
+        value = value.func.value
+    if not isinstance(value, ast.Call) or operation(file, value) != "load":
+        return None
+    if {"padding_mode", "check_bounds", "order", None} & {keyword.arg for keyword in value.keywords}:
+        return None
+    index = argument(value, 1, "index")
+    if not isinstance(index, ast.Tuple) or len(index.elts) != 2:
+        return None
+    walked = [axis for axis, part in enumerate(index.elts) if isinstance(part, ast.Name) and part.id == counter]
+    return (value, walked[0]) if len(walked) == 1 else None
+
+
+def _keeps_axes(value: ast.expr) -> bool:
+    """``ct.astype(a, …)`` and ``a.astype(…)``: still the loaded tile."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in KEEPS_AXES
+
+
+def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
+    """Whether another arm of a condition loads the same with padding: the author knows where K is even."""
+    for parent, _ in file.above(load):
+        if isinstance(parent, Named):
+            break
+        for call in file.every(ast.Call, parent) if isinstance(parent, ast.If) and load.args else ():
+            padded = operation(file, call) == "load" and "padding_mode" in keywords(call) and call.args
+            if padded and text(call.args[0]) == text(load.args[0]):
+                return True
+    return False
+
+
+class UnusedParameter(Rule):
+    """A kernel does not use a parameter.
+
+    cuda-tile 1.7 packs and passes it at every launch; as a constant it also makes a kernel for each value. No error:
+    the rule is one of style, and off unless selected.
+
+    Fix: take it out of the signature and the launches.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW311"
+    level = "note"
+    by_default = False
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for kernel in kernels(file):
+            used = {name.id for statement in kernel.node.body for name in file.every(ast.Name, statement)}
+            for parameter in parameters(kernel.node):
+                if parameter.arg not in used and not parameter.arg.startswith("_"):
+                    yield self.at(file, parameter, f"{kernel.name} does not use {parameter.arg}")
+
+
+RULES = (
+    NoSuchMethod(),
+    NoSuchName(),
+    KernelCalled(),
+    DeviceOpOnHost(),
+    SwizzleWithoutClamp(),
+    MissingPadding(),
+    UnusedParameter(),
+)

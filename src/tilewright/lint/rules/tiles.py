@@ -1,0 +1,232 @@
+"""The shapes, indices and values of tiles, and what a launch is given."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tilewright.lint.rule import LintFinding, Rule
+from tilewright.lint.tile_code import annotation, extents, operation, shape_of, tile_calls, tile_functions
+from tilewright.source.cutile import configurations, kernels, passed, searches
+from tilewright.source.source_file import Named, SourceFile, argument, elements, keywords, names, parameters, text
+from tilewright.source.values import called_name
+from tilewright.space.knobs import is_power_of_two
+
+TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
+
+
+class TileNotPowerOfTwo(Rule):
+    """A tile extent is no power of two.
+
+    The compiler of cuda-tile 1.7 refuses it with a type error, also with FP8: tiles of 48 or 96 do not work.
+
+    Fix: round up to a power of two, and pad or mask what is too much.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW307"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for function in tile_functions(file):
+            for call in file.every(ast.Call, function):
+                for extent in _odd_extents(shape_of(file, call)):
+                    yield self.at(file, extent, f"a tile cannot have an extent of {extent.value!r}")
+        records = (record for search in searches(file) for record in configurations(file, search.space))
+        for name, value in (pair for record in records for pair in record.items()):
+            for extent in _odd_extents(value) if TILE.match(name) else ():
+                yield self.at(file, extent, f"{name}={extent.value!r} cannot be a tile's extent")
+
+
+def _odd_extents(shape: ast.expr | None) -> Iterator[ast.Constant]:
+    for node in extents(shape):
+        extent = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Constant) and type(extent) is int and extent > 0 and not is_power_of_two(extent):
+            yield node
+
+
+FP8 = ("float8", "fp8")
+LARGEST = {448.0, 57344.0, 240.0}
+"""Of e4m3fn, e5m2 and e4m3fnuz: who divides by one of them makes a scale."""
+
+
+class Fp8Division(Rule):
+    """A value is divided approximately before it is quantised.
+
+    An FP8 bucket is 1/8 to 1/16 of its value wide, and an approximate quotient falls on the other side of its edge: the
+    codes differ from the reference's. The advice to write RoundingMode.FULL is wrong today: in cuda-tile 1.7 with
+    tileiras 13.4.92 FULL and APPROX are both a reciprocal and a product; only the plain division is correctly rounded.
+
+    Fix: divide with `/`, or ct.truediv without a rounding mode.
+
+    Sources: cuda-tile 1.7; tileiras 13.4.92.
+    """
+
+    code = "TW308"
+    level = "warning"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for function, call in tile_calls(file, "truediv"):
+            mode = keywords(call).get("rounding_mode")
+            name = mode.attr if isinstance(mode, ast.Attribute) else ""
+            if name in {"APPROX", "FULL"} and _quantises(file, function):
+                message = f"{function.name} quantises to FP8 and divides with RoundingMode.{name}"
+                yield self.at(file, call, message, "warning" if name == "APPROX" else "note")
+
+
+def _quantises(file: SourceFile, function: Named) -> bool:
+    """Whether a tile is converted to FP8 here, by the type's name or after clamping to its largest value."""
+    calls = list(file.every(ast.Call, function))
+    types = [text(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
+    if any(word in kind for word in FP8 for kind in types):
+        return True
+    constants = {constant.value for constant in file.every(ast.Constant, function) if type(constant.value) is float}
+    named = any("fp8_max" in name.lower() for name in names(function))
+    clamps = any(operation(file, call) in {"minimum", "maximum"} for call in calls)
+    return clamps and (named or bool(constants & LARGEST))
+
+
+class ElementIndex(Rule):
+    """The index of a load or store counts elements.
+
+    In cuda-tile 1.7 ct.load and ct.store count in tiles of the given shape: `bid * TILE` reaches TILE times too far,
+    and a tile wholly outside its array is undefined behaviour. Only gather and scatter count elements.
+
+    Fix: drop the factor: `index=(bid,)`.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW309"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for _, call in tile_calls(file, "load"):
+            pairs = zip(extents(argument(call, 1, "index")), extents(argument(call, 2, "shape")), strict=False)
+            for index, extent in pairs:
+                value = file.value(index)
+                multiplied = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
+                if not multiplied or not isinstance(value, ast.BinOp) or isinstance(extent, ast.Constant):
+                    continue
+                if text(extent) in (text(value.left), text(value.right)):
+                    message = f"{text(index)} counts elements, but the index counts tiles of {text(extent)}"
+                    yield self.at(file, index, message)
+
+
+class RuntimeShape(Rule):
+    """A tile's shape must be constant.
+
+    cuda-tile 1.7 fixes the shapes of tiles when the kernel is compiled; a plain parameter is known only at the launch,
+    and the compiler refuses it.
+
+    Fix: annotate the parameter with ct.Constant[int].
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW310"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for kernel in kernels(file):
+            plain = {
+                parameter.arg
+                for parameter in parameters(kernel.node)
+                if parameter.annotation is None or annotation(file, parameter) == "scalar"
+            }
+            for call in file.every(ast.Call, kernel.node) if plain else ():
+                for extent in extents(shape_of(file, call)):
+                    bindings = file.bindings(extent.id, extent) if isinstance(extent, ast.Name) else ()
+                    if text(extent) in plain and [binding.kind for binding in bindings] == ["parameter"]:
+                        message = f"{text(extent)} is a run-time parameter of {kernel.name}, not a constant"
+                        yield self.at(file, extent, message)
+
+
+class NotAnArgument(Rule):
+    """A launch cannot take this argument.
+
+    A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError there, in cuda-tile 1.7 too.
+
+    Fix: pass a tensor of one element and a constant that says whether it counts; a number instead of a string.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW401"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for arguments in passed(file, "arguments"):
+            for wrong in map(_no_argument, elements(arguments)):
+                if wrong is not None:
+                    what = "None" if wrong.value is None else f"the string {wrong.value!r}"
+                    yield self.at(file, wrong, f"{what} is passed to a kernel")
+
+
+def _no_argument(node: ast.expr) -> ast.Constant | None:
+    if isinstance(node, ast.IfExp):
+        return _no_argument(node.body) or _no_argument(node.orelse)
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
+        return node
+    return None
+
+
+class GridShape(Rule):
+    """A grid is a tuple of one to three integers.
+
+    Anything else raises at the launch: 'Grid must be a tuple', 'Grid dimensions must be at most 3'. A true division
+    makes a float, which raises as well.
+
+    Fix: write `(blocks,)`, with // or ct.cdiv for quotients.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW402"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for grid in passed(file, "grid"):
+            if wrong := _no_grid(grid):
+                yield self.at(file, grid, wrong)
+
+
+def _no_grid(value: ast.AST) -> str:
+    if isinstance(value, (ast.List, ast.Set)):
+        return "a list is passed as the grid; it must be a tuple"
+    quotient = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.FloorDiv, ast.Div))  # sums may be of tuples
+    if quotient or isinstance(value, ast.Constant):
+        return "a number is passed as the grid; it must be a tuple, such as (blocks,)"
+    if isinstance(value, ast.Tuple) and not any(isinstance(element, ast.Starred) for element in value.elts):
+        if not 1 <= len(value.elts) <= 3:
+            return f"a grid of {len(value.elts)} numbers; one to three are possible"
+        if any(isinstance(element, ast.BinOp) and isinstance(element.op, ast.Div) for element in value.elts):
+            return "a true division makes a float of this grid"
+    return ""
+
+
+class AutotuneLaunch(Rule):
+    """autotune_launch is deprecated.
+
+    cuda.tile_experimental.autotune_launch is gone from cuda-tile 1.7: what imports it fails on an up-to-date
+    installation.
+
+    Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
+
+    Sources: cuda-tile 1.7.
+    """
+
+    code = "TW403"
+
+    def findings(self, file: SourceFile) -> Iterator[LintFinding]:
+        for call in file.every(ast.Call):
+            if file.dotted(call.func).startswith("cuda.tile_experimental."):
+                yield self.at(file, call, "autotune_launch is deprecated and no longer shipped")
+
+
+RULES = (
+    TileNotPowerOfTwo(),
+    Fp8Division(),
+    ElementIndex(),
+    RuntimeShape(),
+    NotAnArgument(),
+    GridShape(),
+    AutotuneLaunch(),
+)
