@@ -68,7 +68,7 @@ class Variant:
 
     def attempt(
         self, status: AttemptStatus, reason: str, measured: Mapping[str, MeasuredTime] | None = None
-    ) -> Attempt:  # fmt: skip
+    ) -> Attempt:
         """What the ledger keeps of it."""
         code = next(iter(self.codes.values()))
         return Attempt(

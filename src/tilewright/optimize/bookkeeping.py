@@ -123,9 +123,8 @@ class Bookkeeping:
         return found
 
     def commit_and_record(
-        self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt],
-        seconds: float,
-    ) -> None:  # fmt: skip
+        self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float
+    ) -> None:
         """Committed, recorded, and only then kept or restored."""
         n, workspace = len(self.iterations), self.setup.workspace
         iteration = Iteration(

@@ -123,9 +123,8 @@ def proposals(
 
 
 def _proposal(
-    entry: Entry, site: Site, place: str, path: Path, source: Source, texts: Mapping[Path, str], score: float,
-    why: str,
-) -> Proposal:  # fmt: skip
+    entry: Entry, site: Site, place: str, path: Path, source: Source, texts: Mapping[Path, str], score: float, why: str
+) -> Proposal:
     about = entry.about
     return Proposal(
         entry=about.id,

@@ -43,7 +43,7 @@ class Start:
 
 def opened(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
-) -> Start:  # fmt: skip
+) -> Start:
     """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it.
 
     Raises Incorrect where the untouched code is not correct.

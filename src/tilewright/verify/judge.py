@@ -120,9 +120,7 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arr
     return worst
 
 
-def judge_whole(
-    name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST
-) -> None:  # fmt: skip
+def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
     """Every element of ``out`` against ``other``, the output of ``whose``. Either may be off by what is allowed."""
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst

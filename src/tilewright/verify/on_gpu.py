@@ -99,7 +99,7 @@ def request_of(
         image.raw.tofile(file)
         described.append(
             ImageFile(name, image.dtype, tuple(image.shape), str(file), tuple(image.strides), image.offset)
-        )  # fmt: skip
+        )
     outputs = tuple(name for name in task.outputs if name in images or name in alias)
     return RunImages(configuration, dims, tuple(described), alias, outputs)
 

@@ -175,9 +175,7 @@ class Error:
 NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
 
 
-def error_of(
-    out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False
-) -> Error:  # fmt: skip
+def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False) -> Error:
     """``out`` against ``ref`` of the same shape, in any dtypes. NaN equals nothing.
 
     negligible: a difference up to this is none: what the output's dtype cannot hold beside zero.

@@ -127,7 +127,7 @@ class Arena:
         *samples, copy = timed.samples_us
         return Confirmation(
             samples[0], samples[1], copy, samples[-1], checked, seed, (timed.monitor,), timed.disturbances
-        )  # fmt: skip
+        )
 
     def time(self, workload: str, version: KernelVersion) -> MeasuredTime | Eliminated:
         """A version by itself, on the run's inputs."""

@@ -15,9 +15,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval
 from tilewright.records import Json
 
-CORRECTNESS: Mapping[str, Correctness] = {
-    "correct": "PASS", "incorrect": "FAIL", "unverified": "unverified",
-}  # fmt: skip
+CORRECTNESS: Mapping[str, Correctness] = {"correct": "PASS", "incorrect": "FAIL", "unverified": "unverified"}
 """The verdict of a check → the word of the ledger."""
 
 

@@ -231,9 +231,7 @@ def _over_incumbent(variant: Variant, race: RaceResult) -> float | None:
     return mine.us / incumbent.us if mine is not None and incumbent is not None else None
 
 
-def _raced(
-    variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]
-) -> Attempt:  # fmt: skip
+def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
     name = variant.version.name
     measured = {
         workload: finisher.measured
