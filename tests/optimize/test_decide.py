@@ -29,9 +29,12 @@ from tilewright.optimize.decide import (
     BASE_MISSES,
     ERROR,
     FLOOR,
+    PATIENCE,
     ROUNDS,
     Decision,
+    Following,
     Paired,
+    PredictedDecision,
     decide,
     decide_predicted,
     floor_of,
@@ -193,6 +196,14 @@ def exact(ratio: float, *, baseline: float = 1.0, spread: float = 0.002, rounds:
     return Paired((candidate * ratio).tolist(), incumbent.tolist(), (base * baseline).tolist(), noise)
 
 
+def after(
+    decided: Decision | PredictedDecision, policy: str = "default", misses: int = 0, patience: int = PATIENCE
+) -> Following:
+    """What the loop makes of a decision."""
+    centre = decided.overall.centre if isinstance(decided, Decision) else decided.overall
+    return following(decided.keep, 1 - centre, policy, misses, patience)
+
+
 @pytest.mark.parametrize("policy", ["default", "base"])
 @pytest.mark.parametrize(
     ("ratio", "status", "lower", "base_stops"),
@@ -204,26 +215,27 @@ def exact(ratio: float, *, baseline: float = 1.0, spread: float = 0.002, rounds:
 )  # fmt: skip
 def test_rows_of_p22(ratio: float, status: str, lower: bool, base_stops: bool, policy: str) -> None:
     """P-22: from 5 %, 2 to 5 %, under 2 %, slower; the fifth and sixth row have tests of their own."""
-    decided = decide({"a": exact(ratio)}, policy=policy)
+    decided = decide({"a": exact(ratio)})
     assert decided.status == status
-    assert decided.lower_priority == lower
-    assert decided.go_on == (not (base_stops and policy == "base"))
-    assert (decided.stop_reason is None) == decided.go_on
+    follows = after(decided, policy)
+    assert follows.lower_priority == lower
+    assert follows.go_on == (not (base_stops and policy == "base"))
+    assert (follows.stop_reason is None) == follows.go_on
 
 
 def test_a_small_gain_stops_the_base_policy_and_says_so() -> None:
-    assert decide({"a": exact(0.985)}, policy="base").stop_reason == "a gain of 1.5% is under 2% (--policy base)"
+    assert after(decide({"a": exact(0.985)}), "base").stop_reason == "a gain of 1.5% is under 2% (--policy base)"
 
 
 @pytest.mark.parametrize(("policy", "limit"), [("base", BASE_MISSES), ("default", 4)])
 def test_misses_in_a_row_end_the_loop(policy: str, limit: int) -> None:
     """P-22, fifth row: two under ``base``, ``--patience`` by default."""
     for misses in range(limit + 2):
-        after = decide({"a": exact(1.0)}, policy=policy, misses=misses, patience=4).following
-        assert after.misses == misses + 1
-        assert after.go_on == (misses + 1 < limit)
-    assert "in a row without improvement" in str(after.stop_reason)
-    assert decide({"a": exact(0.9)}, policy=policy, misses=limit + 1, patience=4).following.misses == 0
+        follows = after(decide({"a": exact(1.0)}), policy, misses, patience=4)
+        assert follows.misses == misses + 1
+        assert follows.go_on == (misses + 1 < limit)
+    assert "in a row without improvement" in str(follows.stop_reason)
+    assert after(decide({"a": exact(0.9)}), policy, limit + 1, patience=4).misses == 0
 
 
 def test_an_iteration_without_a_decision_is_a_miss() -> None:
@@ -309,7 +321,7 @@ def test_the_unit_of_time_does_not_matter(ratio: float, unit: float, seed: int) 
         *([us * unit for us in those] for those in (one.candidate_us, one.incumbent_us, one.baseline_us)), one.noise
     )
     first, second = decide({"a": one}), decide({"a": scaled})
-    assert (first.status, first.lower_priority) == (second.status, second.lower_priority)
+    assert (first.status, after(first).lower_priority) == (second.status, after(second).lower_priority)
     assert first.overall.centre == pytest.approx(second.overall.centre)
 
 
@@ -348,7 +360,7 @@ def test_predicted_times_decide_with_the_margin_of_the_predictor(
     candidate: tuple[float, ...], keep: bool, lower: bool
 ) -> None:
     decided = decide_predicted(predicted(*candidate), predicted(100, 100), predicted(100, 100))
-    assert (decided.keep, decided.lower_priority) == (keep, lower)
+    assert (decided.keep, after(decided).lower_priority) == (keep, lower)
     assert "predicted" in decided.reason
     assert all("predicted" in text for text in decided.by_workload.values())
 
@@ -360,8 +372,9 @@ def test_predicted_times_are_held_against_the_baseline_too() -> None:
 
 def test_predicted_decisions_count_misses_as_measured_ones_do() -> None:
     same = predicted(100)
-    assert decide_predicted(same, same, same, policy="base", misses=1).stop_reason is not None
-    assert decide_predicted(same, same, same, misses=1).stop_reason is None
+    decided = decide_predicted(same, same, same)
+    assert after(decided, "base", misses=1).stop_reason is not None
+    assert after(decided, misses=1).stop_reason is None
 
 
 def test_the_margin_of_the_predictor_is_what_the_recorded_set_says() -> None:

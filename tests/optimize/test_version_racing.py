@@ -17,7 +17,7 @@ import pytest
 from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
-from tilewright.optimize.decide import ROUNDS
+from tilewright.optimize.decide import ROUNDS, following
 from tilewright.optimize.gates.arena import Arena, Confirmation
 from tilewright.optimize.gates.confirming import Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion
@@ -301,8 +301,10 @@ def test_a_confirmation_takes_as_many_looks_as_it_needs(
 
 
 def test_a_confirmation_counts_misses_as_decide_does(arena: Callable[..., Arena]) -> None:
-    found = confirm(arena(), ["w"], version("1", 130), BASE, BASE, 9, policy="base", misses=1)
-    assert isinstance(found, Confirmed) and "in a row" in str(found.decision.stop_reason)
+    found = confirm(arena(), ["w"], version("1", 130), BASE, BASE, 9)
+    assert isinstance(found, Confirmed)
+    after = following(found.decision.keep, 1 - found.decision.overall.centre, "base", misses=1)
+    assert "in a row" in str(after.stop_reason)
 
 
 def test_one_version_by_itself(arena: Callable[..., Arena]) -> None:

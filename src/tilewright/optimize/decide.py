@@ -39,6 +39,8 @@ ROUNDS = (100, 400, 1600)
 """Rounds after which a confirmation is looked at; each look costs its share of `ERROR`. What is clear ends at the
 first. By `rounds_needed` the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of
 3 % in 200 rounds; the third look is for smaller gains."""
+AA_CONFIDENCE = 0.95
+"""Of the A/A interval whose outer bound is the floor."""
 FLOOR = 0.005
 """Smallest difference that counts, whatever the A/A check says: half of the tie band of a race."""
 WORSE = 0.02
@@ -102,32 +104,9 @@ class WorkloadDecision:
         return max(self.ratio.high, self.against_baseline.high) <= 1 + WORSE
 
 
-class _Decided:
-    """What measured and predicted decisions share."""
-
-    status: Literal["keep", "revert"]
-    following: Following
-
-    @property
-    def keep(self) -> bool:
-        return self.status == "keep"
-
-    @property
-    def go_on(self) -> bool:
-        return self.following.go_on
-
-    @property
-    def stop_reason(self) -> str | None:
-        return self.following.stop_reason
-
-    @property
-    def lower_priority(self) -> bool:
-        return self.following.lower_priority
-
-
 @dataclass(frozen=True)
-class Decision(_Decided):
-    """Keep or revert, why, and what follows. ``reason`` is one line for the ledger."""
+class Decision:
+    """Keep or revert, and why. ``reason`` is one line for the ledger."""
 
     status: Literal["keep", "revert"]
     decided: bool
@@ -136,29 +115,28 @@ class Decision(_Decided):
     overall: Interval
     """Candidate over incumbent, over all workloads."""
     by_workload: Mapping[str, WorkloadDecision]
-    following: Following
+
+    @property
+    def keep(self) -> bool:
+        return self.status == "keep"
 
 
 @dataclass(frozen=True)
-class PredictedDecision(_Decided):
+class PredictedDecision:
     """The same from predicted times: ratios without intervals, and every reason says that it is predicted."""
 
-    status: Literal["keep", "revert"]
+    keep: bool
     reason: str
     overall: float
     """Predicted candidate over incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, str]
-    following: Following
 
 
-def decide(
-    samples: Mapping[str, Paired], *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
-    last: bool = True,
-) -> Decision:  # fmt: skip
+def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
     """Keep or revert the candidate of ``samples``, by workload; the rules stand at the top of this module.
 
-    misses: iterations in a row before this one that kept nothing. last: no more rounds will come, so that what
-    is undecided is reverted; otherwise the decision says so and may be asked again after the next look.
+    last: no more rounds will come, so that what is undecided is reverted; otherwise the decision says so and may be
+    asked again after the next look.
     """
     if not samples:
         raise RequestError("a decision needs the samples of at least one workload")
@@ -172,7 +150,7 @@ def decide(
     status: Literal["keep", "revert"] = "revert"
     decided = True
     if slower:
-        reason = f"slower on {_list(slower)}: {by_workload[slower[0]].why}"
+        reason = f"slower on {', '.join(slower)}: {by_workload[slower[0]].why}"
     elif (
         math.isfinite(floor)
         and overall.low > 1 - floor
@@ -183,13 +161,12 @@ def decide(
         decided, reason = last, f"no gain is proven: {overall} × the incumbent's time{_wanted(samples)}"
     elif harmful:
         decided = last
-        reason = f"a loss of {WORSE:.0%} is not ruled out on {_list(harmful)}: {by_workload[harmful[0]].why}"
+        reason = f"a loss of {WORSE:.0%} is not ruled out on {', '.join(harmful)}: {by_workload[harmful[0]].why}"
     else:
         status = "keep"
-        where = "" if overall.high < 1 - floor else f", proven on {_list(faster)}"
+        where = "" if overall.high < 1 - floor else f", proven on {', '.join(faster)}"
         reason = f"{1 - overall.centre:.1%} less time: {overall} × the incumbent's{where}"
-    after = following(status == "keep", 1 - overall.centre, policy, misses, patience)
-    return Decision(status, decided, reason, overall, by_workload, after)
+    return Decision(status, decided, reason, overall, by_workload)
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
@@ -197,21 +174,20 @@ def following(keep: bool, gain: float, policy: str, misses: int, patience: int =
     failed or was wrong has no decision and counts as a miss."""
     if policy not in POLICIES:
         raise UnknownChoice("policy", policy, POLICIES)
+    base, stop = policy == "base", None
     if keep:
-        stop = (
-            f"a gain of {gain:.1%} is under {SMALL:.0%} (--policy base)" if policy == "base" and gain < SMALL else None
-        )
+        if base and gain < SMALL:
+            stop = f"a gain of {gain:.1%} is under {SMALL:.0%} (--policy base)"
         return Following(gain < LARGE, stop, 0)
-    limit, misses = BASE_MISSES if policy == "base" else patience, misses + 1
-    rule = "--policy base" if policy == "base" else f"--patience {patience}"
-    return Following(
-        False, f"{misses} iterations in a row without improvement ({rule})" if misses >= limit else None, misses
-    )
+    limit, rule = (BASE_MISSES, "--policy base") if base else (patience, f"--patience {patience}")
+    if misses + 1 >= limit:
+        stop = f"{misses + 1} iterations in a row without improvement ({rule})"
+    return Following(False, stop, misses + 1)
 
 
 def decide_predicted(
     candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
-    baseline: Mapping[str, PredictedTime], *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
+    baseline: Mapping[str, PredictedTime],
 ) -> PredictedDecision:  # fmt: skip
     """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
@@ -221,16 +197,14 @@ def decide_predicted(
     assert overall is not None, "a task has workloads"
     worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
     gains = overall < 1 and min(overall, *ratios.values()) < 1 - PREDICTED_MARGIN
-    keep = gains and not worse
     if worse:
         loss = max(max(ratios[name], against[name]) for name in worse) - 1
-        reason = f"predicted {loss:.1%} slower on {_list(worse)}"
+        reason = f"predicted {loss:.1%} slower on {', '.join(worse)}"
     elif gains:
         reason = f"predicted {1 - overall:.1%} less time, over the predictor's margin of {PREDICTED_MARGIN:.0%}"
     else:
         reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
-    after = following(keep, 1 - overall, policy, misses, patience)
-    return PredictedDecision("keep" if keep else "revert", reason, overall, said, after)
+    return PredictedDecision(gains and not worse, reason, overall, said)
 
 
 def tail_of(workloads: int) -> float:
@@ -246,14 +220,9 @@ def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, work
     """
     pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
-    while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, AA_TAIL)):
+    while error / math.sqrt(n) > gain - max(FLOOR, stats.expected_half_width(pair, n, (1 - AA_CONFIDENCE) / 2)):
         n += max(1, n // 20)
     return n
-
-
-AA_CONFIDENCE = 0.95
-"""Of the A/A interval whose outer bound is the floor."""
-AA_TAIL = (1 - AA_CONFIDENCE) / 2
 
 
 def floor_of(noise: Noise) -> float:
@@ -302,7 +271,3 @@ def _wanted(samples: Mapping[str, Paired]) -> str:
         if needed > len(sample.candidate_us):
             return f"; {name} would need {needed} rounds to show 3 %, it had {len(sample.candidate_us)}"
     return ""
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names)

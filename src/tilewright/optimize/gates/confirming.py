@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.optimize.decide import PATIENCE, ROUNDS, Decision, decide
+from tilewright.optimize.decide import ROUNDS, Decision, decide
 from tilewright.optimize.gates.arena import CONFIRM_SECONDS, FEWEST_ROUNDS, Arena, Confirmation
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
@@ -23,11 +23,11 @@ class Confirmed:
 
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
-    seed: int, *, policy: str = "default", misses: int = 0, patience: int = PATIENCE,
+    seed: int,
 ) -> Confirmed | Eliminated:  # fmt: skip
     """Decides on ``candidate`` against incumbent and baseline.
 
-    seed: of inputs that this run has not used. policy, misses, patience: as `decide` takes them.
+    seed: of inputs that this run has not used.
     `Eliminated` where a version was wrong or broke the process on the way.
     """
     seen: dict[str, Confirmation] = {}
@@ -40,7 +40,7 @@ def confirm(
                 return look
             seen[name] = seen[name].plus(look) if name in seen else look
         paired = {name: confirmation.paired for name, confirmation in seen.items()}
-        decision = decide(paired, policy=policy, misses=misses, patience=patience, last=rounds == ROUNDS[-1])
+        decision = decide(paired, last=rounds == ROUNDS[-1])
         if decision.decided:
             break
         done = rounds
