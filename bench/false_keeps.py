@@ -19,8 +19,7 @@ from pathlib import Path
 
 from common import made_here, need_gpu, write
 
-from tilewright.optimize.gates.arena import Arena, Confirmation
-from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy

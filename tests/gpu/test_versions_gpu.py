@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimize.gates.arena import Arena, Confirmation
-from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy

@@ -25,9 +25,8 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics,
 from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
-from tilewright.optimize.gates.base import Judged
+from tilewright.optimize.gates.base import Judged, mean_interval_ms, mean_ms
 from tilewright.optimize.loop import Loop
-from tilewright.optimize.metrics import mean_interval_ms, mean_ms
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
 from tilewright.optimize.recording import baseline_iteration

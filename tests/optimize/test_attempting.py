@@ -142,9 +142,9 @@ def interpreting(builder: Builder) -> Iterator[Interpreting]:
 def test_a_version_that_agrees_with_its_own_reference_is_wrong(
     interpreting: Interpreting, built: tuple[dict[str, Variant], dict[str, str]]
 ) -> None:
-    assert interpreting.verdict(built[0]["own judge"], 20.0).verdict == "incorrect"
-    assert interpreting.verdict(built[0]["comment"], 20.0).verdict == "correct"
-    assert interpreting.incorrect(built[0]["plus"], 20.0)
+    assert interpreting.verdict(built[0]["own judge"]).verdict == "incorrect"
+    assert interpreting.verdict(built[0]["comment"]).verdict == "correct"
+    assert interpreting.incorrect(built[0]["plus"])
 
 
 def test_what_has_to_compile_says_why_it_does_not(builder: Builder, file: Path) -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.optimize.escalating import FinalTime, Tried, escalation
+from tilewright.ledger.records import Iteration, IterationStatus, WorkloadOutcome
+from tilewright.optimize.ending import FinalTime, escalation
+from tilewright.race.stats import Interval
 from tilewright.records import Bound, MachineCode
 
 CODE = MachineCode(
@@ -16,11 +18,19 @@ CODE = MachineCode(
 COMPUTE = Bound("compute", "", 500.0, 206.0, 100.0)
 MEMORY = Bound("memory", "", 2.0, 206.0, 100.0)
 SLOW = FinalTime("w", COMPUTE, 300.0, CODE, 1000)
+
+
+def tried(entry: str, optimization: str, status: IterationStatus, reason: str, ratio: float | None = None) -> Iteration:
+    measured = None if ratio is None else Interval(ratio, ratio, ratio, 0.95, 100)
+    outcomes = (WorkloadOutcome(workload="w", verdict="", ratio=measured),)
+    return Iteration(1, optimization, "PASS", status, reason, entry=entry, outcomes=outcomes)
+
+
 TRIED = (
-    Tried("B", "persistent blocks", False, "no gain", 1.01),
-    Tried("B", "persistent blocks", False, "no gain", 0.999),
-    Tried("G", "tile sizes", True, "5 % less time", 0.95),
-    Tried("F", "allow_tma", False, "does not compile"),
+    tried("B", "persistent blocks", "revert", "no gain", 1.01),
+    tried("B", "persistent blocks", "revert", "no gain", 0.999),
+    tried("G", "tile sizes", "keep", "5 % less time", 0.95),
+    tried("F", "allow_tma", "revert", "does not compile"),
 )
 
 

@@ -78,7 +78,7 @@ class Interpreter:
     verdicts: Mapping[str, Checked] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def verdict(self, variant: Variant, seconds: float) -> Checked:
+    def verdict(self, variant: Variant) -> Checked:
         self.asked.append(variant.version.name)
         return self.verdicts.get(variant.version.name, RIGHT)
 

@@ -282,7 +282,7 @@ def test_a_change_that_was_edited_since_is_another_run(tmp_path: Path, monkeypat
 def test_what_is_wrong_on_hostile_shapes_is_taken_back_unless_the_untouched_code_is_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    def incorrect(self: Interpreting, variant: Any, seconds: float) -> str | None:
+    def incorrect(self: Interpreting, variant: Any) -> str | None:
         untouched = 'TILE": 16}' in next(iter(variant.texts.values()))
         return None if untouched and broken == "the change" else "y[7] is 3 for N = 1"
 

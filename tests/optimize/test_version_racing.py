@@ -18,8 +18,7 @@ from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import ROUNDS, following
-from tilewright.optimize.gates.arena import Arena, Confirmation
-from tilewright.optimize.gates.confirming import Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy

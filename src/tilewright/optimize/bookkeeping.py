@@ -21,9 +21,8 @@ from tilewright.optimize.decide import following
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer, Seen, proposal_of
-from tilewright.optimize.recording import message_of
+from tilewright.optimize.recording import message_of, what_changed
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.optimize.what_changed import what_changed
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import BEST, Progress
 from tilewright.records import Bound, Value, Workload

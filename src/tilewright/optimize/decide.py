@@ -192,7 +192,7 @@ def decide_predicted(
     """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
-    said = {name: f"predicted {ratio:.3f} × the incumbent's time" for name, ratio in ratios.items()}
+    said = {name: said_of(ratio) for name, ratio in ratios.items()}
     overall = stats.geometric_mean(ratios.values())
     assert overall is not None, "a task has workloads"
     worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
@@ -205,6 +205,11 @@ def decide_predicted(
     else:
         reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
     return PredictedDecision(gains and not worse, reason, overall, said)
+
+
+def said_of(ratio: float) -> str:
+    """A predicted ratio in words."""
+    return f"predicted {ratio:.3f} × the incumbent's time"
 
 
 def tail_of(workloads: int) -> float:

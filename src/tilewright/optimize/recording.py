@@ -1,19 +1,27 @@
-"""What the ledger and git keep of a run: its record, the command that repeats it, row 0, the message of a commit."""
+"""What the ledger and git keep of a run: record, command that repeats it, row 0, commit messages, what code changed."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from tilewright.errors import RequestError
+from tilewright.hardware.architectures import Board
+from tilewright.inspect.compare import Side, compare_tile_ir
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, WorkloadOutcome
+from tilewright.optimize.attempting import Variant
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PATIENCE
-from tilewright.optimize.gates.base import Gate
-from tilewright.optimize.metrics import mean_interval_ms, mean_ms
+from tilewright.optimize.gates.base import Gate, mean_interval_ms, mean_ms
 from tilewright.optimize.options import ITERATIONS, MINUTES, OptimizeRequest
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.records import Machine, Value
+from tilewright.records import Machine, MachineCode, Value, Workload
 from tilewright.task.loading import where_is
+from tilewright.tileir.analysis.comparing import Comparison
+
+MOST_OPERATIONS = 12
+"""Kinds of operations that `what_changed` names, those that changed most in number first."""
 
 
 def record_of(
@@ -95,3 +103,48 @@ def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
             for metrics in standings
         ),
     )  # fmt: skip
+
+
+def what_changed(before: Variant, after: Variant, workload: Workload, board: Board) -> str:
+    """Tile IR and machine code of one workload, before and after, a fact a line."""
+    a, b = (Side(one.version.name, one.task, one.task.space.shipped, workload) for one in (before, after))
+    try:
+        comparison, grids = compare_tile_ir(a, b, board)
+    except RequestError as error:
+        return f"Tile IR not compared: {error}"
+    lines = [f"workload {workload}, {board.arch}"]
+    if grids[0] != grids[1]:
+        lines.append(f"grid: {grids[0]} → {grids[1]}")
+    lines += _tile_ir(comparison)
+    lines += _machine_code(before.codes[workload.name], after.codes[workload.name])
+    return "\n".join(lines)
+
+
+def _tile_ir(comparison: Comparison) -> Iterator[str]:
+    if comparison.identical:
+        yield "Tile IR: identical"
+        return
+    yield f"Tile IR: {comparison.operations_before} → {comparison.operations_after} operations"
+    changes: Counter[str] = Counter()
+    for line in comparison.lines:
+        for one in line.operations:
+            changes[one.operation] += one.after - one.before
+    named = sorted((item for item in changes.items() if item[1]), key=lambda item: -abs(item[1]))
+    if named:
+        yield "Tile IR: " + ", ".join(f"{name} {number:+d}" for name, number in named[:MOST_OPERATIONS])
+    for hint in comparison.hints:
+        yield f"hint {hint.trait}: {hint.before} → {hint.after}"
+
+
+def _machine_code(a: MachineCode, b: MachineCode) -> Iterator[str]:
+    if a.code_hash == b.code_hash:
+        yield "machine code: identical"
+        return
+    for name in ("registers", "stack_bytes", "shared_bytes", "threads", "cluster", "local_loads", "local_stores",
+                 "tensor_path", "tensor_instructions", "instructions"):  # fmt: skip
+        before, after = getattr(a, name), getattr(b, name)
+        if before != after:
+            yield f"{name.replace('_', ' ')}: {before} → {after}"
+    for kind in dict.fromkeys((*a.copies, *b.copies)):
+        if a.copies.get(kind, 0) != b.copies.get(kind, 0):
+            yield f"{kind}: {a.copies.get(kind, 0)} → {b.copies.get(kind, 0)}"

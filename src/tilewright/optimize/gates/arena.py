@@ -4,8 +4,8 @@ The worker opens the baseline, whose inputs, references and tolerances judge eve
 its launch and its shipped configuration.
 
 `Arena.race` chooses among the variants of one iteration and is quick; nothing is kept because of it.
-`Arena.confirm` pairs the chosen one with incumbent and baseline on inputs that nobody has seen, look by look, until
-`decide` has enough.
+`confirm` pairs the chosen one with incumbent and baseline on inputs that nobody has seen, look by look
+(`Arena.confirm`), until `decide` has enough.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
-from tilewright.optimize.decide import AA_CONFIDENCE, Paired
+from tilewright.optimize.decide import AA_CONFIDENCE, ROUNDS, Decision, Paired, decide
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
@@ -32,6 +32,8 @@ RACE_ROUNDS, RACE_SECONDS = 200, 2.0
 CONFIRM_SECONDS = 3.0
 """Wall time of the rounds of one confirmation on one workload, all looks together: 400 rounds of a kernel of
 1.7 ms. Short kernels end by `decide.ROUNDS` before."""
+SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
+"""Of the looks: the first is short, because most changes are clear."""
 FEWEST_ROUNDS = 40
 """Of the first look, however long a kernel takes: what the bounds of a decision over six workloads need thrice."""
 TIME_BUDGET = Budget(100, 1.0, 20)
@@ -140,3 +142,35 @@ class Arena:
 def contestant_of(version: KernelVersion) -> Contestant:
     """A version as the race client takes it."""
     return Contestant(version.name, Edited.of(version.files))
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    decision: Decision
+    by_workload: Mapping[str, Confirmation]
+
+
+def confirm(
+    arena: Arena, workloads: Sequence[str], candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
+    seed: int,
+) -> Confirmed | Eliminated:  # fmt: skip
+    """Decides on ``candidate`` against incumbent and baseline.
+
+    seed: of inputs that this run has not used.
+    `Eliminated` where a version was wrong or broke the process on the way.
+    """
+    seen: dict[str, Confirmation] = {}
+    done = 0
+    for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):
+        budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
+        for name in workloads:
+            look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
+            if isinstance(look, Eliminated):
+                return look
+            seen[name] = seen[name].plus(look) if name in seen else look
+        paired = {name: confirmation.paired for name, confirmation in seen.items()}
+        decision = decide(paired, last=rounds == ROUNDS[-1])
+        if decision.decided:
+            break
+        done = rounds
+    return Confirmed(decision, seen)

@@ -17,6 +17,11 @@ from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.quick import checked_of
 from tilewright.verify.trusted import Trusted
 
+CHECK_SECONDS = 20.0
+"""For the check of one variant."""
+FULL_CHECK_SECONDS = 60.0
+"""For the last incumbent's check on hostile shapes and data."""
+
 
 class Interpreting:
     """Checks versions of one task, with one process for its trusted implementation."""
@@ -25,26 +30,23 @@ class Interpreting:
         self.board, self.workloads, self.seed = board, tuple(workloads), seed
         self._trusted = Trusted(baseline)
 
-    def verdict(self, variant: Variant, seconds: float) -> Checked:
+    def verdict(self, variant: Variant) -> Checked:
         """Of the variant's shipped configuration, on reduced shapes of every workload."""
-        return self._checked(variant, seconds, quick=True)
+        return self._checked(variant, quick=True, seconds=CHECK_SECONDS)
 
-    def incorrect(self, variant: Variant, seconds: float) -> str | None:
+    def incorrect(self, variant: Variant) -> str | None:
         """On hostile shapes, data and memory, all that `tilewright check` tries: what is wrong, or None."""
-        checked = self._checked(variant, seconds, quick=False)
+        checked = self._checked(variant, quick=False, seconds=FULL_CHECK_SECONDS)
         return checked.reason if checked.verdict == "incorrect" else None
 
-    def _checked(self, variant: Variant, seconds: float, quick: bool) -> Checked:
+    def _checked(self, variant: Variant, *, quick: bool, seconds: float) -> Checked:
         engine = InterpreterEngine(variant.task, self.board)
-        try:
-            return checked_of(
-                check_on(
-                    variant.task, engine, workloads=self.workloads, seed=self.seed, trusted=self._trusted,
-                    quick=quick, seconds=seconds,
-                )
-            )  # fmt: skip
-        finally:
-            engine.close()
+        return checked_of(
+            check_on(
+                variant.task, engine, workloads=self.workloads, seed=self.seed, trusted=self._trusted,
+                quick=quick, seconds=seconds,
+            )
+        )  # fmt: skip
 
     def close(self) -> None:
         self._trusted.close()

@@ -14,18 +14,14 @@ from collections.abc import Mapping, Sequence
 from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
-from tilewright.optimize.gates.arena import FEWEST_ROUNDS, Arena, Confirmation
-from tilewright.optimize.gates.base import CORRECTNESS, Judged
-from tilewright.optimize.gates.confirming import SECONDS, Confirmed, confirm
+from tilewright.optimize.gates.arena import FEWEST_ROUNDS, SECONDS, Arena, Confirmation, Confirmed, confirm
+from tilewright.optimize.gates.base import CORRECTNESS, Judged, mean_interval_ms, mean_ms, metrics_of
 from tilewright.optimize.gates.interpreting import Interpreting
-from tilewright.optimize.metrics import mean_interval_ms, mean_ms, metrics_of
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
 from tilewright.worker.client.contestants import Eliminated, RaceResult, measured_of
 
-CHECK_SECONDS = 20.0
-"""For the interpreter's check of one variant."""
 WORTH_CONFIRMING = 0.998
 """Of the incumbent's time in the race: a variant that is not even this much faster there is not confirmed."""
 LOSS = 1.02
@@ -36,6 +32,7 @@ class MeasuredGate:
     """Implements `base.Gate`."""
 
     measured = True
+    _baseline: Variant
 
     def __init__(
         self, arena: Arena, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound],
@@ -46,7 +43,6 @@ class MeasuredGate:
         self.workloads = tuple(workloads)
         self.noise: dict[str, Interval] = {}
         self._fresh = random.Random(fresh)
-        self._baseline: Variant | None = None
         self._blind = False
         """The interpreter cannot judge even the untouched code: then the GPU's word has to do."""
 
@@ -54,7 +50,7 @@ class MeasuredGate:
         """The untouched code: verified on both engines, and timed against a second copy of itself."""
         self._baseline = variant
         variant.remember()
-        checked = self.interpreting.verdict(variant, CHECK_SECONDS)
+        checked = self.interpreting.verdict(variant)
         if checked.verdict == "incorrect":
             return checked.reason
         self._blind = checked.verdict == "unverified"
@@ -75,7 +71,6 @@ class MeasuredGate:
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """The last incumbent, paired with the baseline once more."""
-        assert self._baseline is not None, "the baseline is judged first"
         metrics = []
         for workload in self.workloads:
             seen, bound = self._paired(workload, variant, self._baseline), self.bounds[workload.name]
@@ -100,7 +95,7 @@ class MeasuredGate:
             best, ratio = ranked.pop(0)
             if ratio > WORTH_CONFIRMING:
                 return self._no_gain(best, races, ratio, attempts)
-            checked = self.interpreting.verdict(best, CHECK_SECONDS)
+            checked = self.interpreting.verdict(best)
             if checked.verdict != "incorrect":
                 return self._confirm(best, incumbent, checked, attempts)
             attempts = _again(attempts, best, "wrong", checked.reason)
@@ -114,11 +109,9 @@ class MeasuredGate:
             variant.remember()
             for workload in self.workloads:
                 checked = self.arena.verify(variant.version, workload.name)
-                if isinstance(checked, Eliminated) and checked.checked is None:
-                    attempts.append(variant.attempt("crashed", f"{workload}: {checked.reason}"))
-                    break
                 if isinstance(checked, Eliminated) or checked.verdict != "correct":
-                    attempts.append(variant.attempt("wrong", f"{workload}: {checked.reason}"))
+                    status: AttemptStatus = "wrong" if _checked(checked) else "crashed"
+                    attempts.append(variant.attempt(status, f"{workload}: {checked.reason}"))
                     break
             else:
                 correct.append(variant)
@@ -128,7 +121,6 @@ class MeasuredGate:
 
     def _confirm(self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]) -> Judged:
         """Against incumbent and baseline, on inputs of its own."""
-        assert self._baseline is not None, "the baseline is judged first"
         seen = confirm(
             self.arena, [workload.name for workload in self.workloads], best.version, incumbent.version,
             self._baseline.version, self._fresh.getrandbits(31),
@@ -178,10 +170,9 @@ class MeasuredGate:
     def _no_gain(self, best: Variant, races: Mapping[str, RaceResult], ratio: float, attempts: list[Attempt]) -> Judged:
         outcomes, times = [], []
         for workload in self.workloads:
-            raced = {finisher.name: finisher for finisher in races[workload.name].raced}
-            mine, incumbent = raced[best.version.name].measured, races[workload.name].raced[0].measured
-            if mine is None or incumbent is None:
-                continue
+            pair = _raced_times(best, races[workload.name])
+            assert pair is not None, "a ranked variant has a time in every race"
+            mine, incumbent = pair
             times.append(mine)
             outcomes.append(
                 WorkloadOutcome(
@@ -217,18 +208,20 @@ def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> lis
     what loses on some workload comes after what does not."""
     ranked = []
     for variant in variants:
-        ratios = [ratio for race in races.values() if (ratio := _over_incumbent(variant, race)) is not None]
+        pairs = [pair for race in races.values() if (pair := _raced_times(variant, race))]
+        ratios = [mine.us / incumbent.us for mine, incumbent in pairs]
         mean = geometric_mean(ratios)
-        if mean is not None and len(ratios) == len(races):
+        if mean is not None and len(pairs) == len(races):
             ranked.append((max(ratios) > LOSS, mean, variant))
     ranked.sort(key=lambda entry: entry[:2])
     return [(variant, mean) for _, mean, variant in ranked]
 
 
-def _over_incumbent(variant: Variant, race: RaceResult) -> float | None:
+def _raced_times(variant: Variant, race: RaceResult) -> tuple[MeasuredTime, MeasuredTime] | None:
+    """The variant's and the incumbent's; None where one of them has none."""
     raced = {finisher.name: finisher.measured for finisher in race.raced}
     mine, incumbent = raced.get(variant.version.name), race.raced[0].measured if race.raced else None
-    return mine.us / incumbent.us if mine is not None and incumbent is not None else None
+    return (mine, incumbent) if mine is not None and incumbent is not None else None
 
 
 def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
