@@ -19,9 +19,8 @@ from tilewright.runtime.store.winners import Winners
 
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
-    from tilewright.records import Failed
     from tilewright.runtime.search.searching import SearchResult
-    from tilewright.runtime.search.trials import Trial
+    from tilewright.runtime.search.trials import FailedTrial, Trial
 
 
 class TuningWarning(UserWarning):
@@ -36,7 +35,7 @@ class Left(Exception):
     """The program ends while a search runs."""
 
 
-def search(trials: Sequence[Trial | Failed], **options: Any) -> SearchResult:
+def search(trials: Sequence[Trial | FailedTrial], **options: Any) -> SearchResult:
     """`searching.search`, imported when there is something to search."""
     from tilewright.runtime.search import searching
 

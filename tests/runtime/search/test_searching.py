@@ -295,7 +295,7 @@ SMALL, SPILLS, HOPELESS, HUGE = (
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def assembled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What tileiras got, by its length."""
     seen: list[int] = []
     real = CuTile.assemble
@@ -308,34 +308,34 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def test_what_spills_is_not_launched_and_what_must_spill_is_not_compiled(compiled: list[int]) -> None:
+def test_what_spills_is_not_launched_and_what_must_spill_is_not_compiled(assembled: list[int]) -> None:
     machine, result = products([SMALL, SPILLS, HOPELESS])
     assert [one.status for one in result.outcomes] == ["timed", "pruned", "pruned"]
     assert "B of stack a thread" in result.outcomes[1].reason
     assert "more than 254 registers" in result.outcomes[2].reason
-    assert set(machine.ran) == {"TILE_M=64 TILE_N=64 occupancy=auto"} and len(compiled) == 2
+    assert set(machine.ran) == {"TILE_M=64 TILE_N=64 occupancy=auto"} and len(assembled) == 2
 
 
-def test_the_shipped_one_is_always_launched(compiled: list[int]) -> None:
+def test_the_shipped_one_is_always_launched(assembled: list[int]) -> None:
     """It is what the others are measured against."""
     _, result = products([HOPELESS, SMALL])
-    assert [one.status for one in result.outcomes] == ["timed", "timed"] and len(compiled) == 2
+    assert [one.status for one in result.outcomes] == ["timed", "timed"] and len(assembled) == 2
 
 
-def test_where_all_spill_those_that_spill_least_are_launched(compiled: list[int]) -> None:
+def test_where_all_spill_those_that_spill_least_are_launched(assembled: list[int]) -> None:
     """A 4000 × 4097 × 2000 product on an H200: 32 of 40 spill, and so does the fastest."""
     _, result = products([SPILLS, HOPELESS, HUGE])
-    assert [one.status for one in result.outcomes] == ["timed", "timed", "pruned"] and len(compiled) == 3
+    assert [one.status for one in result.outcomes] == ["timed", "timed", "pruned"] and len(assembled) == 3
     assert "where the least is" in result.outcomes[2].reason
 
 
 def test_what_must_spill_is_not_compiled_where_something_spills_less(
-    compiled: list[int], monkeypatch: pytest.MonkeyPatch
+    assembled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TileGym's group_gemm: what ships takes 256 B of stack, and the other took 6 s to compile."""
     monkeypatch.setattr(searching, "HOPELESS_BYTES", 2000)
     _, result = products([SPILLS, HOPELESS])
-    assert [one.status for one in result.outcomes] == ["timed", "pruned"] and len(compiled) == 1
+    assert [one.status for one in result.outcomes] == ["timed", "pruned"] and len(assembled) == 1
 
 
 @pytest.mark.parametrize(("flush", "l2"), [(True, "cold"), (False, "warm")])

@@ -23,14 +23,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import MachineError, RequestError, in_one_line
-from tilewright.records import Failed, Json, Value
+from tilewright.records import Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
 from tilewright.runtime.key import array_part, board_of, digest, flag_part, toolkit
 from tilewright.runtime.modes import OFF, ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
 from tilewright.runtime.search.scratch import DeviceLost
-from tilewright.runtime.search.trials import Trial, checked_space, label, trials
+from tilewright.runtime.search.trials import FailedTrial, Trial, checked_space, label, trials
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.warn_once import warn_once
 from tilewright.runtime.store.winners import Winner, Winners
@@ -235,7 +235,7 @@ class Problem:
     """``space`` begins with the caller's configurations, and may have more. The other fields are in its order."""
 
     space: tuple[Any, ...]
-    trials: tuple[Trial | Failed, ...]
+    trials: tuple[Trial | FailedTrial, ...]
     labels: tuple[str, ...]
     parts: Mapping[str, Json]
     """Of the key, by name."""
@@ -271,7 +271,7 @@ def problem_of(
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
     made = trials(listed, call.grid_fn, call.kernel, call.args_fn, call.hints_fn)
-    kept: list[tuple[Any, Trial | Failed, str, dict[str, Json]]] = []
+    kept: list[tuple[Any, Trial | FailedTrial, str, dict[str, Json]]] = []
     seen = set()
     for index, (config, trial) in enumerate(zip(listed, made, strict=True)):
         try:
@@ -315,9 +315,9 @@ class SharedDescriptions:
     """Id of an array → its index among the descriptions, and its address."""
     _kernels: dict[int, int] = field(default_factory=dict)
 
-    def candidate(self, trial: Trial | Failed) -> dict[str, Json]:
+    def candidate(self, trial: Trial | FailedTrial) -> dict[str, Json]:
         """The work of one candidate. A failed one has only its stage: its reason may contain an address."""
-        if isinstance(trial, Failed):
+        if isinstance(trial, FailedTrial):
             return {"failed": trial.stage}
         storages: list[int] = []
         return {

@@ -39,6 +39,7 @@ from tilewright.tileir.read.tree import KernelEntry
 
 LEAST_TOO_LARGE = 1 << 15
 """Elements of the smallest tile that can be too large for registers (`must_spill`)."""
+HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it has to spill"
 _TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
 
@@ -51,6 +52,7 @@ class SpecifiedTrial:
     launch: Launch
     names: tuple[str, ...]
     """Of the kernel's parameters."""
+    arrays: frozenset[str]
     own_args: tuple[CallValue, ...] | None
     """The caller's arguments, if arrays share memory."""
 
@@ -63,18 +65,20 @@ class SpecifiedTrial:
             if type(value) is int and value > 0 and _TILE.search(name)
         )
 
-    @property
-    def may_be_too_large(self) -> bool:
-        """Whether the two largest numbers could be an accumulator that one CTA cannot hold. Then its code is read."""
+    def has_to_spill(self, lowered: Lowered) -> bool:
+        """Whether an accumulator does not fit into the registers of a CTA. The code is read only if the two largest
+        numbers among the arguments could be the extents of such a tile."""
         numbers = sorted(value for value in self.launch.args if type(value) is int)
-        return math.prod(numbers[-2:]) >= LEAST_TOO_LARGE
+        if math.prod(numbers[-2:]) < LEAST_TOO_LARGE:
+            return False
+        entry, hints = _entry(lowered), decorated_hints(self.trial.kernel, lowered.arch)
+        return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))
 
 
 @dataclass(frozen=True)
 class Ready:
     """A trial that can be launched."""
 
-    index: int
     described: SpecifiedTrial
     language: Language
     lowered: Lowered
@@ -83,10 +87,6 @@ class Ready:
     @property
     def trial(self) -> Trial:
         return self.described.trial
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.described.names
 
     @cached_property
     def flat(self) -> tuple[Argument, ...]:
@@ -101,11 +101,8 @@ class Ready:
     @cached_property
     def touched(self) -> TouchedArrays:
         """Which of the launch's arrays the kernel reads and writes; all of them if its code cannot be read."""
-        entry = _entry(self.lowered)
-        if entry is None:
-            every = frozenset(spec.name for spec in _specs(self.described.launch.args))
-            return TouchedArrays(every, every)
-        return touched(entry, self.flat)
+        entry, every = _entry(self.lowered), self.described.arrays
+        return TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
 
 
 class Building:
@@ -116,16 +113,14 @@ class Building:
     """
 
     def __init__(
-        self, trials: Sequence[Trial | Failed], arch: str, first: int, jobs: int | None, seconds: float | None
+        self, trials: Sequence[Trial | FailedTrial], arch: str, first: int, jobs: int | None, seconds: float | None
     ) -> None:
         self.seconds = {"lower": 0.0, "compile": 0.0}
-        self._arch = arch
+        self._trials, self._arch, self._first = trials, arch, first
         self._done: dict[int, Ready | FailedTrial] = {}
         self._lowered: dict[int, tuple[SpecifiedTrial, Language, Lowered]] = {}
         self._futures: dict[Future[Outcome[Header]], list[int]] = {}
         self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
-        self._first = first
-        self._trials = trials
         self.hopeless: dict[int, str] = {}
         """Index → why it is not compiled."""
 
@@ -145,33 +140,23 @@ class Building:
     def get(self, index: int) -> Ready | FailedTrial:
         """Waits for the trial with this index."""
         if index not in self._done:
-            future = next(future for future, indices in self._futures.items() if index in indices)
-            started = time.perf_counter()
-            future.exception()
-            self.seconds["compile"] += time.perf_counter() - started
-            self._finish(future)
+            list(self._compiled([future for future, indices in self._futures.items() if index in indices]))
         return self._done[index]
 
     def all(self) -> Iterator[tuple[int, Ready | FailedTrial]]:
         """All trials, in the order in which they are compiled."""
         yield from list(self._done.items())
-        started = time.perf_counter()
-        for future in as_completed(
-            [future for future, (index, *_) in self._futures.items() if index not in self._done]
-        ):
-            self.seconds["compile"] += time.perf_counter() - started
-            self._finish(future)
-            yield from ((index, self._done[index]) for index in self._futures[future])
-            started = time.perf_counter()
+        left = [future for future, (index, *_) in self._futures.items() if index not in self._done]
+        yield from ((index, self._done[index]) for index in self._compiled(left))
 
     def _start(self) -> None:
         """Lowers all and submits them to the compilers: the first one, then large tiles before small ones."""
         started = time.perf_counter()
         described: dict[int, SpecifiedTrial] = {}
         for index, trial in enumerate(self._trials):
-            trial_specified = trial if isinstance(trial, Failed) else specified(trial)
-            if isinstance(trial_specified, Failed):
-                self._done[index] = _failed(trial, trial_specified)
+            trial_specified = trial if isinstance(trial, FailedTrial) else specified(trial)
+            if isinstance(trial_specified, FailedTrial):
+                self._done[index] = trial_specified
             else:
                 described[index] = trial_specified
         shared: dict[Hashable, tuple[Language, Lowered] | Failed] = {}
@@ -179,13 +164,13 @@ class Building:
         for index in sorted(described, key=lambda i: (i != self._first, -described[i].size)):
             result = self._lower(described[index], shared)
             if isinstance(result, Failed):
-                self._done[index] = _failed(self._trials[index], result)
+                self._done[index] = _failed(described[index].trial, result)
                 continue
             language, lowered = result
             self._lowered[index] = (described[index], language, lowered)
             if index == self._first:
                 first = lowered.identity
-            if self._arch == "sm_90" and lowered.identity != first and _is_hopeless(described[index], lowered):
+            if self._arch == "sm_90" and lowered.identity != first and described[index].has_to_spill(lowered):
                 self.hopeless[index] = HOPELESS
             else:
                 self._submit(index)
@@ -219,27 +204,23 @@ class Building:
             shared[key] = lowered if isinstance(lowered, Failed) else (language, lowered)
         return shared[key]
 
-    def _finish(self, future: Future[Outcome[Header]]) -> None:
-        built, header = future.result()
-        for index in self._futures[future]:
-            described, language, lowered = self._lowered[index]
-            if isinstance(header, Failed):
-                self._done[index] = _failed(described.trial, header)
-            else:
-                self._done[index] = Ready(index, described, language, lowered, header)
-        if isinstance(built, Built):
-            with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
-                language.remember([built])
-
-
-HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it has to spill"
-
-
-def _is_hopeless(specified: SpecifiedTrial, lowered: Lowered) -> bool:
-    if not specified.may_be_too_large:
-        return False
-    entry, hints = _entry(lowered), decorated_hints(specified.trial.kernel, lowered.arch)
-    return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))
+    def _compiled(self, futures: Sequence[Future[Outcome[Header]]]) -> Iterator[int]:
+        """The indices of these trials, each as soon as it is compiled."""
+        started = time.perf_counter()
+        for future in as_completed(futures):
+            self.seconds["compile"] += time.perf_counter() - started
+            built, header = future.result()
+            for index in self._futures[future]:
+                described, language, lowered = self._lowered[index]
+                if isinstance(header, Failed):
+                    self._done[index] = _failed(described.trial, header)
+                else:
+                    self._done[index] = Ready(described, language, lowered, header)
+            if isinstance(built, Built):
+                with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
+                    language.remember([built])
+            yield from self._futures[future]
+            started = time.perf_counter()
 
 
 @lru_cache(maxsize=64)
@@ -258,7 +239,7 @@ def aligned(value: Aligned) -> Aligned:
     return replace(value, address_offset=value.address_offset % DIVISOR) if isinstance(value, ArraySpec) else value
 
 
-def specified(trial: Trial) -> SpecifiedTrial | Failed:
+def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:
     """A trial with its arguments as specifications; fails with what the caller's function raises."""
     try:
         args = trial.arguments()
@@ -273,13 +254,14 @@ def specified(trial: Trial) -> SpecifiedTrial | Failed:
         return FailedTrial("launch", str(error), trial.label, trial.config, TypeError)
     except Exception as error:  # the caller's own code, for this configuration
         return FailedTrial("launch", in_one_line(error), trial.label, trial.config, type(error))
-    return SpecifiedTrial(trial, Launch(trial.kernel, trial.grid, specs), names, args if shared else None)
+    launch = Launch(trial.kernel, trial.grid, specs)
+    return SpecifiedTrial(trial, launch, names, frozenset(arrays), args if shared else None)
 
 
 def written_by(trial: Trial, arch: str) -> frozenset[str]:
     """The kernel's parameters whose arrays a launch of ``trial`` writes, read from its Tile IR; empty if unknown."""
     trial_specified = specified(trial)
-    if isinstance(trial_specified, Failed):
+    if isinstance(trial_specified, FailedTrial):
         return frozenset()
     launch = trial_specified.launch
     language = language_of(launch.kernel)
@@ -296,25 +278,13 @@ def _spec(value: CallValue, name: str) -> CallValue:
     return array_spec(value, name) if is_array(value) else value
 
 
-def _specs(args: Sequence[CallValue]) -> Iterator[ArraySpec]:
-    for value in args:
-        yield from (item for item in (value if isinstance(value, list) else [value]) if isinstance(item, ArraySpec))
-
-
-def _failed(trial: Trial | Failed, failure: Failed) -> FailedTrial:
-    if isinstance(failure, FailedTrial):
-        return failure
-    label = trial.label if isinstance(trial, Trial) else ""
-    return FailedTrial(failure.stage, failure.reason, label, getattr(trial, "config", None), error_of(failure))
-
-
-def error_of(failure: Failed) -> type[Exception]:
-    """The error of cuda-tile for a failure, as `cuda.tile.tune.exhaustive_search` reports it."""
+def _failed(trial: Trial, failure: Failed) -> FailedTrial:
+    """With the error of cuda-tile, as `cuda.tile.tune.exhaustive_search` reports it."""
     import cuda.tile as ct
 
-    if isinstance(failure, FailedTrial):
-        return failure.error
     errors: dict[str, type[Exception]] = {"front end": ct.TileError, "compile": ct.TileCompilerExecutionError}
     if failure.stage == "compile" and "took longer than its budget" in failure.reason:
         errors["compile"] = ct.TileCompilerTimeoutError
-    return errors.get(failure.stage, RuntimeError)
+    return FailedTrial(
+        failure.stage, failure.reason, trial.label, trial.config, errors.get(failure.stage, RuntimeError)
+    )

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.progress import Progress, silent
-from tilewright.records import Failed
 from tilewright.runtime.arrays import Stream
 from tilewright.runtime.search.scratch import NoRoom
 from tilewright.runtime.search.trials import FailedTrial, Status, Trial, TrialOutcome
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tilewright.race.rules import Policy
     from tilewright.runtime.search.building import Building, Ready
     from tilewright.runtime.search.device import Device
-    from tilewright.runtime.search.trying import TrialRunner
+    from tilewright.runtime.search.racing import TrialRunner
 
 SPILL_BYTES = 128
 """Stack of a thread from which a candidate counts as spilled. Of the 158 recorded ones that spill
@@ -69,7 +68,7 @@ class Nothing(TilewrightError):
 
 
 def search(
-    trials: Sequence[Trial | Failed],
+    trials: Sequence[Trial | FailedTrial],
     *,
     stream: Stream,
     shipped: int = 0,
@@ -109,7 +108,7 @@ class _SearchRun:
     runner: TrialRunner
 
     def __init__(
-        self, trials: list[Trial | Failed], device: Device, policy: Policy, shipped: int, progress: Progress
+        self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int, progress: Progress
     ) -> None:
         self.trials, self.device, self.policy, self.shipped = trials, device, policy, shipped
         self.progress = progress
@@ -139,9 +138,8 @@ class _SearchRun:
         from tilewright.runtime.search.building import Building
 
         with Building(self.trials, self.device.arch, self.shipped, jobs, seconds) as building:
-            # The first search of a process imports these for 0.1 s, while the compilers run.
-            from tilewright.runtime.search import racing  # noqa: F401
-            from tilewright.runtime.search.trying import TrialRunner
+            # The first search of a process imports this for 0.1 s, while the compilers run.
+            from tilewright.runtime.search.racing import TrialRunner
 
             self.runner = TrialRunner(self.device)
             try:
@@ -294,7 +292,7 @@ class _SearchRun:
         self.outcomes[index] = TrialOutcome(label, "failed", failed.reason, stage=failed.stage, error=failed.error)
 
     def _label(self, index: int) -> str:
-        return str(getattr(self.trials[index], "label", "")) or f"number {index}"
+        return self.trials[index].label or f"number {index}"
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

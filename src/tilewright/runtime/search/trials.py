@@ -77,7 +77,7 @@ def trials(
     kernel: KernelObject | Callable[[Config], KernelObject],
     args_fn: Callable[[Config], Sequence[CallValue]],
     hints_fn: Callable[[Config], Mapping[str, Value] | None] | None = None,
-) -> list[Trial | Failed]:
+) -> list[Trial | FailedTrial]:
     """A trial for each configuration of ``space``, in its order; a `FailedTrial` if a function raises.
 
     kernel: a kernel, or a function of the configuration that returns one.
@@ -87,7 +87,7 @@ def trials(
     hinted = _Hinted()
     kernel_of = kernel if callable(kernel) and not _is_kernel(kernel) else lambda _: kernel
 
-    def trial(config: Config) -> Trial | Failed:
+    def trial(config: Config) -> Trial | FailedTrial:
         shown = label(config)
         try:
             hints = dict(hints_fn(config) or {}) if hints_fn is not None else {}

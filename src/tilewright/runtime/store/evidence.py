@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.records import Failed, Json, Value
-from tilewright.runtime.search.trials import label
+from tilewright.records import Json, Value
+from tilewright.runtime.search.trials import FailedTrial, label
 from tilewright.runtime.store.winners import Winner
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def winner_of(
     )
 
 
-def launches_of(trials: Sequence[Trial | Failed], result: SearchResult) -> dict[str, Json]:
+def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> dict[str, Json]:
     """The launches that `tilewright tuned verify` races again, as data. Raises if one cannot be described."""
     from tilewright.runtime.capture.described import described
 
@@ -71,7 +71,7 @@ def launches_of(trials: Sequence[Trial | Failed], result: SearchResult) -> dict[
     return {
         name: described(trial.kernel, trial.grid, trial.arguments()).to_json()
         for name, trial in chosen.items()
-        if not isinstance(trial, Failed)
+        if not isinstance(trial, FailedTrial)
     }
 
 

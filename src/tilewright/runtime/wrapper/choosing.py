@@ -25,9 +25,7 @@ from tilewright.runtime.wrapper.known import Choice
 from tilewright.runtime.wrapper.missed_call import MissedCall
 
 if TYPE_CHECKING:
-    from tilewright.runtime.search.searching import SearchResult
-    from tilewright.runtime.search.trials import Trial
-    from tilewright.runtime.store.winners import Winner
+    from tilewright.runtime.search.trials import FailedTrial, Trial
 
 TUNING = (Mode.NOW, Mode.BACKGROUND, Mode.STORED)
 """The modes that launch what was tuned. `Mode.OFF` has known calls of its own."""
@@ -170,7 +168,23 @@ class Chooser:
         lost = len(configs) < len(call.configurations) and result.best == 0 and best != configs[1]
         if lost:  # the bucket's winner is slower here: a search of all follows, and its winner is stored
             return Choice(best, "tuned")
-        winner = self._recorded(call, configs, trials, result)
+        from tilewright.runtime.store.evidence import launches_of, winner_of
+
+        try:
+            launches = launches_of(trials, result)
+        except Exception as error:
+            warn(f"the launches of {self.declared.name} cannot be written down ({in_one_line(error)})")
+            launches = None
+        winner = winner_of(
+            result,
+            key=call.key,
+            kernel=self.declared.name,
+            parts=call.parts,
+            labels=[outcome.label for outcome in result.outcomes],
+            config=lambda index: dict(configs[index]),
+            launches=launches,
+            origin="wrapper",
+        )
         stored = self.environment.winners.put(winner)
         if call.bucket_parts is not None and call.bucket_key is not None:
             self.environment.winners.put(replace(winner, key=call.bucket_key, parts=call.bucket_parts))
@@ -179,7 +193,7 @@ class Chooser:
         config = stored.config if stored.config is not None and call.allows(stored.config) else best
         return Choice(self._configuration(config), "tuned", result.note)
 
-    def trials(self, call: MissedCall, configs: Sequence[Configuration]) -> list[Trial | Failed]:
+    def trials(self, call: MissedCall, configs: Sequence[Configuration]) -> list[Trial | FailedTrial]:
         from tilewright.runtime.search.trials import trials
 
         declared = self.declared
@@ -191,7 +205,7 @@ class Chooser:
             declared.hints,
         )
 
-    def _say_undeclared_outputs(self, call: MissedCall, shipped: Trial | Failed) -> None:
+    def _say_undeclared_outputs(self, call: MissedCall, shipped: Trial | FailedTrial) -> None:
         """Says once which arrays the kernel writes and the author did not declare. Calls in place on them would have
         the same key as calls on separate arrays."""
         if self._checked_outputs or isinstance(shipped, Failed):
@@ -206,27 +220,6 @@ class Chooser:
         outputs = self.declared.outputs
         for name in sorted((written & {*self.declared.parameters}) - {*outputs}):
             warn(f"{self.declared.name} writes '{name}', which is not declared; fix: outputs={(*outputs, name)!r}")
-
-    def _recorded(
-        self, call: MissedCall, configs: Sequence[Configuration], trials: Sequence[Trial | Failed], result: SearchResult
-    ) -> Winner:
-        from tilewright.runtime.store.evidence import launches_of, winner_of
-
-        try:
-            launches = launches_of(trials, result)
-        except Exception as error:
-            warn(f"the launches of {self.declared.name} cannot be written down ({in_one_line(error)})")
-            launches = None
-        return winner_of(
-            result,
-            key=call.key,
-            kernel=self.declared.name,
-            parts=call.parts,
-            labels=[outcome.label for outcome in result.outcomes],
-            config=lambda index: dict(configs[index]),
-            launches=launches,
-            origin="wrapper",
-        )
 
     # Kernel objects -----------------------------------------------------------------------------------
 
