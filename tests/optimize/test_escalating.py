@@ -23,7 +23,9 @@ SLOW = FinalTime("w", COMPUTE, 300.0, CODE, 1000)
 def tried(entry: str, optimization: str, status: IterationStatus, reason: str, ratio: float | None = None) -> Iteration:
     measured = None if ratio is None else Interval(ratio, ratio, ratio, 0.95, 100)
     outcomes = (WorkloadOutcome(workload="w", verdict="", ratio=measured),)
-    return Iteration(1, optimization, "PASS", status, reason, entry=entry, outcomes=outcomes)
+    return Iteration(
+        n=1, optimization=optimization, correctness="PASS", status=status, reason=reason, entry=entry, outcomes=outcomes
+    )
 
 
 TRIED = (
