@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -218,3 +219,29 @@ def test_what_benches_and_gpu_tests_import_exists() -> None:
                 known = defined(module) if module in modules() else set()
                 missing += [f"{file.name}: {module}.{alias.name}" for alias in node.names if alias.name not in known]
     assert not missing
+
+
+CODES = re.compile(
+    r"\b[PACX]-\d{2}\b|\bK\d{1,2}\b|\bW\d{1,2}\b|\bF-\d+\b|\bT[1-9] to T\d\b|\btrust(\.md)? \d+|trust\.md|measured\.md"
+    r"|(cutile|tilegym|languages|coordination)-facts|\brequirements [A-Z]-|requirements\.md"
+)
+"""Ids of rules and names of documents that no user has."""
+
+
+def test_words_and_not_codes() -> None:
+    files = [*(SRC / "tilewright").rglob("*.py"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    assert not [
+        f"{file.relative_to(ROOT)}:{number}: {line.strip()}"
+        for file in files
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if CODES.search(line)
+    ]
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    named: dict[str, list[str]] = {}
+    for module in modules():
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.ClassDef):
+                named.setdefault(node.name, []).append(module)
+    assert not {name: where for name, where in named.items() if len(where) > 1}
