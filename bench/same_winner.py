@@ -19,8 +19,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.task.loading import load_task, where_is
 from tilewright.tune.tune import RACED, tune
-from tilewright.worker.client.client import RaceClient
-from tilewright.worker.client.contestants import Contestant, Eliminated, cost_of
+from tilewright.worker.client import Contestant, Eliminated, RaceClient, cost_of
 from tilewright.worker.messages import Configured
 
 CASES = (("rms_norm", "odd"), ("fmha", "causal"))

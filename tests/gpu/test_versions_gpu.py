@@ -12,7 +12,7 @@ from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
 from tilewright.task.loading import load_task
-from tilewright.worker.client.contestants import Eliminated
+from tilewright.worker.client import Eliminated
 from tilewright.worker.messages import InputsReady, PrepareInputs
 
 TEXT = """\

@@ -38,7 +38,7 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
-from tilewright.worker.client.contestants import measured_of
+from tilewright.worker.client import measured_of
 
 H200 = default_board("sm_90")
 DATE = datetime.date(2026, 11, 21)

@@ -23,7 +23,7 @@ from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Checked, MeasuredTime
-from tilewright.worker.client.contestants import Eliminated, RaceResult
+from tilewright.worker.client import Eliminated, RaceResult
 from tilewright.worker.messages import OpenTask
 from tilewright.worker.session import Session
 

@@ -58,7 +58,7 @@ from types import SimpleNamespace
 from tilewright.testing.simulated import SimulatedClock
 from tilewright.worker.process import worker
 from tilewright.worker.process.images import BoundLaunch
-from tilewright.worker.process.prepared import Prepared
+from tilewright.worker.process.examiner import Prepared
 
 class Clock(SimulatedClock):
     def __init__(self, runners, policy, monitor, announce=print):

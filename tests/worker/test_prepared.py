@@ -9,9 +9,12 @@ torch = pytest.importorskip("torch", reason="examiners keep their memory in torc
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import Output, Tensor  # noqa: E402
-from tilewright.worker.process import prepared as prepared_module  # noqa: E402
-from tilewright.worker.process.examiner import DeviceExaminer  # noqa: E402
-from tilewright.worker.process.prepared import Prepared, bytes_needed  # noqa: E402
+from tilewright.worker.process import examiner as prepared_module  # noqa: E402
+from tilewright.worker.process.examiner import (  # noqa: E402
+    DeviceExaminer,
+    Prepared,
+    bytes_needed,
+)
 
 WORKLOADS = {"a": {"M": 8}, "b": {"M": 8}, "c": {"M": 8}, "large": {"M": 64}}
 ONE = 8 * 4 * (1 + 1 + 4)

@@ -30,8 +30,8 @@ from tilewright.worker.messages import (  # noqa: E402
     encode,
 )
 from tilewright.worker.process import worker as worker_module  # noqa: E402
+from tilewright.worker.process.examiner import Prepared  # noqa: E402
 from tilewright.worker.process.images import BoundLaunch  # noqa: E402
-from tilewright.worker.process.prepared import Prepared  # noqa: E402
 from tilewright.worker.process.worker import Worker, answer  # noqa: E402
 
 TEXT = """\
@@ -140,10 +140,10 @@ def test_a_version_runs_with_what_it_ships(worker: Worker, files: dict[str, dict
 
 def test_a_version_is_loaded_once(worker: Worker, files: dict[str, dict[str, str]]) -> None:
     asked(worker, PrepareInputs("a", 1))
-    first = worker._loaded(Edited.of(files["same"])).task
+    first = worker._loaded(Edited.of(files["same"]))[0]
     verdict(worker, Edited.of(files["same"]))
-    assert worker._loaded(Edited.of(files["same"])).task is first
-    assert worker._loaded(Edited.of(files["baseline"])).task is worker.task
+    assert worker._loaded(Edited.of(files["same"]))[0] is first
+    assert worker._loaded(Edited.of(files["baseline"]))[0] is worker.task
 
 
 def test_a_version_that_does_not_load_is_an_answer(worker: Worker, files: dict[str, dict[str, str]]) -> None:

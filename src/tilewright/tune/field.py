@@ -25,7 +25,7 @@ from tilewright.records import (
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
 from tilewright.tune.judge import Judge
-from tilewright.worker.client.contestants import Contestant, Eliminated, Finisher, RaceResult, cost_of
+from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult, cost_of
 from tilewright.worker.messages import Configured
 
 NOT_ASKED = Checked("unverified", "not among the best predicted: nothing was compared")

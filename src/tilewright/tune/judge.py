@@ -15,8 +15,7 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
-from tilewright.worker.client.client import RaceClient
-from tilewright.worker.client.contestants import Contestant, Eliminated, RaceResult
+from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult
 from tilewright.worker.messages import Configured
 
 if TYPE_CHECKING:

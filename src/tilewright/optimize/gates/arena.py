@@ -23,8 +23,7 @@ from tilewright.race.rules import Policy
 from tilewright.race.stats import noise_of
 from tilewright.records import Checked, Json, MeasuredTime
 from tilewright.task.task import Task
-from tilewright.worker.client.client import RaceClient
-from tilewright.worker.client.contestants import Contestant, Eliminated, RaceResult, measured_of, wrong_after
+from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, measured_of, wrong_after
 from tilewright.worker.messages import Edited, Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0

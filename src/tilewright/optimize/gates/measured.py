@@ -20,7 +20,7 @@ from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
-from tilewright.worker.client.contestants import Eliminated, RaceResult, measured_of
+from tilewright.worker.client import Eliminated, RaceResult, measured_of
 
 WORTH_CONFIRMING = 0.998
 """Of the incumbent's time in the race: a variant that is not even this much faster there is not confirmed."""

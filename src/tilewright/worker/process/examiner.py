@@ -6,6 +6,7 @@ reference on slices and, where the task names a trusted implementation, that one
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,25 +14,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.errors import TaskError
+from tilewright.errors import TaskError, first_line
 from tilewright.records import Checked
 from tilewright.task.task import Task, call_by_name
-from tilewright.task.tensors import Dims
-from tilewright.verify.arrays import Array
+from tilewright.task.tensors import Dims, Output
+from tilewright.verify import tolerance
 from tilewright.verify.images import POISONS
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
-from tilewright.verify.tolerance import (
-    TRUSTED_AT_MOST,
-    Slice,
-    allowance,
-    degenerate,
-    error_of,
-    negligible,
-    pick_slice,
-    reference_outputs,
-    sliced_dims,
-    untrustworthy,
-)
+from tilewright.verify.tolerance import Slice
 from tilewright.worker.process.buffers import TENSORS, Buffers, DeviceMemory
 
 Tensors = Mapping[str, torch.Tensor]
@@ -62,7 +52,8 @@ class DeviceExaminer:
         self._agreed: dict[int, dict[str, torch.Tensor]] = {}
         rng = np.random.default_rng(seed)
         self.draws = tuple(self._prepared(seed + n, poison, rng) for n, poison in enumerate(POISONS[:draws]))
-        if draws > 1 and (reason := degenerate(*(values_of(draw) for draw in self.draws))):
+        values = [{name: wanted.values for name, wanted in draw.wanted.items()} for draw in self.draws]
+        if draws > 1 and (reason := tolerance.degenerate(*values)):
             raise TaskError(f"task '{task.name}': {reason}; a check against it would prove nothing")
 
     def described(self) -> list[str]:
@@ -109,18 +100,19 @@ class DeviceExaminer:
 
     def _prepared(self, seed: int, poison: int, rng: np.random.Generator) -> Draw:
         self.buffers.draw(seed)
-        part = pick_slice(self.task, self.dims, rng)
-        values = reference_outputs(self.task, sliced_dims(self.dims, part), self.buffers.input_slices(part))
+        part = tolerance.pick_slice(self.task, self.dims, rng)
+        dims, inputs = tolerance.sliced_dims(self.dims, part), self.buffers.input_slices(part)
+        values = tolerance.reference_outputs(self.task, dims, inputs)
         trusted, wanted = self._trusted(), {}
         for name, value in values.items():
             dtype, error = self.task.outputs[name].dtype, None
             if trusted is not None:
-                error = error_of(self.buffers.slice_of(name, trusted[name], part), value, negligible=negligible(dtype))
-                if not error.total <= TRUSTED_AT_MOST:
-                    raise untrustworthy(self.task, name, error)
-            wanted[name] = Wanted(
-                value, dtype, allowance(dtype, error, precision=self.task.precision), within="the slice"
-            )
+                got = self.buffers.slice_of(name, trusted[name], part)
+                error = tolerance.error_of(got, value, negligible=tolerance.negligible(dtype))
+                if not error.total <= tolerance.TRUSTED_AT_MOST:
+                    raise tolerance.untrustworthy(self.task, name, error)
+            allowed = tolerance.allowance(dtype, error, precision=self.task.precision)
+            wanted[name] = Wanted(value, dtype, allowed, within="the slice")
         return Draw(seed, poison, part, wanted, trusted)
 
     def _trusted(self) -> dict[str, torch.Tensor] | None:
@@ -131,7 +123,7 @@ class DeviceExaminer:
         try:
             result = call_by_name(self.task.trusted, {**self.dims, **inputs}, what)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise TaskError(f"{what} failed: {next(iter(str(error).splitlines()), '')}") from error
+            raise TaskError(f"{what} failed: {first_line(str(error))}") from error
         results = result if isinstance(result, tuple) else (result,)
         if not all(isinstance(one, torch.Tensor) for one in results):
             raise TaskError(f"{what} returned {', '.join(type(one).__name__ for one in results)}, not tensors")
@@ -149,7 +141,11 @@ class DeviceExaminer:
         replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
         self.buffers.poison(draw.poison)
-        self._run(runner)
+        if self.device == "cpu":
+            runner(None)
+        else:
+            runner(torch.cuda.current_stream().cuda_stream)
+            torch.cuda.synchronize()  # every launch's error is read here
         try:
             judge_memory(memory)
             worst = judge_values(draw.wanted, self.buffers.output_slices(draw.part, tensors))
@@ -158,13 +154,6 @@ class DeviceExaminer:
             dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())
             raise Wrong(f"{wrong} ({dims}; seed {draw.seed}, poison 0x{draw.poison:02X})") from None
         return worst.share
-
-    def _run(self, runner: Runner) -> None:
-        if self.device == "cpu":
-            runner(None)
-            return
-        runner(torch.cuda.current_stream().cuda_stream)
-        torch.cuda.synchronize()  # every launch's error is read here
 
     def _judge_whole(self, draw: Draw, tensors: Tensors) -> None:
         """On the device, against the trusted outputs or else the first correct candidate's."""
@@ -177,6 +166,67 @@ class DeviceExaminer:
             self._agreed[draw.seed] = {name: tensors[name].clone() for name in self.task.outputs}
 
 
-def values_of(draw: Draw) -> dict[str, Array]:
-    """The reference's outputs."""
-    return {name: wanted.values for name, wanted in draw.wanted.items()}
+# The examiners of several workloads ------------------------------------------------------------------
+
+
+SHARE = 0.5
+"""Of the memory that is free, or taken by examiners: the rest is for what launches and compares."""
+COPIES_OF_OUTPUTS = 4
+"""Whole outputs that an examiner may hold beside the buffers: of the trusted implementation, or the first correct
+candidate's, for two draws; and as much while they are made."""
+
+
+class Prepared:
+    """``free``: bytes that could be allocated now. By default those of the device; a CPU is not counted."""
+
+    def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
+        self.task, self.device = task, device
+        self._free = free or (free_on_gpu if device == "cuda" else lambda: 1 << 62)
+        self._held: OrderedDict[tuple[str, int], DeviceExaminer] = OrderedDict()
+        self._passing: int | None = None
+
+    def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
+        """The examiner, and whether it was made just now.
+
+        passing: a seed that will not come back, as that of a confirmation; its examiners go when the next such
+        seed comes, and have one draw of inputs: what is confirmed went through two before.
+        """
+        if passing and seed != self._passing:
+            for key in [key for key in self._held if key[1] == self._passing]:
+                del self._held[key]
+            self._passing = seed
+        if (workload, seed) in self._held:
+            self._held.move_to_end((workload, seed))
+            return self._held[workload, seed], False
+        dims = self.task.workload(workload).dims
+        self._make_room(bytes_needed(self.task, dims))
+        draws = 1 if passing else len(POISONS)
+        try:
+            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
+        except torch.cuda.OutOfMemoryError:
+            self._held.clear()
+            torch.cuda.empty_cache()
+            made = DeviceExaminer(self.task, dims, self.device, seed, draws)
+        self._held[workload, seed] = made
+        return made, True
+
+    def _make_room(self, needed: int) -> None:
+        held = sum(bytes_needed(self.task, examiner.dims) for examiner in self._held.values())
+        room = SHARE * (self._free() + held)
+        while self._held and held + needed > room:
+            _, gone = self._held.popitem(last=False)
+            held -= bytes_needed(self.task, gone.dims)
+
+
+def bytes_needed(task: Task, dims: Dims) -> int:
+    """Device memory of an examiner, without the guard zones."""
+    return sum(
+        array.nbytes * (1 + COPIES_OF_OUTPUTS * isinstance(task.tensors[name], Output))
+        for name, array in task.arrays(dims).items()
+    )
+
+
+def free_on_gpu() -> int:
+    """What the driver has, and what torch keeps for itself without using it."""
+    free, _ = torch.cuda.mem_get_info()
+    return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from tilewright.compile.compile import hints_of
+from tilewright.errors import first_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
@@ -147,7 +148,7 @@ class Images:
                     names = kernel_names(profiler.events())
                     why = "" if names else "torch.profiler sees no kernels on this machine"
                 except Exception as error:
-                    why = f"torch.profiler: {_first_line(error)}"
+                    why = f"torch.profiler: {first_line(str(error), type(error).__name__)}"
         return (names[:-1] if names else None), why
 
 
@@ -158,7 +159,7 @@ def started_profiler() -> tuple[Any, str]:
         profiler.start()
         return profiler, ""
     except Exception as error:  # whatever CUPTI has against this machine
-        return None, f"torch.profiler does not start: {_first_line(error)}"
+        return None, f"torch.profiler does not start: {first_line(str(error), type(error).__name__)}"
 
 
 def kernel_names(events: Any) -> list[str]:
@@ -166,7 +167,3 @@ def kernel_names(events: Any) -> list[str]:
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     return [str(event.name) for event in on_device if not str(event.name).startswith(("Memcpy", "Memset"))]
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -13,7 +13,7 @@ from typing import IO
 import numpy as np
 import torch
 
-from tilewright.errors import TaskError, TilewrightError
+from tilewright.errors import TaskError, TilewrightError, first_line, in_one_line
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
 from tilewright.worker import messages as ask
@@ -69,9 +69,8 @@ def serve(requests: IO[str], out: IO[str]) -> None:
         try:
             send(out, outputs(task, step))
         except Exception as error:  # the task's own code
-            reason = next(iter(str(error).splitlines()), "")
-            kind = "" if isinstance(error, TilewrightError) else f"{type(error).__name__}: "
-            send(out, ask.Broken(f"{kind}{reason}", dead=False))
+            reason = first_line(str(error)) if isinstance(error, TilewrightError) else in_one_line(error)
+            send(out, ask.Broken(reason, dead=False))
 
 
 def main() -> None:

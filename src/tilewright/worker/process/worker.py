@@ -20,8 +20,8 @@ if __name__ == "__main__":
     threading.Thread(target=make_context, daemon=True).start()
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import IO
+from functools import partial
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -37,22 +37,13 @@ from tilewright.task.task import Task
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import Message, private_stdout, receive, send
 from tilewright.worker.process.clock import GpuClock, Runner
-from tilewright.worker.process.examiner import DeviceExaminer
+from tilewright.worker.process.examiner import DeviceExaminer, Prepared
 from tilewright.worker.process.images import Images, Tensors, bound
-from tilewright.worker.process.prepared import Prepared
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
 SLOW = 3.0
 """A benchmark times what is this much slower than the fastest only `FEW_ROUNDS` times."""
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A source that can be launched: the task that launches it, and its configuration."""
-
-    task: Task
-    configuration: Configuration
 
 
 class Worker:
@@ -69,7 +60,7 @@ class Worker:
         self.images: Images | None = None
         self._versions = {frozenset(opened.files): self.task}
 
-    def hello(self) -> ask.Greeting:
+    def hello(self, step: ask.Hello) -> ask.Greeting:
         torch.zeros(1, device="cuda")
         return ask.Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
 
@@ -79,8 +70,7 @@ class Worker:
         return ask.InputsReady(tuple(self.examiner.described()), new)
 
     def check(self, step: ask.CheckOutputs) -> ask.OutputsChecked:
-        loaded = self._loaded(step.source)
-        return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(loaded, tensors)))
+        return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(step.source, tensors)))
 
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
         """The A/A check of the shipped one (else the first) and the race, on one clock."""
@@ -127,9 +117,8 @@ class Worker:
 
     def run_images(self, step: ask.RunImages) -> ask.ImagesRan:
         self.images = self.images or Images()
-        return self.images.run(
-            step, lambda tensors: bound(self.task, step.configuration, step.dims, self.board, tensors)
-        )
+        launch = partial(bound, self.task, step.configuration, step.dims, self.board)
+        return self.images.run(step, launch)
 
     @property
     def _judge(self) -> DeviceExaminer:
@@ -143,24 +132,29 @@ class Worker:
         """Names who runs; the copy stands at ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
-    def _loaded(self, source: ask.Source) -> Loaded:
-        """Loads a version once; its launches find their cubins in the front end's cache."""
+    def _loaded(self, source: ask.Source) -> tuple[Task, Configuration]:
+        """What launches a source: a version is loaded once; its launches find their cubins in the front end's cache."""
         if isinstance(source, ask.Configured):
-            return Loaded(self.task, source.configuration)
+            return self.task, source.configuration
         key = frozenset(source.files)
         if key not in self._versions:
             self._versions[key] = load_task(self.where, dict(source.files))
-        return Loaded(self._versions[key], self._versions[key].space.shipped)
+        return self._versions[key], self._versions[key].space.shipped
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
         """Of each source, on the timing buffers; of the one at ``copied`` twice, the copy last."""
-        loaded, tensors = [self._loaded(source) for source in sources], self._judge.timing_tensors()
-        if copied is not None:
-            loaded.append(loaded[copied])
-        return [self._runner(each, tensors) for each in loaded]
+        again = () if copied is None else (sources[copied],)
+        tensors = self._judge.timing_tensors()
+        return [self._runner(source, tensors) for source in (*sources, *again)]
 
-    def _runner(self, loaded: Loaded, tensors: Tensors) -> Runner:
-        return bound(loaded.task, loaded.configuration, self._judge.dims, self.board, tensors).launch
+    def _runner(self, source: ask.Source, tensors: Tensors) -> Runner:
+        return bound(*self._loaded(source), self._judge.dims, self.board, tensors).launch
+
+
+ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
+    ask.Hello: Worker.hello, ask.PrepareInputs: Worker.prepare, ask.CheckOutputs: Worker.check,
+    ask.RaceField: Worker.race, ask.TimeRounds: Worker.time_rounds, ask.RunImages: Worker.run_images,
+}  # fmt: skip
 
 
 class OneByOne:
@@ -194,21 +188,9 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
     """Answers one step; False when the process is of no more use."""
     reply: Message
     try:
-        match step:
-            case ask.Hello():
-                reply = worker.hello()
-            case ask.PrepareInputs():
-                reply = worker.prepare(step)
-            case ask.CheckOutputs():
-                reply = worker.check(step)
-            case ask.RaceField():
-                reply = worker.race(step)
-            case ask.TimeRounds():
-                reply = worker.time_rounds(step)
-            case ask.RunImages():
-                reply = worker.run_images(step)
-            case _:
-                reply = ask.Refused(f"the worker process does not answer {type(step).__name__}")
+        method = ANSWERS.get(type(step))
+        unknown = ask.Refused(f"the worker process does not answer {type(step).__name__}")
+        reply = method(worker, step) if method else unknown
     except TilewrightError as error:
         # An error in an edited version fails that version; else the task is wrong.
         reply = ask.Broken(str(error), dead=False) if _runs_edited(step) else ask.Refused(str(error))
@@ -222,12 +204,9 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
 
 
 def _runs_edited(step: Message) -> bool:
-    match step:
-        case ask.CheckOutputs():
-            return isinstance(step.source, ask.Edited)
-        case ask.RaceField() | ask.TimeRounds():
-            return any(isinstance(source, ask.Edited) for source in step.sources)
-    return False
+    single = isinstance(step, ask.CheckOutputs) and isinstance(step.source, ask.Edited)
+    several = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else ()
+    return single or any(isinstance(source, ask.Edited) for source in several)
 
 
 def context_is_broken() -> bool:

@@ -7,34 +7,88 @@ the run goes on: the next step starts another process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.errors import MachineError
 from tilewright.executors.base import Executor
 from tilewright.progress import BEST, Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.records import Checked
+from tilewright.race.stats import median_interval
+from tilewright.records import Checked, Json, MachineCode, MeasuredTime
 from tilewright.task.task import Task
-from tilewright.worker.client.contestants import Contestant, Eliminated, Finisher, RaceResult, wrong_after
-from tilewright.worker.messages import (
-    Advanced,
-    CheckOutputs,
-    FieldRaced,
-    Lost,
-    PrepareInputs,
-    RaceField,
-    RoundsTimed,
-    Source,
-    TimeRounds,
-)
+from tilewright.worker import messages as ask
+from tilewright.worker.messages import Advanced, Lost, Source
 
 PREPARE_SILENCE = 180.0
 """Seconds for drawing inputs and computing the float64 references of one workload."""
 KEPT = ("policy", "noise", "why", "stop", "settled", "rounds", "disturbed", "disturbances", "seconds")
 """What of a race's outcome goes into the record beside the contestants."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who is verified and timed."""
+
+    name: str
+    source: Source
+    cost: tuple[int, ...] = ()
+    """What it occupies: among the tied the smaller is preferred."""
+
+
+@dataclass(frozen=True)
+class Eliminated:
+    """A contestant that did not get through: it crashed, hung, could not be launched, or was wrong."""
+
+    name: str
+    reason: str
+    checked: Checked | None = None
+    """The verdict, where its outputs are what is wrong."""
+
+
+@dataclass(frozen=True)
+class Finisher:
+    """What a race says of a contestant that went through it."""
+
+    name: str
+    state: str
+    """Of `protocol.Raced`: leader, tied, dropped, undecided, failed."""
+    reason: str
+    measured: MeasuredTime | None
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """A race on one workload; ``raced`` is empty if none went through."""
+
+    raced: tuple[Finisher, ...]
+    eliminated: tuple[Eliminated, ...]
+    winner: str | None = None
+    record: Mapping[str, Json] = field(default_factory=dict)
+    """Policy, A/A noise, rounds, monitor."""
+    lost: str = ""
+    """Why nothing could be raced, where that is no contestant's fault."""
+
+
+def wrong_after(name: str, reason: str) -> Eliminated:
+    """The outputs of ``name`` were wrong after it had been timed."""
+    return Eliminated(name, reason, Checked("incorrect", reason))
+
+
+def cost_of(code: MachineCode | None) -> tuple[int, ...]:
+    """What a configuration occupies; among the tied the smaller is preferred: CTAs in a cluster, then
+    registers of a CTA, shared memory, instructions."""
+    if code is None:
+        return (1 << 30,)
+    return (code.cluster, code.registers * code.threads, code.shared_bytes, code.instructions)
+
+
+def measured_of(samples: Sequence[float]) -> MeasuredTime:
+    """Median and its 95 % distribution-free interval, in µs."""
+    interval = median_interval(samples, 0.95)
+    return MeasuredTime(interval.centre, (interval.low, interval.high), tuple(samples))
 
 
 class RaceClient:
@@ -63,14 +117,14 @@ class RaceClient:
         Raises TaskError for what is wrong with the task, MachineError where the worker cannot.
         """
         seed = self.seed if seed is None else seed
-        step = PrepareInputs(workload, seed, passing=seed != self.seed)
+        step = ask.PrepareInputs(workload, seed, passing=seed != self.seed)
         answer = self.executor.run(step, silence=PREPARE_SILENCE)
         if isinstance(answer, Lost):  # perhaps the process died since the last step
             answer = self.executor.run(step, silence=PREPARE_SILENCE)
         if isinstance(answer, Lost):
             raise MachineError(f"workload {workload} could not be prepared on the GPU: {answer.reason}")
         if answer.new and self._first is not None and self.task.trusted is None:
-            self.executor.run(CheckOutputs(self._first.source))
+            self.executor.run(ask.CheckOutputs(self._first.source))
 
     def is_verified(self, workload: str, contestant: Contestant) -> bool:
         return (workload, contestant.source, self.seed) in self._verified
@@ -81,7 +135,7 @@ class RaceClient:
         if key not in self._verified:
             with self._timed("verify"):
                 self.prepare(workload, seed)
-                answer = self.executor.run(CheckOutputs(contestant.source))
+                answer = self.executor.run(ask.CheckOutputs(contestant.source))
             self.steps += 1
             if isinstance(answer, Lost):
                 self._verified[key] = Eliminated(contestant.name, f"verify: {answer.reason}")
@@ -110,12 +164,12 @@ class RaceClient:
                 self.prepare(workload)
                 shipped = left.index(baseline) if baseline is not None and baseline in left else None
                 sources, costs = tuple(each.source for each in left), tuple(each.cost for each in left)
-                step = RaceField(sources, costs, shipped, policy or self.policy, careful)
+                step = ask.RaceField(sources, costs, shipped, policy or self.policy, careful)
                 answer = self.executor.run(step, on_progress=self._telling("race", workload, left))
-                if isinstance(answer, FieldRaced) and answer.after_timing is None:
+                if isinstance(answer, ask.FieldRaced) and answer.after_timing is None:
                     result = _result(left, answer)
                     break
-                if isinstance(answer, FieldRaced):
+                if isinstance(answer, ask.FieldRaced):
                     assert answer.race.winner is not None, "only a winner is checked after timing"
                     out.append(wrong_after(left.pop(answer.race.winner).name, str(answer.after_timing)))
                 elif answer.at is not None:
@@ -135,11 +189,11 @@ class RaceClient:
 
     def time_pairs(
         self, workload: str, contestants: Sequence[Contestant], copied: int, seed: int | None, budget: Budget
-    ) -> RoundsTimed | Lost:
+    ) -> ask.RoundsTimed | Lost:
         """Paired samples of all and of a second copy of one, on inputs of ``seed``; none is dropped."""
         self.prepare(workload, seed)
         policy = replace(self.policy, seed=self.seed if seed is None else seed)
-        step = TimeRounds(tuple(each.source for each in contestants), budget, policy, copied)
+        step = ask.TimeRounds(tuple(each.source for each in contestants), budget, policy, copied)
         answer = self.executor.run(step, on_progress=self._telling("confirm", workload))
         if not isinstance(answer, Lost) and not answer.samples_us[0]:
             return Lost(f"every round was disturbed: {answer.disturbances[-1]}")
@@ -167,7 +221,7 @@ class RaceClient:
             self.seconds[stage] += time.perf_counter() - started
 
 
-def _result(left: Sequence[Contestant], answer: FieldRaced) -> RaceResult:
+def _result(left: Sequence[Contestant], answer: ask.FieldRaced) -> RaceResult:
     race, said = answer.race, answer.race.to_json()
     raced = tuple(
         Finisher(each.name, row.state, row.reason, race.measured(row.index))
