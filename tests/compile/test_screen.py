@@ -14,7 +14,7 @@ from tilewright.compile.compile import Compiled, Unit
 from tilewright.compile.screen import KEEP, SLOWER, ScreenRow, candidate_of, ranking, screen
 from tilewright.hardware.architectures import ARCHITECTURES, architecture, board, default_board
 from tilewright.hardware.prediction import WARPGROUP, Work, predict, shape_of, spill_us
-from tilewright.hardware.roofline import classify
+from tilewright.inspect.work import classify
 from tilewright.records import Built, Configuration, Failed, MachineCode, Screened, Workload
 
 H200 = board("H200")

@@ -19,7 +19,7 @@ import pytest
 from tilewright.compile.screen import ScreenRow, ranking, screen
 from tilewright.hardware.architectures import board
 from tilewright.hardware.prediction import Work
-from tilewright.hardware.roofline import classify
+from tilewright.inspect.work import classify
 from tilewright.records import Configuration, MachineCode, Screened
 from tilewright.task.loading import load_task
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import BOARDS, board
-from tilewright.hardware.roofline import classify
+from tilewright.inspect.work import classify
 
 H200 = board("H200")
 

@@ -9,9 +9,8 @@ import pytest
 
 from tilewright.cli import main as cli
 from tilewright.hardware.architectures import default_board
-from tilewright.hardware.roofline import classify
 from tilewright.inspect import work as counted
-from tilewright.inspect.work import SAMPLED_BLOCKS, bound_of, count
+from tilewright.inspect.work import SAMPLED_BLOCKS, bound_of, classify, count
 from tilewright.ledger.codec import from_json, to_json
 from tilewright.records import Bound
 from tilewright.task.loading import load_task

@@ -6,8 +6,19 @@ import pytest
 
 from tilewright.errors import UnknownChoice
 from tilewright.space import CLUSTER_ARCHITECTURES, Row, Space, seed, template
-from tilewright.space.template_data import ADDED, AXES, CORRECTIONS, GROUPS, TITLES, WRITTEN
-from tilewright.space.templates import at_most, block_m, knob_names, place, title
+from tilewright.space.templates import (
+    ADDED,
+    AXES,
+    CORRECTIONS,
+    GROUPS,
+    TITLES,
+    WRITTEN,
+    at_most,
+    block_m,
+    knob_names,
+    place,
+    title,
+)
 
 ARCHITECTURES = [arch for members in GROUPS.values() for arch in members]
 PRE_HOPPER, HOPPER, BLACKWELL, CONSUMER = 80, 90, 100, 120

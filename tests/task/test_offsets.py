@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import TaskError
 from tilewright.space.space import Space
-from tilewright.task.offsets import OffsetSteps
 from tilewright.task.task import Task
-from tilewright.task.tensors import Output, Tensor, integers, offsets
+from tilewright.task.tensors import OffsetSteps, Output, Tensor, integers, offsets
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.tolerance import draw
 

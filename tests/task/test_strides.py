@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.task.strides import row_major, span
+from tilewright.task.tensors import row_major, span
 
 
 @pytest.mark.parametrize(

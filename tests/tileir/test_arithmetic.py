@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.tileir import oracle
 from tests.tileir.oracle import Findings, run, same
 
-from tilewright.tileir.run import arithmetic, conversions, exact, numbers
+from tilewright.tileir.run import arithmetic, conversions, numbers
 from tilewright.tileir.run.numbers import STORAGE, from_bits
 from tilewright.tileir.run.registry import Unsupported
 
@@ -472,4 +472,4 @@ def test_bits_and_choices():
 @given(st.fractions(), st.sampled_from(MODES))
 def test_fractions_to_float64(number, mode):
     if number:
-        assert exact.rounded_fraction(number, mode) == oracle.rounded(number, "f64", mode)
+        assert arithmetic.rounded_fraction(number, mode) == oracle.rounded(number, "f64", mode)

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.tileir.read.reader import read
 from tilewright.tileir.read.tree import TileModule
-from tilewright.tileir.run import control, interpreter, waiting
+from tilewright.tileir.run import control, interpreter
 from tilewright.tileir.run.interpreter import IMPLEMENTED, Executed, run
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import NeedsData, Unsupported
@@ -353,9 +353,9 @@ def test_too_many_blocks_that_may_wait_are_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_only_a_loop_that_reads_in_an_order_may_wait() -> None:
-    assert waiting.may_wait(locked().entry())
-    assert not waiting.may_wait(program("loop {", get("%a"), "break", "}").entry())
-    assert not waiting.may_wait(program(get("%a", order=ORDER), "loop {", "break", "}").entry())
+    assert interpreter.may_wait(locked().entry())
+    assert not interpreter.may_wait(program("loop {", get("%a"), "break", "}").entry())
+    assert not interpreter.may_wait(program(get("%a", order=ORDER), "loop {", "break", "}").entry())
 
 
 # Before anything runs ---------------------------------------------------------------------------------

@@ -29,10 +29,9 @@ from tilewright.hardware.architectures import default_board
 from tilewright.languages.cutile import cutile
 from tilewright.languages.cutile.toolchain import Tool
 from tilewright.task.loading import load_task
-from tilewright.tileir.read import disassemble as disassembling
-from tilewright.tileir.read.disassemble import disassemble
+from tilewright.tileir.read import reader as disassembling
 from tilewright.tileir.read.literals import bits_of, value_of
-from tilewright.tileir.read.reader import OPERATIONS, ReadError, read, read_bytecode
+from tilewright.tileir.read.reader import OPERATIONS, ReadError, disassemble, read, read_bytecode
 from tilewright.tileir.read.tree import (
     Constant,
     Location,

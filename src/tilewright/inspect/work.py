@@ -3,19 +3,19 @@
 A dry run of the configuration shipped today, over all blocks: floating-point work as it is executed
 (masked and padded parts too), and each byte of memory that is touched, once. Where addresses depend on
 data, a sample of the blocks runs on drawn inputs, and the result says so. Where neither works, the
-author's numbers are used, and the reason is said.
+author's numbers are used, and the reason is said. `classify` is the roofline's verdict on the work.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from tilewright.errors import CompilerMissing
-from tilewright.hardware.architectures import Board
-from tilewright.hardware.roofline import classify
+from tilewright.errors import CompilerMissing, RequestError
+from tilewright.hardware.boards import Board
 from tilewright.records import Bound, Configuration, Failed, Workload
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
@@ -56,7 +56,7 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
             return _declared(task, workload, runnable.reason)
         counts = _counts(task, workload.dims, runnable, arrays)
     except (Unsupported, CompilerMissing) as reason:
-        return _declared(task, workload, str(reason))
+        counts = str(reason)
     if isinstance(counts, str):
         return _declared(task, workload, counts)
     blocks = f"{counts.blocks} of {counts.grid_blocks} blocks" if counts.sampled else f"all {counts.blocks} blocks"
@@ -95,10 +95,6 @@ def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArrayS
         why = f"{reason} depends on data"
     if sum(array.nbytes for array in arrays.values()) > DATA_BYTES:
         return f"{why}, and the inputs are larger than {DATA_BYTES >> 20} MiB"
-    return _sampled(task, dims, runnable, arrays)
-
-
-def _sampled(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts:
     memory, rng = Memory(watch=False), np.random.default_rng(0)
     addresses = {}
     for name, array in arrays.items():
@@ -115,3 +111,65 @@ def _sampled(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, Array
 def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:
     flops, moved = task.work(workload.dims), task.traffic(workload.dims)
     return CountedWork(flops, moved, f"as the task declares: not counted, {reason}")
+
+
+MEMORY_BELOW = 10.0
+"""FLOP per byte under which a kernel is called memory-bound."""
+COMPUTE_ABOVE = 50.0
+"""FLOP per byte over which a kernel is called compute-bound."""
+
+
+def classify(
+    flops: float,
+    bytes_: float,
+    dtype: str,
+    board: Board,
+    *,
+    least_flops: float | None = None,
+    least_bytes: float | None = None,
+    source: str = "",
+) -> Bound:
+    """The bound of a workload of ``flops`` FLOP that moves at least ``bytes_`` bytes.
+
+    Fixed thresholds (10 and 50 FLOP per byte) name the kind, which decides only the order in which optimisations are
+    tried; the roofline of the board decides the speed of light. Where they disagree (60 FLOP per byte is above 50, but
+    under the ridge of an H200), the reason says both.
+
+    ``dtype`` is that of the products; one without a tensor path is rated at the CUDA cores' float32 rate. ``flops`` may
+    be 0 (a pure copy). The rates are the vendor's peaks, so `Bound.speed_of_light_us` is a time that no kernel can
+    beat; ``least_flops`` and ``least_bytes`` are what any kernel must do, where one kernel's own work is more than
+    that. ``source`` says where the numbers come from. Raises RequestError where ``flops`` is negative, ``bytes_`` is
+    not above 0, or either is not finite.
+    """
+    if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
+        raise RequestError(
+            f"cannot classify {flops:g} FLOP over {bytes_:g} bytes: FLOP must be 0 or more, bytes above 0"
+        )
+    intensity = flops / bytes_
+    kind: Literal["memory", "balanced", "compute"]
+    ridge = board.ridge(dtype)
+    if intensity < MEMORY_BELOW:
+        kind, threshold = "memory", f"below {MEMORY_BELOW:g}"
+    elif intensity > COMPUTE_ABOVE:
+        kind, threshold = "compute", f"above {COMPUTE_ABOVE:g}"
+    else:
+        kind, threshold = "balanced", f"between {MEMORY_BELOW:g} and {COMPUTE_ABOVE:g}"
+    work_us = (flops if least_flops is None else least_flops) / (board.tflops(dtype) * 1e6)
+    traffic_us = (bytes_ if least_bytes is None else least_bytes) / (board.bandwidth_gbs * 1e3)
+    contradicts = (kind == "compute" and intensity < ridge) or (kind == "memory" and intensity > ridge)
+    side = "above" if intensity > ridge else "at" if intensity == ridge else "under"
+    cores = "" if dtype in board.tensor_tflops else " of the CUDA cores"
+    rates = f"{_number(board.tflops(dtype))} TFLOP/s{cores} over {board.bandwidth_gbs / 1e3:.3g} TB/s"
+    work, traffic = f"work {_number(work_us)} µs", f"traffic {_number(traffic_us)} µs"
+    larger, smaller = (work, traffic) if work_us > traffic_us else (traffic, work)
+    terms = f"{larger} is the larger term ({smaller})" if work_us != traffic_us else f"{work} and {traffic} are equal"
+    why = (
+        f"{_number(intensity)} FLOP/B: {threshold} {'but' if contradicts else 'and'} {side} "
+        f"the ridge of {_number(ridge)} ({board.name}, {dtype}: {rates}): {kind}; {terms}"
+    )
+    return Bound(kind, why, intensity, ridge, max(work_us, traffic_us), source, flops, bytes_)
+
+
+def _number(value: float) -> str:
+    """Three digits, and whole above 100: 1365, 206, 4.37."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from types import FunctionType
 from typing import TYPE_CHECKING, NamedTuple, Protocol, SupportsInt, TypeAlias, TypedDict, TypeGuard
 
-from tilewright.task.strides import row_major
+from tilewright.task.tensors import row_major
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,7 +24,6 @@ from tilewright.space.space import Space
 from tilewright.space.templates import place
 
 PACKAGE = "nvMatmulHeuristics"
-INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
 
 SEEDS = ("heuristics",)
 """Where configurations beyond the space's own lists may come from: `tilewright tune --seeds`."""
@@ -33,12 +32,8 @@ QUERY_SECONDS = 30.0
 """Time budget of the child; a query takes 0.03 to 0.2 s, nearly all of it to start Python."""
 
 PRECISIONS: Mapping[str, str] = {
-    "bfloat16": "TST",
-    "float16": "TST",
-    "float8_e4m3fn": "QST",
-    "float8_e5m2": "RST",
-    "int8": "BII",
-}
+    "bfloat16": "TST", "float16": "TST", "float8_e4m3fn": "QST", "float8_e5m2": "RST", "int8": "BII",
+}  # fmt: skip
 """Input, accumulator and output type in the package's letters (those of cuBLAS).
 
 float16 is asked as bfloat16: same size, same rate; for 4096³ on an H200 the package predicts 267 µs for HSH and 156 µs
@@ -46,31 +41,13 @@ for TST, and only the latter is near the hardware (0.1.0.27, 2026-11-21).
 """
 
 GPUS: tuple[tuple[str, str], ...] = (
-    ("H200", "H200_SXM"),
-    ("H100 PCIE", "H100_PCIE"),
-    ("H100 NVL", "H100_NVL"),
-    ("H100", "H100_SXM"),
-    ("H20", "H20_SXM"),
-    ("GB300", "GB300_NVL"),
-    ("GB200", "GB200_NVL"),
-    ("B200", "B200"),
-    ("RTX 5090", "RTX_5090"),
-    ("RTX 5080", "RTX_5080"),
-    ("RTX PRO 6000", "RTX_PRO_6000"),
-    ("RTX 4090", "RTX_4090"),
-    ("RTX 6000 ADA", "RTX_6000_ADA"),
-    ("L40S", "L40S"),
-    ("L40", "L40"),
-    ("L20", "L20"),
-    ("L4", "L4"),
-    ("A100 PCIE", "A100_PCIE_80GB"),
-    ("A100", "A100_SXM_80GB"),
-    ("A30", "A30_PCIE"),
-    ("A40", "A40_PCIE"),
-    ("A10", "A10_PCIE"),
-    ("RTX A6000", "RTX_A6000"),
-    ("RTX 3090", "RTX_3090"),
-)
+    ("H200", "H200_SXM"), ("H100 PCIE", "H100_PCIE"), ("H100 NVL", "H100_NVL"), ("H100", "H100_SXM"),
+    ("H20", "H20_SXM"), ("GB300", "GB300_NVL"), ("GB200", "GB200_NVL"), ("B200", "B200"), ("RTX 5090", "RTX_5090"),
+    ("RTX 5080", "RTX_5080"), ("RTX PRO 6000", "RTX_PRO_6000"), ("RTX 4090", "RTX_4090"),
+    ("RTX 6000 ADA", "RTX_6000_ADA"), ("L40S", "L40S"), ("L40", "L40"), ("L20", "L20"), ("L4", "L4"),
+    ("A100 PCIE", "A100_PCIE_80GB"), ("A100", "A100_SXM_80GB"), ("A30", "A30_PCIE"), ("A40", "A40_PCIE"),
+    ("A10", "A10_PCIE"), ("RTX A6000", "RTX_A6000"), ("RTX 3090", "RTX_3090"),
+)  # fmt: skip
 """Words of a marketing name → the package's name; the first whose words all occur."""
 
 
@@ -111,7 +88,8 @@ def missing() -> str | None:
     """None where the package is installed, else the reason and the fix in one line."""
     if importlib.util.find_spec(PACKAGE) is not None:
         return None
-    return f"nvidia-matmul-heuristics is not installed; {INSTALL}"
+    install = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
+    return f"nvidia-matmul-heuristics is not installed; {install}"
 
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
@@ -176,11 +154,10 @@ def gpu_name(marketing: str) -> str:
 def _seeds(answers: list[Answer], gpu: str) -> Iterator[Seed]:
     for answer in answers:
         (m, n, k), (along_m, along_n) = answer["tile"], answer["cluster"]
-        tile, cluster = (m, n, k), (along_m, along_n)
-        usable = all(is_power_of_two(size) for size in (*tile, cluster[0] * cluster[1]))
+        usable = all(map(is_power_of_two, (m, n, k, along_m * along_n)))
         if usable and answer["split_k"] == 1 and answer["seconds"] > 0:
-            why = f"nvMatmulHeuristics for {gpu}, in a cluster of {cluster[0]}x{cluster[1]}"
-            yield Seed(tile, cluster, PredictedTime(answer["seconds"] * 1e6, why))
+            why = f"nvMatmulHeuristics for {gpu}, in a cluster of {along_m}x{along_n}"
+            yield Seed((m, n, k), (along_m, along_n), PredictedTime(answer["seconds"] * 1e6, why))
 
 
 def _ask(query: Mapping[str, Value]) -> list[Answer]:

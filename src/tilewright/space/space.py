@@ -14,22 +14,95 @@ The number of configurations has no limit, because compiling is parallel and has
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
+import linecache
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from tilewright.errors import SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.space import knobs
-from tilewright.space.predicates import Predicate
 
-MOST_POINTS = 1_000_000
-"""A product larger than this is refused: it is a typing error rather than a space."""
+MOST_POINTS = 1_000_000  # a larger product is a typing error rather than a space
 
-_NO_KNOBS: Mapping[str, Sequence[Value]] = MappingProxyType({})
-_NO_HINTS: Mapping[str, Sequence[int | None]] = MappingProxyType({})
+
+class Predicate:
+    """One constraint: a function that asks for knobs, workload dimensions and ``arch`` by parameter name, such as
+    ``lambda TILE_N, N: TILE_N <= N``. ``why_not(known)`` is None where it holds, else the reason in one line."""
+
+    def __init__(self, function: Callable[..., bool]):
+        if not callable(function):
+            raise SpaceError(f"where= takes functions, not {type(function).__name__} {function!r}")
+        self.function = function
+        self.text = describe(function)
+        self.required, self.optional = _parameters(function, self.text)
+
+    def why_not(self, known: Mapping[str, Value]) -> str | None:
+        for name in self.required:
+            if name not in known:
+                raise SpaceError(f"where: '{self.text}' asks for '{name}'; {choices(name, known)}")
+        asked = {name: known[name] for name in (*self.required, *self.optional) if name in known}
+        given = ", ".join(f"{name}={'auto' if value is None else value}" for name, value in asked.items())
+        try:
+            holds = self.function(**asked)
+        except Exception as error:  # the author's code: any exception of it is a wrong request
+            hint = " (auto is None: the compiler chooses)" if None in asked.values() else ""
+            raise SpaceError(f"where: '{self.text}' fails for {given}{hint}: {error}") from error
+        if holds is None or isinstance(holds, str):
+            raise SpaceError(f"where: '{self.text}' returned {holds!r}; return True or False")
+        return None if holds else f"'{self.text}' does not hold for {given}"
+
+
+def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names without and with a default. A default lets a closure bind a loop variable."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise SpaceError(f"where: '{text}' does not tell its parameter names; wrap it in a lambda") from error
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise SpaceError(f"where: '{text}' must name each parameter; '{parameter}' names none")
+    required = tuple(p.name for p in parameters if p.default is p.empty)
+    return required, tuple(p.name for p in parameters if p.default is not p.empty)
+
+
+def describe(function: Callable[..., bool]) -> str:
+    """What a predicate demands, in words: docstring, source of a lambda, or name."""
+    document = inspect.getdoc(function) if inspect.isroutine(function) else None
+    if document:
+        return document.splitlines()[0].rstrip(".")
+    name = getattr(function, "__name__", type(function).__name__)
+    if name != "<lambda>":
+        return name.replace("_", " ").strip()
+    return _lambda_source(function.__code__) or "a lambda"
+
+
+def _lambda_source(code: CodeType) -> str | None:
+    """The body of the lambda as its author wrote it, up to spacing; None where it cannot be told."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return None
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    found = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Lambda)
+        and node.lineno == code.co_firstlineno
+        and tuple(a.arg for a in (*node.args.args, *node.args.kwonlyargs)) == names
+    ]
+    chosen = [node for node in found if _same_code(node, code)] or found
+    return ast.unparse(chosen[0].body) if len(chosen) == 1 else None
+
+
+def _same_code(node: ast.Lambda, code: CodeType) -> bool:
+    compiled = compile(ast.Expression(node), code.co_filename, "eval")
+    inner = next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
+    return (inner.co_code, inner.co_consts, inner.co_names) == (code.co_code, code.co_consts, code.co_names)
 
 
 class Space:
@@ -52,8 +125,8 @@ class Space:
     def __init__(
         self,
         *,
-        constants: Mapping[str, Sequence[Value]] = _NO_KNOBS,
-        hints: Mapping[str, Sequence[int | None]] = _NO_HINTS,
+        constants: Mapping[str, Sequence[Value]] = MappingProxyType({}),
+        hints: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
         shipped: Mapping[str, Value],
         where: Sequence[Callable[..., bool]] = (),
         include: Sequence[Mapping[str, Value]] = (),
@@ -99,10 +172,7 @@ class Space:
 
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
         """None where the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
-        problems = itertools.chain(
-            self._name_problems(config), self._value_problems(config, arch), self._where_problems(config, arch, dims)
-        )
-        return next(problems, None)
+        return next(self._problems(config, arch, dims), None)
 
     def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
         """The declared values that no configuration for ``sm_<arch>`` has, each with its reason in one line, such as
@@ -155,14 +225,13 @@ class Space:
         for problem in self._name_problems(config):
             raise SpaceError(problem)
         centre = Configuration.of({name: config[name] for name in self.knobs})
-        steps = ((name, value) for name in self.knobs for value in self._steps(name, centre[name]))
-        near = (centre.replace(**{name: value}) for name, value in steps)
+        near = (centre.replace(**{name: value}) for name in self.knobs for value in self._steps(name, centre[name]))
         return tuple(dict.fromkeys(c for c in near if c != centre and self.allows(c, arch, dims) is None))
 
     def known_values(self, name: str) -> tuple[Value, ...]:
         """Declared, then shipped, included and listed values of one knob, without duplicates."""
         points = (self.shipped, *self.include, *(self.only or ()))
-        return _unique((*self._declared()[name], *(point[name] for point in points)))
+        return tuple(dict.fromkeys((*self._declared()[name], *(point[name] for point in points))))
 
     def _declared(self) -> dict[str, tuple[Value, ...]]:
         return {**self.constants, **self.hints}
@@ -198,7 +267,8 @@ class Space:
     def _no_knob(self, name: str) -> str:
         return f"'{name}' is no knob of this space; {choices(name, self.knobs)}"
 
-    def _value_problems(self, config: Mapping[str, Value], arch: int) -> Iterator[str]:
+    def _problems(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> Iterator[str]:
+        yield from self._name_problems(config)
         for name in self.constants:
             if problem := knobs.tile_problem(name, config[name]):
                 yield problem
@@ -207,8 +277,6 @@ class Space:
                 yield problem
         if "num_ctas" in self.hints and (problem := knobs.cluster_problem(config["num_ctas"], arch)):
             yield problem
-
-    def _where_problems(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> Iterator[str]:
         if not self.where:
             return
         known = {**config, **dims, "arch": arch}
@@ -258,16 +326,16 @@ class Space:
 def _lists(where: str, lists: object) -> dict[str, tuple[Value, ...]]:
     if not isinstance(lists, Mapping):
         raise SpaceError(f"{where}= is {_kind(lists)}; give a mapping of knob to list of values")
-    return {name: _values(f"{where}['{name}']", values) for name, values in lists.items()}
-
-
-def _values(where: str, values: object) -> tuple[Value, ...]:
-    listed = _listed(where, values, "values")
-    if not listed:
-        raise SpaceError(f"{where} is empty; list at least one value")
-    for value in listed:
-        knobs.check_value(where, value)
-    return _unique(listed)
+    found = {}
+    for name, values in lists.items():
+        place = f"{where}['{name}']"
+        listed = _listed(place, values, "values")
+        if not listed:
+            raise SpaceError(f"{place} is empty; list at least one value")
+        for value in listed:
+            knobs.check_value(place, value)
+        found[name] = tuple(dict.fromkeys(listed))
+    return found
 
 
 def _listed(where: str, given: object, what: str) -> tuple[Any, ...]:
@@ -275,10 +343,6 @@ def _listed(where: str, given: object, what: str) -> tuple[Any, ...]:
     if isinstance(given, (list, tuple, range)):
         return tuple(given)
     raise SpaceError(f"{where} is {_kind(given)}; give a list of {what}")
-
-
-def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
-    return tuple(dict.fromkeys(values))
 
 
 def _kind(thing: object) -> str:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tilewright.errors import TaskError, choices
 from tilewright.records import Value
-from tilewright.task.offsets import OffsetSteps
-from tilewright.task.strides import row_major
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Array = npt.NDArray[np.int64]
 
 Dims = Mapping[str, Value]
 
@@ -28,6 +32,68 @@ ITEM_BYTES: Mapping[str, int] = {
 LAYOUTS = ("transposed", "sliced", "misaligned")
 """Views that a task may allow: the last two axes swapped in memory, rows of a wider array, and a first
 element that lies one element off an aligned address."""
+
+
+ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "any", "constant rows": "even"}
+"""Kind of hostile data → which steps are as long as they may be; all others are drawn."""
+
+
+@dataclass(frozen=True)
+class OffsetSteps:
+    """What is known of `offsets` besides the last number.
+
+    A kernel is told the lengths: the steps between the offsets. So offsets are drawn as steps of a given sum. Numbers
+    drawn each on its own would not rise, and a kernel would read anywhere.
+    """
+
+    starts: bool = True
+    step: int = 1
+    least: int = 0
+    most: int | None = None
+
+    def possible(self, shape: tuple[int, ...], last: int) -> bool:
+        """Whether there are such offsets."""
+        return self._room(shape, last) is not None
+
+    def drawn(self, shape: tuple[int, ...], last: int, rng: np.random.Generator, kind: str = "declared") -> Array:
+        """One row of offsets for each row of ``shape``. Raises TaskError where there are none."""
+        import numpy as np
+
+        room = self._room(shape, last)
+        if room is None:
+            raise TaskError(f"no {shape[-1] if shape else 0} offsets rise to {last} as declared: {self}")
+        rows = shape[:-1]
+        count, units, cap = room
+        steps = np.stack([_steps(count, units, cap, ORDERS.get(kind, ""), rng) for _ in range(int(np.prod(rows)))])
+        ends = np.cumsum(self.least + self.step * steps, axis=-1)
+        if self.starts:
+            ends = np.pad(ends, ((0, 0), (1, 0)))
+        return ends.reshape(shape)
+
+    def _room(self, shape: tuple[int, ...], last: int) -> tuple[int, int, int] | None:
+        """The number of steps, the multiples of ``step`` beyond the least that they share, and the most that a step may
+        get; None where no such offsets exist."""
+        count = (shape[-1] if shape else 0) - self.starts
+        if count < 1 or (beyond := last - count * self.least) < 0 or beyond % self.step:
+            return None
+        units = beyond // self.step
+        cap = units if self.most is None else (self.most - self.least) // self.step
+        return (count, units, cap) if units <= count * cap else None
+
+
+def _steps(count: int, units: int, cap: int, order: str, rng: np.random.Generator) -> Array:
+    """``units`` shared among ``count``, at most ``cap`` each."""
+    import numpy as np
+
+    if order == "even":
+        return units // count + (np.arange(count) < units % count)
+    if order:
+        before = np.minimum(np.arange(count + 1) * cap, units)
+        longest = np.diff(before)
+        return {"first": longest, "last": longest[::-1], "any": rng.permutation(longest)}[order]
+    shared = rng.multinomial(units, rng.dirichlet(np.ones(count)))
+    taken = np.minimum(shared, cap)
+    return taken + rng.multivariate_hypergeometric(cap - taken, units - int(taken.sum()), method="marginals")
 
 
 @dataclass(frozen=True)
@@ -115,25 +181,31 @@ def offsets(
 
 
 def _up_to(kind: str, low: int, high: int | str, steps: OffsetSteps | None, like: Sequence[int]) -> Distribution:
-    if isinstance(high, str):
-        return Distribution(kind, low, math.nan, high, steps, tuple(like))
-    return Distribution(kind, low, high, None, steps, tuple(like))
+    number, upto = (math.nan, high) if isinstance(high, str) else (high, None)
+    return Distribution(kind, low, number, upto, steps, tuple(like))
 
 
 @dataclass(frozen=True)
-class Tensor(Declaration):
-    """An input. ``shape`` holds dimension names, numbers, or expressions such as ``"D // 2"``."""
+class _Shaped(Declaration):
+    """``shape`` holds dimension names, numbers, or expressions such as ``"D // 2"``."""
 
     shape: tuple[str | int, ...]
     dtype: str
-    distribution: Distribution = Distribution("normal", 0.0, 1.0)
 
     def __post_init__(self) -> None:
-        _check_shape(self.shape)
+        if isinstance(shape := self.shape, str):
+            raise TaskError(f"the shape '{shape}' is a text; a shape is a tuple of dimensions, such as (\"{shape}\",)")
 
 
 @dataclass(frozen=True)
-class Output(Declaration):
+class Tensor(_Shaped):
+    """An input."""
+
+    distribution: Distribution = Distribution("normal", 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Output(_Shaped):
     """An output. With ``in_place_of`` the deployed kernel writes over that input; the search gives it
     a buffer of its own, because a trial must not feed on the output of the trial before it.
 
@@ -142,18 +214,8 @@ class Output(Declaration):
     follow on one another, so numbers may grow beyond bounds there.
     """
 
-    shape: tuple[str | int, ...]
-    dtype: str
     in_place_of: str | None = None
     updates: str | None = None
-
-    def __post_init__(self) -> None:
-        _check_shape(self.shape)
-
-
-def _check_shape(shape: object) -> None:
-    if isinstance(shape, str):
-        raise TaskError(f"the shape '{shape}' is a text; a shape is a tuple of dimensions, such as (\"{shape}\",)")
 
 
 @dataclass(frozen=True)
@@ -175,9 +237,7 @@ class ArraySpec:
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements."""
-        if self.strides_ is not None:
-            return self.strides_
-        return row_major(self.shape)
+        return row_major(self.shape) if self.strides_ is None else self.strides_
 
     @property
     def nbytes(self) -> int:
@@ -207,3 +267,15 @@ def extent_of(entry: str | int, dims: Dims, tensor: str) -> int:
     if not isinstance(extent, int) or isinstance(extent, bool) or extent < 0:
         raise TaskError(f"tensor '{tensor}': extent '{entry}' is {extent!r}; it must be a whole number")
     return extent
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense array whose last axis is contiguous."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """From the first element to past the last; 0 without elements. ``strides`` are not negative."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))

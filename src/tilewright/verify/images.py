@@ -15,9 +15,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.task.strides import row_major, span
 from tilewright.task.task import Task
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, Dims, row_major, span
 from tilewright.verify.arrays import Array
 
 Bytes = npt.NDArray[np.uint8]

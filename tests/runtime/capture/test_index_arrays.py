@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tilewright.runtime.capture.described import Argument, DescribedLaunch, packed
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays, last_number
-from tilewright.task.offsets import OffsetSteps
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ArraySpec, OffsetSteps
 
 
 def table(numbers: list[int], dtype: str = "int32") -> IndexArray | None:

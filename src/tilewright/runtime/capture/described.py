@@ -23,8 +23,7 @@ import numpy.typing as npt
 from tilewright.ledger import codec
 from tilewright.records import Json, Value
 from tilewright.runtime.arrays import ArrayFacts, CallValue, KernelObject, facts_of
-from tilewright.task.strides import row_major, span
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec, row_major, span
 
 CONTENTS_BYTES = 64 << 10
 """Integer arrays up to this size are kept with their contents."""

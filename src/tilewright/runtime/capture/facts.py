@@ -22,13 +22,12 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
-from tilewright.task.strides import row_major, span
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ArraySpec, row_major, span
 from tilewright.tileir.analysis.accesses import direction
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
-from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.scanner import ReadError
 
 ARCH = "sm_90"
 MOST_FACTORS = 3

@@ -33,8 +33,8 @@ from tilewright.task.task import Launch
 from tilewright.task.tensors import ArraySpec
 from tilewright.tileir.analysis.carried import must_spill
 from tilewright.tileir.analysis.touched import TouchedArrays, touched
-from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import KernelEntry
 
 LEAST_TOO_LARGE = 1 << 15

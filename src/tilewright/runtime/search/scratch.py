@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from tilewright.errors import MachineError
 from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_array
-from tilewright.task.strides import span
+from tilewright.task.tensors import span
 
 SPARSE = 2
 """A view that is spread over more than this many times its own bytes is copied element by element: between its

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from tilewright.records import Json
-from tilewright.task.strides import row_major
+from tilewright.task.tensors import row_major
 
 Rounded: TypeAlias = Callable[[int], int]
 Bucket: TypeAlias = Rounded | Sequence[Rounded | None]

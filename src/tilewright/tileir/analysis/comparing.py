@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.tileir.analysis import canonical
-from tilewright.tileir.analysis.accesses import Definitions, Trait, direction, moved_type, traits, type_text
+from tilewright.tileir.analysis import accesses
+from tilewright.tileir.analysis.accesses import Trait, direction, type_text
 from tilewright.tileir.analysis.alignment import aligned
 from tilewright.tileir.analysis.tokens import TokenChains, Wait
 from tilewright.tileir.read.tree import Global, KernelEntry, Op, TokenType
@@ -170,17 +170,17 @@ def compare(before: Version, after: Version) -> Comparison:
     same = {place: _moved(place, lines) for place in a.by_place}
     pairs = _paired(a, b, same)
     changed_lines = tuple(_lines(a, b, same))
-    accesses = tuple(_accesses(a, b, pairs))
+    changed_accesses = tuple(_accesses(a, b, pairs))
     chains = tuple(_chains(a, b, pairs))
     hints = _differences(_flat(before.entry), _flat(after.entry))
-    reordered = canonical.first_difference(before.entry, after.entry, (before.globals, after.globals))
-    told = bool(changed_lines or accesses or chains or hints)
+    reordered = accesses.first_difference(before.entry, after.entry, (before.globals, after.globals))
+    told = bool(changed_lines or changed_accesses or chains or hints)
     return Comparison(
         identical=reordered is None and not hints,
         operations_before=sum(map(len, a.by_place.values())),
         operations_after=sum(map(len, b.by_place.values())),
         lines=changed_lines,
-        accesses=accesses,
+        accesses=changed_accesses,
         chains=chains,
         hints=hints,
         reordered=None if told or reordered is None else b.place(reordered),
@@ -200,10 +200,10 @@ class _Read:
             if op.location is not None or op.results:  # not the ends of regions that the text leaves out
                 self.by_place[self.place(op)].append(op)
         self.chains = TokenChains(entry)
-        self._definitions = Definitions(entry, version.tensors)
+        self._definitions = accesses.Definitions(entry, version.tensors)
         self.memory = {
             op: MemoryOperation(
-                direction(op), self._definitions.tensor(op), self.place(op), traits(op, self._definitions),
+                direction(op), self._definitions.tensor(op), self.place(op), accesses.traits(op, self._definitions),
                 _references(self, self.chains.waits(op)), self.chains.length(op),
             )
             for op in self.chains.ops
@@ -242,8 +242,8 @@ def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
 def _key(op: Op) -> tuple[str, str, str]:
     """What makes two operations count as the same. How memory is accessed is compared on its own."""
     kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
-    kind = kinds[0] if kinds else moved_type(op)
-    details = "" if op.name.endswith("_tko") else canonical.details(op)
+    kind = kinds[0] if kinds else accesses.moved_type(op)
+    details = "" if op.name.endswith("_tko") else accesses.details(op)
     return op.name, type_text(kind) if kind is not None else "", details
 
 

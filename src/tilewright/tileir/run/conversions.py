@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.tileir.read.tree import Element, Op
+from tilewright.tileir.run.arithmetic import directed_sum, sum_odd
 from tilewright.tileir.run.context import Context
-from tilewright.tileir.run.exact import directed_sum, sum_odd
 from tilewright.tileir.run.integers import check_wrap, element_of, is_signed, read, report
 from tilewright.tileir.run.numbers import (
     FORMATS,

@@ -15,8 +15,8 @@ from tilewright.languages.base import Argument, ListArgument
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Launch, Task
 from tilewright.task.tensors import ArraySpec, Dims
-from tilewright.tileir.read.disassemble import ReadError
 from tilewright.tileir.read.reader import read_bytecode
+from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import TileModule
 from tilewright.tileir.run.interpreter import Executed, run
 from tilewright.tileir.run.memory import Memory

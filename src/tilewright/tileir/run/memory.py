@@ -20,9 +20,8 @@ from tilewright.tileir.run import atomics
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of, place_in
 from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
-from tilewright.tileir.watch.clocks import Blocks
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
-from tilewright.tileir.watch.shadow import Shadow
+from tilewright.tileir.watch.shadow import Blocks, Shadow
 from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, Watch
 
 __all__ = ["Access", "Allocation", "Memory"]

@@ -16,9 +16,8 @@ import numpy as np
 from tilewright.tileir.read.tree import Op
 from tilewright.tileir.watch.allocations import Allocation
 from tilewright.tileir.watch.arrays import Array, Indices, Int32s, Mask
-from tilewright.tileir.watch.clocks import Blocks, Clocks
 from tilewright.tileir.watch.findings import ALIAS, RACE, UNINITIALISED, Finding, Findings, block_of
-from tilewright.tileir.watch.shadow import STRONG_READ, STRONG_WRITE, WEAK_READ, WEAK_WRITE
+from tilewright.tileir.watch.shadow import STRONG_READ, STRONG_WRITE, WEAK_READ, WEAK_WRITE, Blocks, Clocks
 
 READ, WRITE, UPDATE = "reads", "writes", "updates"
 _WORDS = {WEAK_READ: "reads", WEAK_WRITE: "writes", STRONG_READ: "reads atomically", STRONG_WRITE: "writes atomically"}

@@ -19,9 +19,8 @@ from tilewright.errors import first_line
 from tilewright.hardware.architectures import Board
 from tilewright.languages import language_of
 from tilewright.records import Configuration
-from tilewright.task.strides import span
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims
+from tilewright.task.tensors import Dims, span
 from tilewright.worker.messages import ImageFile, ImagesRan, RunImages
 from tilewright.worker.process.clock import Runner
 
