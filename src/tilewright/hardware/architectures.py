@@ -157,9 +157,8 @@ ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for 
 
 def architecture(name: str) -> Architecture:
     """The architecture called ``name``; raises UnknownChoice with all of them."""
-    found = ARCHITECTURES.get(name)
-    if found is not None:
-        return found
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
     base = name[:-1]
     if name.endswith(("a", "f")) and base in ARCHITECTURES:
         raise RequestError(f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}")
@@ -188,30 +187,14 @@ def default_board(arch: str | Architecture) -> Board:
 
 
 _GPU_NAMES = (
-    (r"A[18]00.*40GB", "A100-40GB"),
-    (r"\bA[18]00\b", "A100-80GB"),
-    (r"\bA30\b", "A30"),
-    (r"\bA10\b", "A10"),
-    (r"\bRTX 3090$", "RTX 3090"),
-    (r"\bOrin\b", "Jetson AGX Orin"),
-    (r"\bL40S\b", "L40S"),
-    (r"\bL4\b", "L4"),
-    (r"\bRTX 4090\b", "RTX 4090"),
-    (r"\bGH200\b", "GH200"),
-    (r"\bH[18]00 PCIe\b", "H100 PCIe"),
-    (r"\bH[18]00\b", "H100 SXM"),
-    (r"\bH200\b", "H200"),
-    (r"\bH20\b", "H20"),
-    (r"\bGB200\b", "GB200"),
-    (r"\bB200\b", "B200"),
-    (r"\bGB300\b", "GB300"),
-    (r"\bB300\b", "B300"),
-    (r"\bThor\b", "Jetson Thor"),
-    (r"\bRTX 5080\b", "RTX 5080"),
-    (r"\bRTX 5090\b", "RTX 5090"),
-    (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"),
-    (r"\bGB10\b", "GB10"),
-)
+    (r"A[18]00.*40GB", "A100-40GB"), (r"\bA[18]00\b", "A100-80GB"), (r"\bA30\b", "A30"), (r"\bA10\b", "A10"),
+    (r"\bRTX 3090$", "RTX 3090"), (r"\bOrin\b", "Jetson AGX Orin"), (r"\bL40S\b", "L40S"), (r"\bL4\b", "L4"),
+    (r"\bRTX 4090\b", "RTX 4090"), (r"\bGH200\b", "GH200"), (r"\bH[18]00 PCIe\b", "H100 PCIe"),
+    (r"\bH[18]00\b", "H100 SXM"), (r"\bH200\b", "H200"), (r"\bH20\b", "H20"), (r"\bGB200\b", "GB200"),
+    (r"\bB200\b", "B200"), (r"\bGB300\b", "GB300"), (r"\bB300\b", "B300"), (r"\bThor\b", "Jetson Thor"),
+    (r"\bRTX 5080\b", "RTX 5080"), (r"\bRTX 5090\b", "RTX 5090"),
+    (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
+)  # fmt: skip
 """Pattern in the driver's marketing name → board; the first match counts."""
 
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
@@ -227,21 +210,13 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
-    named = _named(gpu_name)
+    named = next((BOARDS[name] for pattern, name in _GPU_NAMES if re.search(pattern, gpu_name)), None)
     if named is not None and sms == named.sms and not _VARIANT.search(gpu_name):
         return named
     if named is None and arch is None:
         raise UnknownChoice("GPU", gpu_name, BOARDS)
-    return _scaled(named or default_board(arch or ""), gpu_name, sms, memory_bytes)
-
-
-def _named(gpu_name: str) -> Board | None:
-    return next((BOARDS[name] for pattern, name in _GPU_NAMES if re.search(pattern, gpu_name)), None)
-
-
-def _scaled(base: Board, gpu_name: str, sms: int, memory_bytes: int) -> Board:
-    """``base`` with ``sms`` SMs. Bandwidth and L2 shrink in the same proportion, but never grow."""
-    share = sms / base.sms
+    base = named or default_board(arch or "")
+    share = sms / base.sms  # bandwidth and L2 shrink in the same proportion, but never grow
     source = f"assumed: {base.name} scaled by {sms} of {base.sms} SMs"
     queried = "queried from the device"
     return replace(
@@ -281,9 +256,13 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
         raise RequestError(
             f"no such kernel: {registers} registers, {threads} threads, {shared_bytes} bytes of shared memory"
         )
-    refused = _refused(arch, registers, threads, shared_bytes)
-    if refused is not None:
-        return refused
+    if threads > MAX_THREADS_PER_CTA:
+        return Occupancy(0, "threads", f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")
+    if registers > (most := arch.max_registers_per_thread):
+        return Occupancy(0, "registers", f"{registers} registers > {most} per thread")
+    if shared_bytes > arch.shared_bytes_per_cta:
+        kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
+        return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
     warps = _ceil(threads, WARP)
     # A warp takes at least one granule of registers, from the quarter of the SM that it runs in.
     registers_per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
@@ -299,19 +278,6 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
     counts = ", ".join(f"{resource} {count}" for resource, count in fits.items())
     ctas = fits[tightest]
     return Occupancy(ctas, tightest, f"{ctas} CTAs per SM, limited by {tightest} ({counts})")
-
-
-def _refused(arch: Architecture, registers: int, threads: int, shared_bytes: int) -> Occupancy | None:
-    """The limits that one CTA or one thread must keep, before any are counted."""
-    if threads > MAX_THREADS_PER_CTA:
-        return Occupancy(0, "threads", f"{threads} threads > {MAX_THREADS_PER_CTA} per CTA")
-    if registers > arch.max_registers_per_thread:
-        most = arch.max_registers_per_thread
-        return Occupancy(0, "registers", f"{registers} registers > {most} per thread")
-    if shared_bytes > arch.shared_bytes_per_cta:
-        kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
-        return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
-    return None
 
 
 def _ceil(amount: int, unit: int) -> int:

@@ -72,7 +72,10 @@ def _detected() -> Gpu | None:
     name, memory = ctypes.create_string_buffer(128), ctypes.c_size_t()
     driver.cuDeviceGetName(name, 128, device)
     driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    values = {key: _attribute(driver, number, device) for key, number in _ATTRIBUTES.items()}
+    values, value = {}, ctypes.c_int()
+    for key, number in _ATTRIBUTES.items():
+        driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
+        values[key] = value.value
     return Gpu(
         name=name.value.decode(),
         arch=f"sm_{values['major']}{values['minor']}",
@@ -81,9 +84,3 @@ def _detected() -> Gpu | None:
         l2_bytes=values["l2_bytes"],
         cuda_driver=f"{version.value // 1000}.{version.value % 1000 // 10}",
     )
-
-
-def _attribute(driver: ctypes.CDLL, number: int, device: ctypes.c_int) -> int:
-    value = ctypes.c_int()
-    driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
-    return value.value

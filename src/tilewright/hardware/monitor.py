@@ -68,11 +68,10 @@ class Monitor:
         if self.unavailable:
             return {"nvml": self.unavailable}
         clocks = sorted(self._clocks)
+        ends: Json = {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]} if clocks else None
         return {
             "nvml": "ok",
-            "sm_clock_mhz": {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]}
-            if clocks
-            else None,
+            "sm_clock_mhz": ends,
             "limits_seen": [*sorted(self._reasons)],
             "other_processes": [*self.others()],
         }

@@ -167,7 +167,9 @@ def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coef
     else:
         executed = _executed(code, shape, work, by)
         clocks = executed * code.instructions * by.clocks_per_instruction
-        waits = executed * by.wait_us * _asked_registers(code) / max(code.registers, WARP // 2)
+        # Registers that all loads of a thread would fill together, one pass.
+        asked = sum(n * max(1, bits // 32) for kind, bits, n in _by_width(code.copies) if kind in ("LDG", "LD"))
+        waits = executed * by.wait_us * asked / max(code.registers, WARP // 2)
         life, of = by.start_us + waits + clocks / board.boost_clock_mhz, "each"
     us = shape.waves * life
     waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
@@ -179,7 +181,9 @@ def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coe
     if code.tensor_path == "none":
         us = work.flops / (CUDA_CORE_SHARE * board.fp32_tflops * 1e6)
         return [(us, f"{_us(us)} arithmetic on the CUDA cores")]
-    rate = _tensor_tflops(code, work, board)
+    dtype = "tfloat32" if work.dtype == "float32" else work.dtype
+    expected = architecture(board.arch).tensor_path
+    rate = board.achievable_tflops(dtype) * MMA_SYNC_SHARE.get((expected, code.tensor_path), 1.0)
     ideal = work.flops / (rate * 1e6) / shape.busy
     others = max(1, code.instructions - code.local_loads - code.local_stores)
     longer = 1 + by.alone * 8192 / (_area(code, shape, by) * shape.resident)
@@ -194,20 +198,11 @@ def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coe
     ]
 
 
-def _tensor_tflops(code: MachineCode, work: Work, board: Board) -> float:
-    dtype = "tfloat32" if work.dtype == "float32" else work.dtype
-    expected = architecture(board.arch).tensor_path
-    return board.achievable_tflops(dtype) * MMA_SYNC_SHARE.get((expected, code.tensor_path), 1.0)
-
-
 def _written(code: MachineCode, shape: Shape) -> float:
     """Elements (of two bytes) that the CTAs of one SM write in one pass over the code."""
     if _exchanges(code):  # the warpgroups write one tile together, and stage more than outputs
         return max(1.0, _width(code, "STSM") * WARPGROUP / 2 * shape.resident)
-    if _stores_by_tma(code):
-        width = _width(code, "STSM", "STS")
-    else:
-        width = _width(code, *_STORES)
+    width = _width(code, *(("STSM", "STS") if _boxes(code, "UTMASTG") else _STORES))
     return max(width, 8) * _consumers(code, shape) / 2 * shape.resident
 
 
@@ -233,9 +228,7 @@ def _staged_share(code: MachineCode, shape: Shape, by: Coefficients) -> float:
         return 0.0
     boxes = max(1, min(stores, loads - 1))
     columns = 64 * boxes
-    area = _area(code, shape, by)
-    share = code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1
-    area *= share
+    area = _area(code, shape, by) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
     return 1 / columns + columns / max(area, columns)
 
 
@@ -251,7 +244,7 @@ def _exchanges(code: MachineCode) -> bool:
     it reads something else, such as the table of a list of arrays.
     """
     exchanged = _width(code, "LDS") > 0 and _width(code, "STSM") > 0
-    return code.tensor_path in _WARPGROUP_PATHS and _stores_by_tma(code) and exchanged
+    return code.tensor_path in _WARPGROUP_PATHS and _boxes(code, "UTMASTG") > 0 and exchanged
 
 
 def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
@@ -288,11 +281,6 @@ def _boxes(code: MachineCode, kind: str) -> int:
     return sum(count for name, count in code.copies.items() if name.startswith(kind))
 
 
-def _asked_registers(code: MachineCode) -> int:
-    """Registers that all loads of a thread would fill together, one pass."""
-    return sum(count * max(1, bits // 32) for kind, bits, count in _by_width(code.copies) if kind in ("LDG", "LD"))
-
-
 def _by_width(copies: Mapping[str, int]) -> Iterable[tuple[str, int, int]]:
     for name, count in copies.items():
         kind, _, bits = name.partition(".")
@@ -302,10 +290,6 @@ def _by_width(copies: Mapping[str, int]) -> Iterable[tuple[str, int, int]]:
 
 def _uses_tma(code: MachineCode) -> bool:
     return any(kind.startswith(("UTMALDG", "UBLKCP")) for kind in code.copies)
-
-
-def _stores_by_tma(code: MachineCode) -> bool:
-    return any(kind.startswith("UTMASTG") for kind in code.copies)
 
 
 def _bytes_per_us(board: Board) -> float:

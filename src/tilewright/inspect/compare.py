@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_each
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
@@ -36,6 +36,15 @@ class Side:
 
     def __str__(self) -> str:
         return f"{self.where} {self.configuration}, workload {self.workload}"
+
+    def to_json(self) -> dict[str, Encodable]:
+        return {
+            "where": self.where,
+            "task": self.task.name,
+            "config": dict(self.configuration),
+            "workload": self.workload.name,
+            "dims": dict(self.workload.dims),
+        }
 
 
 @dataclass(frozen=True)
@@ -81,13 +90,13 @@ class VersionComparison:
             "arch": self.board.arch,
             "board": self.board.name,
             "identical": self.identical,
-            "before": {**_side_json(self.before), "grid": list(self.grids[0])},
-            "after": {**_side_json(self.after), "grid": list(self.grids[1])},
+            "before": self.before.to_json() | {"grid": list(self.grids[0])},
+            "after": self.after.to_json() | {"grid": list(self.grids[1])},
             "tile_ir": {**asdict(self.tile_ir), "chains": chains},
-            "machine_code": {
-                "identical": self.same_code,
-                "before": _code_json(self.code_before),
-                "after": _code_json(self.code_after),
+            "machine_code": {"identical": self.same_code}
+            | {
+                side: {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()
+                for side, code in (("before", self.code_before), ("after", self.code_after))
             },
         }
 
@@ -121,15 +130,9 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(one.workload, one.configuration, board) for one in (before, after)]
-    if before.task is after.task:
-        compiled = compile_all(before.task, units, seconds=seconds)
-    else:
-        compiled = [
-            compile_all(side.task, [unit], seconds=seconds)[0]
-            for side, unit in zip((before, after), units, strict=True)
-        ]
-    codes = [_code(compiled_unit) for compiled_unit in compiled]
-    return VersionComparison(before, after, board, tile_ir, codes[0], codes[1], grids)
+    compiled = compile_each([(before.task, units[0]), (after.task, units[1])], seconds=seconds)
+    code_before, code_after = map(_code, compiled)
+    return VersionComparison(before, after, board, tile_ir, code_before, code_after, grids)
 
 
 def compare_tile_ir(
@@ -173,17 +176,3 @@ def _code(compiled: Compiled) -> Code | Failed:
     except MachineCodeError as error:
         return Failed("machine code", str(error))
     return Code(compiled.code, instruction_mix(listing))
-
-
-def _side_json(version: Side) -> dict[str, Encodable]:
-    return {
-        "where": version.where,
-        "task": version.task.name,
-        "config": dict(version.configuration),
-        "workload": version.workload.name,
-        "dims": dict(version.workload.dims),
-    }
-
-
-def _code_json(code: Code | Failed) -> dict[str, Encodable]:
-    return {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()

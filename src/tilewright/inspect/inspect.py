@@ -79,7 +79,7 @@ def inspect(
     units = [
         Unit(chosen, configuration, board)
         for board in boards
-        for configuration in _configurations(task, board, chosen, config)
+        for configuration in ((config,) if config is not None else task.space.configurations(board.sm, chosen.dims))
     ]
     finished = 0
 
@@ -106,11 +106,3 @@ def inspect(
             for compiled_unit in mine
         ]
     return tuple(rows)
-
-
-def _configurations(
-    task: Task, board: Board, workload: Workload, config: Configuration | None
-) -> tuple[Configuration, ...]:
-    if config is not None:
-        return (config,)
-    return task.space.configurations(board.sm, workload.dims)

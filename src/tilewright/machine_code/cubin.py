@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -34,12 +35,9 @@ from typing import cast
 
 from tilewright.errors import CompilerMissing, first_line
 from tilewright.machine_code import elf
-from tilewright.machine_code.elf import Cubin, MachineCodeError
+from tilewright.machine_code.elf import Cubin
+from tilewright.machine_code.elf import MachineCodeError as MachineCodeError
 from tilewright.records import MachineCode, Remark, TensorPath
-
-__all__ = [
-    "Header", "MachineCodeError", "find_nvdisasm", "fingerprint", "headers", "opcodes", "read", "read_all", "remarks",
-]  # fmt: skip
 
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
@@ -94,8 +92,7 @@ def read(cubin: bytes) -> MachineCode:
 
     ``threads`` is 0 where the code leaves it to the launch.
     """
-    outcome = read_all([cubin])[0]
-    if isinstance(outcome, MachineCodeError):
+    if isinstance(outcome := read_all([cubin])[0], MachineCodeError):
         raise outcome
     return outcome
 
@@ -137,6 +134,10 @@ def _parsed(cubin: bytes) -> Cubin | MachineCodeError:
 def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
     counts = Counter(opcode for opcode in opcodes if opcode != "NOP")  # NOP pads the end
     path, products = _tensor_path(counts)
+    copies: Counter[str] = Counter()
+    for opcode, count in counts.items():
+        if kind := _copy_kind(opcode):
+            copies[kind] += count
     return MachineCode(
         symbol=cubin.kernel.name,
         sm=cubin.sm,
@@ -145,7 +146,7 @@ def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
         local_stores=_of_family(counts, "STL"),
         tensor_path=path,
         tensor_instructions=products,
-        copies=_copies(counts),
+        copies=dict(sorted(copies.items())),
         instructions=counts.total(),
         code_hash=_hash(cubin),
     )
@@ -156,21 +157,16 @@ def _launch(cubin: Cubin) -> dict[str, int]:
     attributes = cubin.attributes
     if REGISTERS not in attributes:
         raise MachineCodeError(f"the cubin does not say how many registers '{cubin.kernel.name}' needs")
+    section = cubin.section(".nv.shared." + cubin.kernel.name)
+    includes_reserved = any(other.name.startswith(".nv.shared.reserved.") for other in cubin.sections)
+    shared = max(0, section.size - (RESERVED_SHARED_BYTES if includes_reserved else 0)) if section else 0
     return {
         "registers": _number(attributes[REGISTERS]),
         "stack_bytes": max(_number(attributes.get(kind, b"")) for kind in (FRAME_SIZE, MIN_STACK_SIZE)),
-        "shared_bytes": _shared_bytes(cubin),
+        "shared_bytes": shared,
         "threads": _volume(attributes.get(REQUIRED_THREADS) or attributes.get(MAX_THREADS), 0),
         "cluster": _volume(attributes.get(CLUSTER), 1),
     }
-
-
-def _shared_bytes(cubin: Cubin) -> int:
-    section = cubin.section(".nv.shared." + cubin.kernel.name)
-    if section is None:
-        return 0
-    includes_reserved = any(other.name.startswith(".nv.shared.reserved.") for other in cubin.sections)
-    return max(0, section.size - (RESERVED_SHARED_BYTES if includes_reserved else 0))
 
 
 def _number(payload: bytes) -> int:
@@ -225,19 +221,10 @@ def _of_family(counts: Mapping[str, int], family: str) -> int:
     return sum(count for opcode, count in counts.items() if opcode.partition(".")[0] == family)
 
 
-def _copies(counts: Mapping[str, int]) -> dict[str, int]:
-    copies: Counter[str] = Counter()
-    for opcode, count in counts.items():
-        kind = _copy_kind(opcode)
-        if kind:
-            copies[kind] += count
-    return dict(sorted(copies.items()))
-
-
 _BY_WIDTH = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDGSTS", "STAS"}
 _BY_MATRICES = {"LDSM", "STSM"}
-_BY_DIMENSION = {"UTMALDG", "UTMASTG", "UTMAREDG"}
-_BY_REPEAT = {"LDTM", "STTM"}
+_KEPT = dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG"), r"\dD|MULTICAST") | dict.fromkeys(("LDTM", "STTM"), r"x\d+")
+"""Opcode → the modifiers that belong to the kind of copy."""
 _PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS": "ATOMS"}
 _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
@@ -251,27 +238,16 @@ def _copy_kind(opcode: str) -> str | None:
     """
     base, *modifiers = opcode.split(".")
     if base in _BY_WIDTH:
-        return f"{base}.{_width(modifiers)}"
+        # The modifier that is a width: ``64``, ``U8``; not ``LTC128B``.
+        widths = [m.lstrip("US") for m in modifiers if re.fullmatch(r"[US]?(8|16|32|64|128|256)", m)]
+        return f"{base}.{widths[-1] if widths else 32}"
     if base in _BY_MATRICES:
-        return f"{base}.{_matrix_width(modifiers)}"
-    if base in _BY_DIMENSION:
-        kept = [m for m in modifiers if re.fullmatch(r"\dD|MULTICAST", m)]
-        return ".".join([base, *kept])
-    if base in _BY_REPEAT:
-        return ".".join([base, *(m for m in modifiers if re.fullmatch(r"x\d+", m))])
+        # An 8×8 matrix of 16-bit elements fills one register, 16×16 bytes fill two.
+        count = int(modifiers[-1]) if modifiers and modifiers[-1] in ("2", "4") else 1
+        return f"{base}.{32 * count * (2 if any('1616' in m for m in modifiers) else 1)}"
+    if base in _KEPT:
+        return ".".join([base, *(m for m in modifiers if re.fullmatch(_KEPT[base], m))])
     return _PLAIN.get(base)
-
-
-def _width(modifiers: Sequence[str]) -> int:
-    """Bits for each thread, of the modifier that is a width: ``64``, ``U8``; not ``LTC128B``."""
-    widths = [int(m.lstrip("US")) for m in modifiers if re.fullmatch(r"[US]?(8|16|32|64|128|256)", m)]
-    return widths[-1] if widths else 32
-
-
-def _matrix_width(modifiers: Sequence[str]) -> int:
-    """Bits for each thread: an 8×8 matrix of 16-bit elements fills one register, 16×16 bytes fill two."""
-    count = int(modifiers[-1]) if modifiers and modifiers[-1] in ("2", "4") else 1
-    return 32 * count * (2 if any("1616" in m for m in modifiers) else 1)
 
 
 @functools.cache
@@ -303,13 +279,8 @@ def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | Machi
         if len(codes) == 1:
             return [error]
         return [outcome for code in codes for outcome in _disassembled(sm, [code])]
-    pieces: list[Sequence[str] | MachineCodeError] = []
-    start = 0
-    for code in codes:
-        end = start + len(code) // INSTRUCTION_BYTES
-        pieces.append(opcodes[start:end])
-        start = end
-    return pieces
+    ends = [*itertools.accumulate(len(code) // INSTRUCTION_BYTES for code in codes)]
+    return [opcodes[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _opcodes(sm: int, code: bytes) -> list[str]:
@@ -317,7 +288,13 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
         file = Path(folder, "code.bin")
         file.write_bytes(code)
         ran = _nvdisasm(["-json"], sm, file)
-        opcodes = _opcodes_of_json(ran.stdout) if ran.returncode == 0 else None
+        opcodes = None
+        try:
+            if ran.returncode == 0:  # the schema is ``[header, [{"sass-instructions": [{"opcode": …}, …]}, …]]``
+                functions = json.loads(ran.stdout)[1]
+                opcodes = [str(each["opcode"]) for one in functions for each in one["sass-instructions"]]
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r})") from error
         if opcodes is None and "json" in ran.stderr:  # an older one knows no -json
             ran = _nvdisasm(["-ndf"], sm, file)
             opcodes = _TEXT_LINE.findall(ran.stdout) if ran.returncode == 0 else None
@@ -331,23 +308,13 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
 def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
     """The architecture-specific set (``a``, from sm_90 on) holds wgmma and tcgen05."""
     architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"
-    seconds = DISASSEMBLY_SECONDS
     command = [str(find_nvdisasm()), *options, "-b", architecture, str(file)]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DISASSEMBLY_SECONDS)
     except subprocess.TimeoutExpired:
-        raise MachineCodeError(f"nvdisasm did not end within {seconds} s") from None
+        raise MachineCodeError(f"nvdisasm did not end within {DISASSEMBLY_SECONDS} s") from None
     except OSError as error:
         raise CompilerMissing(f"{command[0]} cannot be run ({error.strerror})") from error
-
-
-def _opcodes_of_json(text: str) -> list[str]:
-    """The schema is ``[header, [{"sass-instructions": [{"opcode": …}, …]}, …]]``."""
-    try:
-        functions = json.loads(text)[1]
-        return [str(each["opcode"]) for function in functions for each in function["sass-instructions"]]
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r})") from error
 
 
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)

@@ -105,19 +105,19 @@ def _parse(image: bytes) -> Cubin:
     machine, flags = struct.unpack_from("<H", image, 18)[0], struct.unpack_from("<I", image, 48)[0]
     if (wide, order, machine) != (2, 1, MACHINE_CUDA):
         raise MachineCodeError(f"not a cubin: an ELF file for machine {machine}, not CUDA ({MACHINE_CUDA})")
-    _check_program_headers(image)
-    sections = _sections(image)
-    sm = flags >> 8 & 0xFF if image[8] >= 8 else flags & 0xFF  # the layout changed with ABI version 8
-    kernel = _only_kernel(sections)
-    return Cubin(sm, sections, kernel, _kernel_attributes(sections, kernel))
-
-
-def _check_program_headers(image: bytes) -> None:
-    """They end the file, so a cubin cut anywhere loses some of them."""
-    start = struct.unpack_from("<Q", image, 32)[0]
-    size, count = struct.unpack_from("<HH", image, 54)
+    # The program headers end the file, so a cubin cut anywhere loses some of them.
+    start, (size, count) = struct.unpack_from("<Q", image, 32)[0], struct.unpack_from("<HH", image, 54)
     if start + size * count > len(image):
         raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {start + size * count} expected")
+    sections = _sections(image)
+    sm = flags >> 8 & 0xFF if image[8] >= 8 else flags & 0xFF  # the layout changed with ABI version 8
+    kernels = list(_kernels(sections))
+    if not kernels:
+        raise MachineCodeError("the cubin has no kernel")
+    if len(kernels) > 1:
+        names = ", ".join(sorted(kernel.name for kernel in kernels))
+        raise MachineCodeError(f"the cubin has {len(kernels)} kernels, one is expected: {names}")
+    return Cubin(sm, sections, kernels[0], _kernel_attributes(sections, kernels[0]))
 
 
 def _sections(image: bytes) -> tuple[Section, ...]:
@@ -138,16 +138,6 @@ def _bytes_of(image: bytes, header: tuple[int, ...]) -> bytes:
     if offset + size > len(image):
         raise MachineCodeError(f"the cubin is truncated: {len(image)} bytes, at least {offset + size} expected")
     return image[offset : offset + size]
-
-
-def _only_kernel(sections: tuple[Section, ...]) -> KernelSymbol:
-    kernels = list(_kernels(sections))
-    if not kernels:
-        raise MachineCodeError("the cubin has no kernel")
-    if len(kernels) > 1:
-        names = ", ".join(sorted(kernel.name for kernel in kernels))
-        raise MachineCodeError(f"the cubin has {len(kernels)} kernels, one is expected: {names}")
-    return kernels[0]
 
 
 def _kernels(sections: tuple[Section, ...]) -> Iterator[KernelSymbol]:

@@ -70,9 +70,7 @@ def load_ptr_tko(
     token: Sequence[None] = (),
 ) -> tuple[Array | Unknown, None]:
     """What each pointer of ``source``, (L, *tile), points to, and a token."""
-    dtype = pointee_of(op, "source")
-    chosen = _chosen(op, source, mask)
-    _report_traffic(context, op, "load", source, chosen, dtype.itemsize)
+    dtype, chosen = _accessed(context, op, "load", source, mask)
     if context.dry:
         return Unknown((1, *source.shape[1:]), dtype), None
     fill = paddingValue[0] if paddingValue else None
@@ -90,9 +88,7 @@ def store_ptr_tko(
     token: Sequence[None] = (),
 ) -> None:
     """Writes ``value``, (L, *tile), to where each pointer points. Gives a token."""
-    dtype = pointee_of(op, "destination")
-    chosen = _chosen(op, destination, mask)
-    _report_traffic(context, op, "store", destination, chosen, dtype.itemsize)
+    _, chosen = _accessed(context, op, "store", destination, mask)
     if not context.dry:
         assert not isinstance(value, Unknown)
         context.memory.store(access_of(context, op), destination, chosen, value)
@@ -108,7 +104,7 @@ def atomic_rmw_tko(
     token: Sequence[None] = (),
 ) -> tuple[Array | Unknown, None]:
     """Combines each element with ``arg``; what was there, and a token."""
-    return _atomic(context, op, pointers, arg, None, mask, op.attributes["mode"])
+    return _atomic(context, op, pointers, arg, None, mask)
 
 
 @implements_in_context("atomic_cas_tko")
@@ -123,7 +119,7 @@ def atomic_cas_tko(
 ) -> tuple[Array | Unknown, None]:
     """Replaces each element by ``val`` where its bits are those of ``cmp``; what was there (``cmp`` where masked out),
     and a token."""
-    return _atomic(context, op, pointers, val, cmp, mask, "cas")
+    return _atomic(context, op, pointers, val, cmp, mask)
 
 
 def _atomic(
@@ -133,29 +129,25 @@ def _atomic(
     values: Array | Unknown,
     compare: Array | Unknown | None,
     mask: Sequence[Array],
-    mode: str,
 ) -> tuple[Array | Unknown, None]:
-    dtype = pointee_of(op, "pointers")
-    chosen = _chosen(op, pointers, mask)
-    _report_traffic(context, op, "atomic", pointers, chosen, dtype.itemsize)
+    dtype, chosen = _accessed(context, op, "atomic", pointers, mask)
     if context.dry:
         return Unknown((1, *pointers.shape[1:]), dtype), None
     assert not isinstance(values, Unknown) and not isinstance(compare, Unknown)
-    found = context.memory.atomic(access_of(context, op), pointers, chosen, values, mode, compare)
-    return found, None
+    mode = op.attributes["mode"] if compare is None else "cas"
+    return context.memory.atomic(access_of(context, op), pointers, chosen, values, mode, compare), None
 
 
-def _chosen(op: Op, addresses: Array, mask: Sequence[Array]) -> Array | None:
-    """The mask, if any. Raises NeedsData where a dry run does not know what is accessed."""
-    if any(isinstance(one, Unknown) for one in (addresses, *mask)):
+def _accessed(
+    context: Context, op: Op, direction: str, addresses: Array, masks: Sequence[Array]
+) -> tuple[DType, Array | None]:
+    """The type of the elements, and the mask, if any. Counts the bytes of the elements that are not masked out. Raises
+    NeedsData where a dry run does not know what is accessed."""
+    dtype = pointee_of(op, {"load": "source", "store": "destination", "atomic": "pointers"}[direction])
+    if any(isinstance(one, Unknown) for one in (addresses, *masks)):
         raise NeedsData(op.name)
-    return mask[0] if mask else None
-
-
-def _report_traffic(context: Context, op: Op, direction: str, addresses: Array, mask: Array | None, width: int) -> None:
-    """Counts the bytes of the elements that are not masked out."""
-    chosen = addresses.reshape(-1)
-    rows = addresses.shape[0]
+    mask, width = masks[0] if masks else None, dtype.itemsize
+    chosen, rows = addresses.reshape(-1), addresses.shape[0]
     if mask is not None:
         shape = np.broadcast_shapes(addresses.shape, mask.shape)
         chosen, rows = np.broadcast_to(addresses, shape)[np.broadcast_to(mask, shape)], shape[0]
@@ -163,6 +155,7 @@ def _report_traffic(context: Context, op: Op, direction: str, addresses: Array, 
     for starts, run in _runs(chosen, width):
         context.traffic(op, direction, total, starts, run)
         total = 0  # the runs are one access: its bytes count once
+    return dtype, mask
 
 
 def _first_of_runs(addresses: Array, width: int) -> Array:

@@ -7,6 +7,10 @@ Elements inside a view are passed to the memory, which checks allocations, races
 are never accessed: a load gives the view's padding (undefined bytes where it has none), and a store skips them. They
 are a finding only where the operation declares the axis to be in bounds.
 
+All is computed for the lanes at once, from a few numbers per axis: the addresses of a tile are the address of its first
+element plus a pattern, which lanes share if they share the strides; what is inside is a range along each axis. Traffic
+needs only these numbers, so that a dry run never makes an array with an entry per element.
+
 Indices, extents and strides are signed, as are the bounds that `assume` declares for them. An extent below 0 is an
 empty axis.
 """
@@ -16,7 +20,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -110,22 +113,6 @@ def _along(axis: TileAxis, index: Array, extent: Array, stride: Array) -> Along:
     return Along(axis, start, stride, low, high, None)
 
 
-def tiles_at(
-    axes: Sequence[TileAxis],
-    index: Sequence[Array],
-    base: Array,
-    extents: Sequence[Array],
-    strides: Sequence[Array],
-    itemsize: int,
-) -> Tiles:
-    """Where the tiles at ``index`` lie in a tensor at ``base``; ``strides`` in elements. One index for each axis: (L,),
-    or (L, length) where it is sparse. No data is looked at."""
-    along = tuple(
-        _along(axis, one, extents[axis.of], strides[axis.of] * itemsize) for axis, one in zip(axes, index, strict=True)
-    )
-    return Tiles(base, along, itemsize)
-
-
 @dataclass(frozen=True, eq=False)
 class Tiles:
     """The tiles that the lanes access: byte address of the tensor and a description of each axis."""
@@ -172,11 +159,10 @@ class Tiles:
         """(bytes, beginnings of contiguous runs, their length), once or more often for each shape that the part of a
         tile inside the view has. The bytes are of all lanes; equal tiles of several lanes give one run."""
         first, dense = self._first(self.lanes)
-        counts = [one[0] for one in dense]
-        strides = [one[1] for one in dense]
+        counts = [count for count, _ in dense]
         inside = np.all([np.broadcast_to(c > 0, first.shape) for c in counts], axis=0) if counts else True
-        for alike in _groups(first, [*counts, *strides], inside):
-            shape = [(_one(c, alike), _one(s, alike)) for c, s in zip(counts, strides, strict=True)]
+        for alike in _groups(first, [*counts, *(stride for _, stride in dense)], inside):
+            shape = [(int(kept(c, alike)[0]), int(kept(s, alike)[0])) for c, s in dense]
             moved = math.prod(count for count, _ in shape) * self.itemsize * len(alike)
             offsets, run = _pattern(shape, self.itemsize)
             distinct = np.unique(first[alike])
@@ -203,15 +189,7 @@ class Tiles:
         lane, element = np.nonzero(np.broadcast_to(sparse.inside, (lanes, sparse.axis.length)))
         places = np.broadcast_to(sparse.start, (lanes, sparse.axis.length))[lane, element]
         begin = np.broadcast_to(begin, (lanes,))[lane] + places * np.broadcast_to(sparse.stride, (lanes,))[lane]
-        return begin, [(_of(count, lane), _of(stride, lane)) for count, stride in dense]
-
-
-def _of(values: Array, lanes: Array) -> Array:
-    return values if len(values) == 1 else values[lanes]
-
-
-def _one(values: Array, alike: Array) -> int:
-    return int(values[0] if len(values) == 1 else values[alike[0]])
+        return begin, [(kept(count, lane), kept(stride, lane)) for count, stride in dense]
 
 
 def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Iterator[Array]:
@@ -257,8 +235,7 @@ class TensorView:
 
     def take(self, lanes: Array) -> TensorView:
         """The same view for these lanes only."""
-        extents = tuple(kept(extent, lanes) for extent in self.extents)
-        strides = tuple(kept(stride, lanes) for stride in self.strides)
+        extents, strides = (tuple(kept(one, lanes) for one in numbers) for numbers in (self.extents, self.strides))
         return TensorView(self.type, kept(self.base, lanes), extents, strides)
 
 
@@ -285,8 +262,6 @@ class TileView:
 
 
 PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}
-
-View: TypeAlias = TensorView | TileView
 
 
 @implements_in_context("make_tensor_view")
@@ -353,8 +328,7 @@ def load_view_tko(
     context: Context, op: Op, view: TileView, index: Sequence[Array], token: Sequence[None] = ()
 ) -> tuple[Array | Unknown, None]:
     """The tile at ``index``, (L, *tile), and a token."""
-    tiles = _tiles(context, op, view, index)
-    _report_traffic(context, op, tiles, "load")
+    tiles = _tiles(context, op, view, index, "load")
     if context.dry and not context.memory.is_list(view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
     mask = tiles.mask()
@@ -369,8 +343,7 @@ def store_view_tko(
     context: Context, op: Op, tile: Array | Unknown, view: TileView, index: Sequence[Array], token: Sequence[None] = ()
 ) -> None:
     """Writes the elements of ``tile``, (L, *tile), that lie inside the view. Gives a token."""
-    tiles = _tiles(context, op, view, index)
-    _report_traffic(context, op, tiles, "store")
+    tiles = _tiles(context, op, view, index, "store")
     if not context.dry:
         assert not isinstance(tile, Unknown)
         context.memory.store(access_of(context, op), tiles.addresses(), tiles.mask(), tile)
@@ -381,20 +354,25 @@ def atomic_red_view_tko(
     context: Context, op: Op, view: TileView, index: Sequence[Array], value: Array | Unknown, token: Sequence[None] = ()
 ) -> None:
     """Combines the elements inside the view with ``value``, (L, *tile), each atomically. Gives a token."""
-    tiles = _tiles(context, op, view, index)
-    _report_traffic(context, op, tiles, "atomic")
+    tiles = _tiles(context, op, view, index, "atomic")
     if not context.dry:
         assert not isinstance(value, Unknown)
         mode = op.attributes["mode"]
         context.memory.atomic(access_of(context, op), tiles.addresses(), tiles.mask(), value, mode)
 
 
-def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> Tiles:
-    """Where the tiles at ``index`` lie; reports the axes that are declared to be in bounds and are not."""
+def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
+    """Where the tiles at ``index`` lie: (L,), or (L, length) along a sparse axis. Counts the traffic, and reports the
+    axes that are declared to be in bounds and are not. No data is looked at."""
     if any(isinstance(one, Unknown) for one in index):
         raise NeedsData(op.name)
     tensor = view.tensor
-    tiles = tiles_at(view.axes, index, tensor.base, tensor.extents, tensor.strides, tensor.dtype.itemsize)
+    itemsize = tensor.dtype.itemsize
+    along = tuple(
+        _along(axis, one, tensor.extents[axis.of], tensor.strides[axis.of] * itemsize)
+        for axis, one in zip(view.axes, index, strict=True)
+    )
+    tiles = Tiles(tensor.base, along, itemsize)
     for one, declared in zip(tiles.along, op.attributes.get("inbounds", ()), strict=False):
         if declared and not one.complete():
             lane, place = one.first_outside()
@@ -402,13 +380,9 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> 
             size = int(extent[lane if len(extent) > 1 else 0])
             message = f"axis {one.axis.of} is declared in bounds: element {place} of {size}"
             context.finding(op, OUT_OF_BOUNDS, message, lane=lane)
-    return tiles
-
-
-def _report_traffic(context: Context, op: Op, tiles: Tiles, direction: str) -> None:
-    repeat = context.lanes if tiles.lanes == 1 else 1
     for total, starts, run in tiles.runs():
-        context.traffic(op, direction, repeat * total, starts, run)
+        context.traffic(op, direction, total * (context.lanes if tiles.lanes == 1 else 1), starts, run)
+    return tiles
 
 
 def padding(kind: str | None, element: str, poison: int) -> Array:
@@ -423,9 +397,7 @@ def padding(kind: str | None, element: str, poison: int) -> Array:
     with np.errstate(all="ignore"):
         value = np.asarray(number).astype(dtype)
         back = value.astype(np.float64)
-    same = np.array_equal(back, number, equal_nan=True) and (
-        dtype.kind in "ib" or np.isnan(number) or bool(np.signbit(back) == np.signbit(number))
-    )
-    if not same:
+    same_sign = dtype.kind in "ib" or np.isnan(number) or np.signbit(back) == np.signbit(number)
+    if not (np.array_equal(back, number, equal_nan=True) and same_sign):
         raise Unsupported(f"load_view_tko: padding {kind} of {element}")
     return value
