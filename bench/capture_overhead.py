@@ -35,7 +35,7 @@ from common import EXAMPLES, made_here, write
 from tilewright.hardware.gpu import detect
 from tilewright.race.stats import median_interval
 from tilewright.runtime.capture import capture
-from tilewright.runtime.capture.counting import BLOCK, EXACT, GROWTH
+from tilewright.runtime.capture.kinds import BLOCK, EXACT, GROWTH
 from tilewright.runtime.capture.recorder import SIGNATURE
 
 sys.path.insert(0, str(EXAMPLES))

@@ -23,11 +23,10 @@ from tilewright.errors import RequestError
 from tilewright.runtime.capture import capture
 from tilewright.runtime.capture import record as capture_record
 from tilewright.runtime.capture import recorder as recorder_module
-from tilewright.runtime.capture.counting import EXACT
 from tilewright.runtime.capture.described import DescribedLaunch
+from tilewright.runtime.capture.kinds import EXACT, Sampled, _Events, next_sample
 from tilewright.runtime.capture.record import Capture, ProcessRecord, Recorded, Times
 from tilewright.runtime.capture.recorder import KINDS, OBJECTS, SIGNATURE, Recorder
-from tilewright.runtime.capture.timing import Sampled, _Events, next_sample
 
 torch = pytest.importorskip("torch")
 

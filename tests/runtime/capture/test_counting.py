@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.runtime.capture.counting import ALWAYS, BLOCK, EXACT, Cell, LaunchCounter, estimated, shared_out
+from tilewright.runtime.capture.kinds import ALWAYS, BLOCK, EXACT, Cell, LaunchCounter, estimated, shared_out
 
 
 def come(counter: LaunchCounter) -> int:

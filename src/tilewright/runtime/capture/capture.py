@@ -1,6 +1,6 @@
 """Records what a program launches: a hook in the place of `ct.launch` counts launches, times a few, and makes them.
 
-Of each kernel the first launches are looked at, then one of many (`counting`); the others only pass through. A new
+Of each kernel the first launches are looked at, then one of many (`kinds`); the others only pass through. A new
 kind of launch is described once (`described`). After any error in here the launch is made as usual. `install` puts the
 hook where the program finds `ct.launch`. `tilewright capture` sets TILEWRIGHT_CAPTURE, and Tilewright's start-up file
 calls `install` when the program imports `cuda.tile`.
@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 from tilewright.errors import RequestError
-from tilewright.runtime.capture.counting import ALWAYS, EXACT
+from tilewright.runtime.capture.kinds import ALWAYS, EXACT
 from tilewright.runtime.capture.recorder import Recorder
 from tilewright.runtime.swapping import swap
 
@@ -30,14 +30,8 @@ EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
 """1: every launch is looked at."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
 """At first and at most. A program that is killed loses the launches after the last write."""
-SHARE_BETWEEN_WRITES = 1 / 4
-"""Of the time since the first launch: a worker that is killed early loses a fifth of its launches."""
-TIMES_A_WRITE = 100
-"""The pause after a write is this many times its duration, so writing costs a program at most 1 %."""
 INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
 """Modules that keep the real `ct.launch`: those of cuda-tile, except the public one, and ours."""
-LAST = -1000
-"""Priority among the finalizers of `multiprocessing`: after the program's own, which may launch."""
 
 _LOCK = threading.Lock()
 _active: _Installed | None = None
@@ -143,13 +137,14 @@ class _Installed:
 
     def _finish_worker(self) -> None:
         """A process that `multiprocessing` forked ends with `os._exit`: it runs finalizers, but not `atexit`."""
-        util.Finalize(None, self.finish, exitpriority=LAST)
+        util.Finalize(None, self.finish, exitpriority=-1000)  # after the program's own, which may launch
 
 
 def pause(age: float, took: float) -> float:
-    """Seconds until the next write, ``age`` seconds after the first launch, if the last write took ``took``."""
+    """Seconds until the next write, ``age`` seconds after the first launch, if the last write took ``took``. A worker
+    that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
-    return min(at_most, max(at_first, age * SHARE_BETWEEN_WRITES, took * TIMES_A_WRITE))
+    return min(at_most, max(at_first, age / 4, took * 100))
 
 
 def _data_bytes() -> int:

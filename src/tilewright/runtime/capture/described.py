@@ -11,7 +11,7 @@ import base64
 import itertools
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType
@@ -58,12 +58,15 @@ class Argument:
         assert self.array is not None
         return self.array
 
+    def walk(self) -> Iterator[Argument]:
+        """This argument and those inside it."""
+        yield self
+        for item in self.items:
+            yield from item.walk()
+
     def arrays(self) -> Iterator[Argument]:
         """This argument and those inside it that are arrays."""
-        if self.kind == "array":
-            yield self
-        for item in self.items:
-            yield from item.arrays()
+        return (argument for argument in self.walk() if argument.kind == "array")
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,16 @@ class DescribedLaunch:
         """All arrays, those in lists and tuples too, in the order of the arguments."""
         return tuple(array for argument in self.arguments for array in argument.arrays())
 
+    def with_arrays(self, change: Callable[[Argument], Argument]) -> DescribedLaunch:
+        """With what ``change`` returns for each array, called in the order of `arrays`."""
+
+        def changed(argument: Argument) -> Argument:
+            if argument.kind == "array":
+                return change(argument)
+            return replace(argument, items=tuple(map(changed, argument.items)))
+
+        return replace(self, arguments=tuple(map(changed, self.arguments)))
+
     @property
     def constants(self) -> dict[str, Value]:
         return {argument.name: argument.value for argument in self.arguments if argument.kind == "constant"}
@@ -107,23 +120,25 @@ def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValu
     function = private.python_function(kernel)
     annotations = private.parameter_annotations(kernel)
     names = function.__code__.co_varnames[: len(args)]
-    memory = _Memory()
+    addresses: list[int] = []
     arguments = tuple(
-        _argument(name, arg, index < len(annotations) and annotations[index].constant, memory)
+        _argument(name, arg, index < len(annotations) and annotations[index].constant, addresses)
         for index, (name, arg) in enumerate(zip(names, args, strict=False))
     )
     source, problem = _source(kernel)
-    return DescribedLaunch(
+    file = Path(function.__code__.co_filename)
+    launch = DescribedLaunch(
         kernel=private.function_name(kernel),
         module=str(function.__module__),
         qualname=str(function.__qualname__),
-        file=_file_of(function),
+        file=str(file.resolve() if file.is_file() else file),
         source=source,
         grid=tuple(int(extent) for extent in grid),
-        arguments=tuple(map(memory.placed, arguments)),
+        arguments=arguments,
         hints=private.decorated_hints(kernel, _architecture()),
         problem=problem or _problem(function, arguments),
     )
+    return _placed(launch, addresses)
 
 
 def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
@@ -131,7 +146,10 @@ def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
     `CallerArray`s, NumPy arrays and `ArraySpec`s."""
     if isinstance(value, ArraySpec):
         return replace(value, name=name), value.address_offset
-    facts = facts_of(value) or _of_numpy(value)
+    facts = facts_of(value)
+    if isinstance(value, np.ndarray):
+        strides = tuple(stride // value.itemsize for stride in value.strides)
+        facts = ArrayFacts(value.dtype.name, value.shape, strides, value.ctypes.data)
     if facts is None:
         return None
     dtype, shape, strides, address = facts
@@ -155,52 +173,34 @@ def extent_bytes(array: ArraySpec) -> int:
     return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _of_numpy(value: CallValue) -> ArrayFacts | None:
-    if not isinstance(value, np.ndarray):
-        return None
-    strides = tuple(stride // value.itemsize for stride in value.strides)
-    return ArrayFacts(value.dtype.name, value.shape, strides, value.ctypes.data)
+def _placed(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
+    """With the storage and the offset of each array. Arrays that overlap, directly or through others, share a storage;
+    an array without an address overlaps none."""
+    spans = [(low, low + extent_bytes(array.spec)) for low, array in zip(addresses, launch.arrays(), strict=True)]
+    storages = list(range(len(spans)))
+    for one, other in itertools.combinations(range(len(spans)), 2):
+        (low, high), (start, end) = spans[one], spans[other]
+        if low and start and start < high and low < end and storages[one] != storages[other]:
+            kept, gone = sorted((storages[one], storages[other]))
+            storages = [kept if storage == gone else storage for storage in storages]
+    lowest = {storage: min(spans[n][0] for n, one in enumerate(storages) if one == storage) for storage in {*storages}}
+    numbers = itertools.count()
+
+    def placed(array: Argument) -> Argument:
+        number = next(numbers)
+        return replace(array, storage=storages[number], offset=spans[number][0] - lowest[storages[number]])
+
+    return launch.with_arrays(placed)
 
 
-class _Memory:
-    """The memory of the arrays of one launch, until it is known which of them share it."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []
-        """First address and end of each array, by its number."""
-
-    def number(self, address: int, array: ArraySpec) -> int:
-        self.spans.append((address, address + extent_bytes(array)))
-        return len(self.spans) - 1
-
-    def placed(self, argument: Argument) -> Argument:
-        """The argument with its storage and offset instead of its number."""
-        if argument.kind != "array":
-            return replace(argument, items=tuple(map(self.placed, argument.items)))
-        group = self._group(argument.storage)
-        lowest = min(self.spans[number][0] for number in group)
-        return replace(argument, storage=min(group), offset=self.spans[argument.storage][0] - lowest)
-
-    def _group(self, number: int) -> set[int]:
-        """All arrays that overlap this one, directly or through others. An array without an address overlaps none."""
-        group, left = {number}, [number]
-        while left:
-            low, high = self.spans[left.pop()]
-            for other, (start, end) in enumerate(self.spans):
-                if other not in group and low and start < high and low < end:
-                    group.add(other)
-                    left.append(other)
-        return group
-
-
-def _argument(name: str, value: CallValue, constant: bool, memory: _Memory) -> Argument:
+def _argument(name: str, value: CallValue, constant: bool, addresses: list[int]) -> Argument:
     if isinstance(value, (list, tuple)):
-        items = (_argument(f"{name}[{index}]", item, constant, memory) for index, item in enumerate(value))
+        items = (_argument(f"{name}[{index}]", item, constant, addresses) for index, item in enumerate(value))
         return Argument(name, "list" if isinstance(value, list) else "tuple", items=tuple(items))
     if (placed := array_of(value, name)) is not None:
         array, address = placed
-        number = memory.number(address, array)
-        return Argument(name, "array", array=array, storage=number, contents=_contents(value, array))
+        addresses.append(address)
+        return Argument(name, "array", array=array, contents=_contents(value, array))
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -248,11 +248,6 @@ def _source(kernel: KernelObject) -> tuple[str, str]:
         return "", f"the kernel's source cannot be read ({type(error).__name__}: {error})"
 
 
-def _file_of(function: FunctionType) -> str:
-    file = function.__code__.co_filename
-    return str(Path(file).resolve()) if Path(file).is_file() else str(file)
-
-
 def _problem(function: FunctionType, arguments: Sequence[Argument]) -> str:
     """Why the launch cannot be made again; empty if it can."""
     if not Path(function.__code__.co_filename).is_file():
@@ -260,17 +255,11 @@ def _problem(function: FunctionType, arguments: Sequence[Argument]) -> str:
     if function.__name__ == "<lambda>":
         return "the kernel is a lambda: give it a name, with def"
     if "<locals>" in function.__qualname__:
-        outer = function.__qualname__.split(".<locals>")[0]
-        return f"the kernel is defined inside {outer}(): move it to the top level of its module"
-    for argument in itertools.chain.from_iterable(map(_all, arguments)):
+        around = function.__qualname__.split(".<locals>")[0]
+        return f"the kernel is defined inside {around}(): move it to the top level of its module"
+    for argument in (inner for outer in arguments for inner in outer.walk()):
         if argument.kind == "other":
             return f"argument '{argument.name}' is {argument.value}, which has no description"
         if argument.array is not None and argument.array.dtype not in ITEM_BYTES:
             return f"array '{argument.name}' has a dtype that is not supported; known: {', '.join(ITEM_BYTES)}"
     return ""
-
-
-def _all(argument: Argument) -> Iterator[Argument]:
-    yield argument
-    for item in argument.items:
-        yield from _all(item)

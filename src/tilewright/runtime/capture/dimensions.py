@@ -5,12 +5,12 @@ Equal extents are one dimension. How far a launch can be scaled is a guess (`Sca
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
-from tilewright.runtime.capture.facts import RESERVED, DeclaredArray, Form
-from tilewright.runtime.capture.index_arrays import IndexArray, last_number
+from tilewright.runtime.capture.facts import RESERVED, DeclaredArray, Form, IndexArray, last_number
 
 Made = tuple[str, tuple[int, ...]]
 """An expression with ``{}`` for each of these extents."""
@@ -47,9 +47,10 @@ class Dimensions:
         """Extent → its name."""
         if not self.scaling.any:
             return {}
-        extents = [self._counted(extent) for extent in self._extents()]
+        every = (extent for array in self.arrays.values() for extent in array.shape)
+        extents = dict.fromkeys(self._after[extent][1][0] if extent in self._after else extent for extent in every)
         left_out = self._stay | self._made.keys()
-        free = [extent for extent in dict.fromkeys(extents) if extent > 1 and extent not in left_out]
+        free = [extent for extent in extents if extent > 1 and extent not in left_out]
         return _named(free, self.form or (), {*self.arrays, *RESERVED})
 
     def entry(self, extent: int) -> str | int:
@@ -88,9 +89,10 @@ class Dimensions:
     @cached_property
     def steered(self) -> frozenset[str]:
         """Dimensions that the lengths or the numbers of index arrays depend on. They cannot be cut into slices."""
-        ends = {str(self.last(array)) for array in self.index_arrays.values()}
-        ends |= {str(self.entry(len(array.numbers))) for array in self.index_arrays.values()}
-        return frozenset(name for name in self.names.values() if any(name in _words(end) for end in ends))
+        arrays = self.index_arrays.values()
+        ends = (str(end) for array in arrays for end in (self.last(array), self.entry(len(array.numbers))))
+        words = {word for end in ends for word in end.replace("(", " ").replace(")", " ").split()}
+        return frozenset(name for name in self.names.values() if name in words)
 
     @cached_property
     def _made(self) -> dict[int, Made]:
@@ -125,9 +127,6 @@ class Dimensions:
         lengths = {len(array.numbers) for array in self.index_arrays.values() if array.starts} - self._reached()
         return {length: ("{} + 1", (length - 1,)) for length in lengths - self._stay if length > 2}
 
-    def _counted(self, extent: int) -> int:
-        return self._after[extent][1][0] if extent in self._after else extent
-
     @cached_property
     def _stay(self) -> frozenset[int]:
         """Extents that stay numbers."""
@@ -139,18 +138,10 @@ class Dimensions:
                 stay |= {largest, *sorted(extent for extent in self._reached() if extent > largest)[:1]}
         return frozenset(stay)
 
-    def _extents(self) -> list[int]:
-        return [extent for array in self.arrays.values() for extent in array.shape]
-
     def _reached(self) -> set[int]:
         """Extents of the arrays that are not index arrays."""
-        return {
-            extent for name, array in self.arrays.items() if name not in self.index_arrays for extent in array.shape
-        }
-
-
-def _words(text: str) -> Sequence[str]:
-    return text.replace("(", " ").replace(")", " ").split()
+        others = (array for name, array in self.arrays.items() if name not in self.index_arrays)
+        return {extent for array in others for extent in array.shape}
 
 
 def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[int, str]:
@@ -161,6 +152,5 @@ def _named(extents: list[int], form: tuple[Form, ...], taken: set[str]) -> dict[
         fits = suffix.isidentifier() and suffix.isupper() and suffix not in ("SIZE", "TILE", "BLOCK")
         if fits and factor.extent in extents and factor.extent not in names and suffix not in {*taken, *names.values()}:
             names[factor.extent] = suffix
-    free = (f"D{number}" for number in range(1000))
-    free_names = (name for name in free if name not in taken)
+    free_names = (name for name in map("D{}".format, count()) if name not in taken)
     return {extent: names.get(extent) or next(free_names) for extent in extents}

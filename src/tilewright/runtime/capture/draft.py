@@ -18,15 +18,15 @@ from tilewright.runtime.capture.facts import (
     DeclaredArray,
     Factor,
     Form,
+    among,
+    contents,
     declared_array,
     free_name,
     tiles,
 )
-from tilewright.runtime.capture.index_arrays import among, contents
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
-from tilewright.task.tensors import ArraySpec
 
 HINTS: Mapping[str, tuple[int | None, ...]] = {
     "occupancy": (None, 1, 2, 4), "num_ctas": (None, 1, 2), "num_worker_warps": (None, 8),
@@ -58,18 +58,17 @@ class TaskDraft:
         return self.captured.launch
 
     @cached_property
-    def arrays(self) -> dict[str, tuple[Argument, ArraySpec, DeclaredArray]]:
-        arrays = self.launch.arrays()
-        return {array.name: (array, array.spec, declared_array(array.spec)) for array in arrays}
+    def arrays(self) -> dict[str, tuple[Argument, DeclaredArray]]:
+        return {array.name: (array, declared_array(array.spec)) for array in self.launch.arrays()}
 
     @cached_property
     def dimensions(self) -> Dimensions:
-        """None if the grid has no rule, or if an array is not a dense block: such a launch cannot be scaled."""
-        flat = any(how.flat for _, _, how in self.arrays.values())
+        """Without names if the grid has no rule, or if an array is not a dense block: it cannot be scaled."""
+        flat = any(how.flat for _, how in self.arrays.values())
         free = not flat and (self.form is not None or self.captured.persistent)
-        known = {name: contents(self.arrays[name][0]) for name in self.arrays if name not in self.captured.filled}
+        known = {name: contents(array) for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
         return Dimensions(
-            {name: how for name, (_, _, how) in self.arrays.items()},
+            {name: how for name, (_, how) in self.arrays.items()},
             self.captured.index_arrays,
             {name: max(numbers) for name, numbers in known.items() if numbers},
             self.form,
@@ -81,15 +80,11 @@ class TaskDraft:
         """Extent → its name."""
         return self.dimensions.names
 
-    @property
-    def workload(self) -> dict[str, int]:
-        return {name: extent for extent, name in self.dims.items()}
-
     @cached_property
     def free(self) -> tuple[str, ...]:
         """Dimensions such as a batch: no tile divides them, none is contiguous, and no index array counts them."""
         tiled = {factor.extent for axis in self.form or () for factor in axis if factor.tile}
-        last = {how.shape[-1] for _, _, how in self.arrays.values() if how.shape}
+        last = {how.shape[-1] for _, how in self.arrays.values() if how.shape}
         steered = self.dimensions.steered
         return tuple(name for extent, name in self.dims.items() if extent not in tiled | last and name not in steered)
 
@@ -116,7 +111,8 @@ class TaskDraft:
         yield ""
 
     def _kernel(self) -> Iterator[str]:
-        root, names = self._root(), "Captured, viewed" if self._views else "Captured"
+        root, as_declared = self._root(), all(how == DeclaredArray(how.shape) for _, how in self.arrays.values())
+        names = "Captured" if as_declared else "Captured, viewed"
         yield from ("import sys", "") if root else ()
         yield from ("import tilewright as tw", f"from tilewright.runtime.capture.reference import {names}")
         yield ""
@@ -125,7 +121,7 @@ class TaskDraft:
             yield f"# What the kernel needs of {self.launch.file}, which does other things when it is loaded."
             yield from ("", source_of_needed(Path(self.launch.file), self.launch.qualname), "")
         else:
-            where = self.launch.module if self._in_package else self.launch.file
+            where = self.launch.module if "." in self.launch.module else self.launch.file
             yield from (f"module = tw.editable({where!r})", "", "")
 
     def _launch(self) -> Iterator[str]:
@@ -136,7 +132,9 @@ class TaskDraft:
         yield f"    return tw.Launch(kernel, {self._grid()}, ({args}\n    ))"
         kernel = self.launch.qualname if self.copied else f"module.{self.launch.qualname}"
         yield from ("", "", f"def launch({names}):", f"    return launched({kernel}, {names})", "", "")
-        yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {self._work()}", "", "")
+        factor, powers = self.work
+        work = " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
+        yield from (f"def flops({', '.join(self.dims.values())}):", f"    return {work}", "", "")
 
     def _task(self) -> Iterator[str]:
         launch = self.launch
@@ -161,7 +159,7 @@ class TaskDraft:
         yield f"        constants={dict(self.knobs)!r},"
         yield f"        hints={self._hints()!r},"
         yield from ("        shipped=SHIPPED,", "    ),")
-        yield f"    workloads={{'captured': {self.workload!r}}},"
+        yield f"    workloads={{'captured': { {name: extent for extent, name in self.dims.items()}!r}}},"
         yield ")"
 
     # Pieces
@@ -171,17 +169,9 @@ class TaskDraft:
         """Whether the file holds a copy of the kernel, because loading the kernel's own file would run a program."""
         return self.launch.module == PROGRAM and not is_quiet(Path(self.launch.file))
 
-    @property
-    def _in_package(self) -> bool:
-        return "." in self.launch.module
-
-    @property
-    def _views(self) -> bool:
-        return any(how.flat or how.order is not None for _, _, how in self.arrays.values())
-
     def _root(self) -> str | None:
         """The folder to import the kernel's package from, where it is not installed."""
-        if not self._in_package:
+        if "." not in self.launch.module:
             return None
         import importlib.util
 
@@ -189,15 +179,14 @@ class TaskDraft:
         spec = importlib.util.find_spec(top)
         if spec is not None and any(file.is_relative_to(place) for place in spec.submodule_search_locations or ()):
             return None
-        parts = len(self.launch.module.split(".")) + (file.name == "__init__.py")
-        return str(file.parents[parts - 1])
+        return str(file.parents[self.launch.module.count(".") + (file.name == "__init__.py")])
 
     def _tensors(self, name: str) -> Iterator[tuple[str, str]]:
         """The declarations of an array. One that is read and written is also declared as it was before the launch."""
-        argument, array, how = self.arrays[name]
-        shape = tuple(self.dimensions.entry(extent) for extent in how.shape)
+        argument, how = self.arrays[name]
+        shape, dtype = tuple(self.dimensions.entry(extent) for extent in how.shape), argument.spec.dtype
         if name not in self.captured.filled:
-            read = f"tw.Tensor({shape!r}, {array.dtype!r}{self._distribution(argument)})"
+            read = f"tw.Tensor({shape!r}, {dtype!r}{self._distribution(argument)})"
             if name not in self.captured.updated:
                 yield name, read
                 return
@@ -205,9 +194,10 @@ class TaskDraft:
             yield before, read
             beside = f", updates={before!r}"
         else:
-            source = self._in_place_of(argument)
+            shared = (one.name for one, _ in self.arrays.values() if one.storage == argument.storage)
+            source = next((other for other in shared if other != name), None)
             beside = f", in_place_of={source!r}" if source else ""
-        yield name, f"tw.Output({shape!r}, {array.dtype!r}{beside})"
+        yield name, f"tw.Output({shape!r}, {dtype!r}{beside})"
 
     def _distribution(self, argument: Argument) -> str:
         """Integers are drawn within the captured range, so that an index stays an index."""
@@ -217,10 +207,6 @@ class TaskDraft:
             return f", {index_array.text(self.dimensions.last(index_array))}"
         numbers = contents(argument)
         return f", {among(numbers, self.dimensions.beyond(argument.name))}" if numbers else ", tw.integers(0, 1)"
-
-    def _in_place_of(self, output: Argument) -> str | None:
-        shared = (argument.name for argument, _, _ in self.arrays.values() if argument.storage == output.storage)
-        return next((name for name in shared if name != output.name), None)
 
     def _argument(self, argument: Argument) -> str:
         if argument.kind == "array":
@@ -247,15 +233,14 @@ class TaskDraft:
         return repr(value)
 
     def _view(self, name: str) -> str:
-        _, array, how = self.arrays[name]
+        argument, how = self.arrays[name]
         if how.flat:
-            return f"viewed({name}, {array.shape!r}, {array.strides!r})"
+            return f"viewed({name}, {argument.spec.shape!r}, {argument.spec.strides!r})"
         if how.order is None:
             return name
-        shape = ", ".join(self.dimensions.factor(how.shape[axis]) for axis in how.order)
-        strides = ", ".join(
-            " * ".join(self.dimensions.factor(extent) for extent in how.shape[axis + 1 :]) or "1" for axis in how.order
-        )
+        extents = [self.dimensions.factor(extent) for extent in how.shape]
+        shape = ", ".join(extents[axis] for axis in how.order)
+        strides = ", ".join(" * ".join(extents[axis + 1 :]) or "1" for axis in how.order)
         return f"viewed({name}, ({shape},), ({strides},))"
 
     def _grid(self) -> str:
@@ -271,28 +256,21 @@ class TaskDraft:
         tile = f"config.{factor.tile}" if factor.tile in self.knobs else self.launch.constants[factor.tile]
         return f"-(-{name} // {tile})"
 
-    def _work(self) -> str:
-        factor, powers = self.work
-        return " * ".join((f"{factor:.6g}", *(name for name, power in powers.items() for _ in range(power))))
-
     def _serves(self) -> str:
         """Extents up to the captured ones, with the same divisors: a kernel may rely on both."""
         if not self.dims:
             return "lambda: True"
-        conditions = []
+        conditions, sizes = [], tiles(self.launch)
         # The captured tiles divide the same extents. `verify.shapes` reduces an extent to one or two tiles, and half a
         # tile is the least that is tried, so some small shape is always served.
-        largest = max([DIVISOR, *(value for name, value in tiles(self.launch).items() if name in self.knobs)])
+        largest = max([DIVISOR, *(value for name, value in sizes.items() if name in self.knobs)])
         for extent, name in self.dims.items():
             alone = name in self.free or name in self.dimensions.counted
             modulus = 1 if alone else math.gcd(extent, largest)
             conditions.append(f"{name} <= {extent}" + (f" and {name} % {modulus} == 0" if modulus > 1 else ""))
-            if self._is_tile_itself(extent):
+            if any(value == extent and name not in self.knobs for name, value in sizes.items()):
                 conditions.append(f"{name} & ({name} - 1) == 0")
         return f"lambda {', '.join(self.dims.values())}: {' and '.join(conditions)}"
-
-    def _is_tile_itself(self, extent: int) -> bool:
-        return any(value == extent and name not in self.knobs for name, value in tiles(self.launch).items())
 
     def _hints(self) -> dict[str, tuple[Value, ...]]:
         shipped = {name: value for name, value in self.shipped.items() if name in knobs.HINTS}

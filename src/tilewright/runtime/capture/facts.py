@@ -3,6 +3,9 @@ grid depends on extents and tiles.
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
 and extents. A number that no form explains stays as it is.
+
+A number in an integer array may be an index, a length or an offset, so another number may be out of range. Numbers that
+rise are offsets of sequences that lie one after another; their steps are the lengths.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,8 +21,7 @@ from tilewright.errors import RequestError
 from tilewright.languages import language_of
 from tilewright.records import Configuration, Failed
 from tilewright.runtime.arrays import CallValue
-from tilewright.runtime.capture.described import Argument, DescribedLaunch
-from tilewright.runtime.capture.index_arrays import IndexArray, index_arrays
+from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch, unpacked
 from tilewright.runtime.capture.rebuilding import loaded_kernel
 from tilewright.space import knobs
 from tilewright.task.task import Launch
@@ -38,6 +40,10 @@ RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
 """Names that a task file defines, and names that a launch function gets."""
+WRITTEN_OUT = 256
+"""The most numbers that a task file lists, to be drawn as they were."""
+LARGEST_STEP = 128
+"""The largest power of two that steps are assumed to be multiples of on purpose."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,12 @@ def named(launch: DescribedLaunch) -> DescribedLaunch:
     """The launch with arrays whose names can be parameters of a function: ``xs[0]`` of a list is ``xs_0``."""
     taken = {*RESERVED, *(argument.name for argument in launch.arguments if argument.kind != "array")}
 
-    def renamed(argument: Argument) -> Argument:
-        if argument.array is None:
-            return replace(argument, items=tuple(map(renamed, argument.items)))
-        name = free_name(argument.name.replace("[", "_").replace("]", ""), taken)
+    def renamed(array: Argument) -> Argument:
+        name = free_name(array.name.replace("[", "_").replace("]", ""), taken)
         taken.add(name)
-        return replace(argument, name=name, array=replace(argument.array, name=name))
+        return replace(array, name=name, array=replace(array.spec, name=name))
 
-    return replace(launch, arguments=tuple(map(renamed, launch.arguments)))
+    return launch.with_arrays(renamed)
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:
@@ -132,7 +136,7 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
     for argument, other in itertools.permutations(launch.arrays(), 2):
         if argument.storage != other.storage or other.name not in accesses.written:
             continue
-        if not _is_same_place(argument, other):
+        if _place(argument) != _place(other):
             raise RequestError(
                 f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same "
                 "array: a task cannot say that; give each memory of its own"
@@ -146,33 +150,24 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
     """With one name for the same array, and for integer arrays with equal contents: two drawn ones would differ."""
-    inputs = [argument for argument in launch.arrays() if argument.name not in accesses.written]
-    names: dict[str, Argument] = {}
-    for index, argument in enumerate(inputs):
-        names[argument.name] = next(
-            (names[before.name] for before in inputs[:index] if _is_one(before, argument)), argument
-        )
-
-    def renamed(argument: Argument) -> Argument:
-        if argument.kind == "array":
-            return names.get(argument.name, argument)
-        return replace(argument, items=tuple(map(renamed, argument.items)))
-
-    return replace(launch, arguments=tuple(map(renamed, launch.arguments)))
+    kept: dict[str, Argument] = {}
+    for array in launch.arrays():
+        if array.name not in accesses.written:
+            kept[array.name] = next((before for before in kept.values() if _is_one(before, array)), array)
+    return launch.with_arrays(lambda array: kept.get(array.name, array))
 
 
-def _is_one(argument: Argument, other: Argument) -> bool:
-    if argument.storage == other.storage and _is_same_place(argument, other):
-        return True
-    return argument.contents is not None and argument.contents == other.contents and _layout(argument) == _layout(other)
+def _is_one(array: Argument, other: Argument) -> bool:
+    known = array.contents is not None and array.contents == other.contents
+    return _place(array) == _place(other) or (known and _layout(array) == _layout(other))
 
 
-def _is_same_place(argument: Argument, other: Argument) -> bool:
-    return argument.offset == other.offset and _layout(argument) == _layout(other)
+def _place(array: Argument) -> tuple[Hashable, ...]:
+    return array.storage, array.offset, *_layout(array)
 
 
-def _layout(argument: Argument) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    return argument.spec.shape, argument.spec.strides, argument.spec.dtype
+def _layout(array: Argument) -> tuple[Hashable, ...]:
+    return array.spec.shape, array.spec.strides, array.spec.dtype
 
 
 # Dimensions -------------------------------------------------------------------------------------------
@@ -280,3 +275,77 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
         sum(sizes[factor.tile or ""] in last - {factor.extent} for factor in tiled),
         len(factors),
     )
+
+
+# Integer arrays ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class IndexArray:
+    """Numbers that rise. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
+
+    name: str
+    numbers: tuple[int, ...]
+    starts: bool
+    step: int
+    least: int
+    most: int
+
+    @property
+    def last(self) -> int:
+        return self.numbers[-1]
+
+    def text(self, last: str | int) -> str:
+        """For a task file; ``last``: a number or an expression of dimensions."""
+        starts = "" if self.starts else ", starts=False"
+        steps = f"step={self.step}, least={self.least}, most={self.most}"
+        return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
+
+
+def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
+    """The arrays whose numbers rise, by name."""
+    every = map(_index_array, launch.arrays())
+    return {array.name: array for array in every if array is not None}
+
+
+def contents(argument: Argument) -> tuple[int, ...]:
+    """The captured numbers, row by row; none for other arrays, and if they are not known."""
+    if argument.contents is None or not argument.spec.dtype.startswith(WHOLE):
+        return ()
+    return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
+
+
+def among(numbers: tuple[int, ...], beyond: str | int) -> str:
+    """Similar numbers, for a task file: from the least one, or from 1 if ``beyond`` depends on the dimensions, to less
+    than ``beyond``."""
+    if isinstance(beyond, int):
+        return f"tw.integers({min(numbers)}, {beyond}{_like(numbers) if len(set(numbers)) > 1 else ''})"
+    return f"tw.integers({min(1, *numbers)}, {beyond!r}{_like(numbers)})"
+
+
+def _like(numbers: tuple[int, ...]) -> str:
+    return f", like={numbers!r}" if len(numbers) <= WRITTEN_OUT else ""
+
+
+def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
+    """The last number as an expression of dimensions (``extents``: their names), if it is an extent or an index of an
+    axis; else the number."""
+    is_index = array.most <= 1 or array.last not in extents
+    if is_index and array.last + 1 in extents:
+        return f"{extents[array.last + 1]} - 1"
+    return extents.get(array.last, array.last)
+
+
+def _index_array(argument: Argument) -> IndexArray | None:
+    numbers = contents(argument)
+    if not numbers or argument.spec.ndim != 1 or min(numbers) < 0:
+        return None
+    steps = [after - before for before, after in itertools.pairwise(numbers)]
+    starts = numbers[0] == 0
+    if not steps or min(steps) < 0 or numbers[0] == numbers[-1] or (len(numbers) == 2 and not starts):
+        return None
+    steps += [] if starts else [numbers[0]]
+    common = math.gcd(*steps)
+    step = min(common & -common, LARGEST_STEP)
+    least = step if min(steps) else 0
+    return IndexArray(argument.name, numbers, starts, step, least, max(steps))

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from tilewright.errors import RequestError, TaskError, in_one_line
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
+from tilewright.runtime.capture.data import read
 from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
-from tilewright.task.tensors import ITEM_BYTES, ArraySpec
+from tilewright.task.tensors import ITEM_BYTES
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -126,47 +127,41 @@ def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str,
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
-    storages: dict[int, list[tuple[Argument, ArraySpec]]] = {}
+    storages: dict[int, list[Argument]] = {}
     for argument in launch.arrays():
-        storages.setdefault(argument.storage, []).append((argument, argument.spec))
+        storages.setdefault(argument.storage, []).append(argument)
     tensors = {}
     for members in storages.values():
-        lowest = next(array for argument, array in members if argument.offset == 0)
-        size = max(argument.offset + extent_bytes(array) for argument, array in members)
-        raw = _aligned(size, lowest.address_offset % ALIGNED_TO, device)
-        for argument, array in members:
-            tensors[argument.name] = tensor = _view(raw, argument.offset, array)
-            _fill(tensor, argument, array, generator, data)
+        lowest = next(argument.spec for argument in members if argument.offset == 0)
+        size = max(argument.offset + extent_bytes(argument.spec) for argument in members)
+        raw = torch.zeros(size + 2 * ALIGNED_TO, dtype=torch.uint8, device=device)
+        start = (lowest.address_offset - int(raw.data_ptr())) % ALIGNED_TO
+        for argument in members:
+            tensors[argument.name] = tensor = _view(raw[start : start + size], argument)
+            _fill(tensor, argument, generator, data)
     return tensors
 
 
-def _aligned(size: int, past: int, device: str) -> LiveArray:
-    """``size`` bytes that begin ``past`` bytes after a multiple of `ALIGNED_TO`."""
+def _view(raw: LiveArray, argument: Argument) -> LiveArray:
     import torch
 
-    raw: LiveArray = torch.zeros(size + 2 * ALIGNED_TO, dtype=torch.uint8, device=device)
-    start = (past - int(raw.data_ptr())) % ALIGNED_TO
-    return raw[start : start + size]
-
-
-def _view(raw: LiveArray, offset: int, array: ArraySpec) -> LiveArray:
-    flat = raw[offset : offset + extent_bytes(array)]
+    offset, array = argument.offset, argument.spec
     if offset % ITEM_BYTES[array.dtype] or array.address_offset % ITEM_BYTES[array.dtype]:
         raise RequestError(f"array '{array.name}' does not lie at a multiple of its elements' size")
-    return flat.view(_torch_dtype(array.dtype)).as_strided(array.shape, array.strides)
+    flat = raw[offset : offset + extent_bytes(array)].view(getattr(torch, array.dtype))
+    return flat.as_strided(array.shape, array.strides)
 
 
-def _fill(
-    tensor: LiveArray, argument: Argument, array: ArraySpec, generator: Hashable, data: Mapping[str, str]
-) -> None:
-    from tilewright.runtime.capture.data import read
+def _fill(tensor: LiveArray, argument: Argument, generator: Hashable, data: Mapping[str, str]) -> None:
+    import torch
 
+    array = argument.spec
     if argument.name in data:
         tensor.copy_(torch_tensor(read(data[argument.name], array), array.dtype, tensor.device))
     elif argument.contents is not None:
         tensor.copy_(torch_tensor(unpacked(argument.contents, array), array.dtype, tensor.device))
     elif not array.dtype.startswith(WHOLE):
-        drawn = tensor.new_empty(array.shape, dtype=_torch_dtype("float32")).normal_(generator=generator)
+        drawn = tensor.new_empty(array.shape, dtype=torch.float32).normal_(generator=generator)
         tensor.copy_((drawn.abs() if array.dtype == "float8_e8m0fnu" else drawn).to(tensor.dtype))
 
 
@@ -175,11 +170,4 @@ def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable
     import torch
 
     raw: LiveArray = torch.from_numpy(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy())
-    return raw.view(_torch_dtype(dtype)).reshape(elements.shape).to(device)
-
-
-def _torch_dtype(name: str) -> Hashable:
-    import torch
-
-    dtype: Hashable = getattr(torch, name)
-    return dtype
+    return raw.view(getattr(torch, dtype)).reshape(elements.shape).to(device)

@@ -63,7 +63,7 @@ class Recorded:
     others: int = 0
     """Launches of further kinds of this kernel, which are not described."""
     estimated: int = 0
-    """How many of ``count`` were not looked at: launches of this kernel, assigned to its kinds (`counting`)."""
+    """How many of ``count`` were not looked at: launches of this kernel, assigned to its kinds (`kinds`)."""
 
     @property
     def gpu(self) -> Times:
@@ -84,9 +84,6 @@ class Recorded:
     def total_us(self) -> float | None:
         mean = self.gpu.mean_us
         return None if mean is None else mean * self.launched
-
-
-ADDED_UP = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
 
 
 @dataclass(frozen=True)
@@ -120,9 +117,6 @@ class Capture:
             kinds[key] = together(kinds[key], recorded) if key in kinds else recorded
         return tuple(sorted(kinds.values(), key=lambda one: (-(one.total_us or 0.0), -one.count)))
 
-    def folders(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(part.folder for part in self.parts))
-
 
 def _kind(launch: DescribedLaunch) -> str:
     """Equal for launches of one kind in every process: the addresses of their arrays count modulo 16."""
@@ -138,7 +132,8 @@ def _kind(launch: DescribedLaunch) -> str:
 
 
 def together(recorded: Recorded, other: Recorded) -> Recorded:
-    sums = {name: getattr(recorded, name) + getattr(other, name) for name in ADDED_UP}
+    added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
+    sums = {name: getattr(recorded, name) + getattr(other, name) for name in added_up}
     return replace(recorded, error=recorded.error or other.error, data={**other.data, **recorded.data}, **sums)
 
 

@@ -1,7 +1,7 @@
 """Records the launches of one process: their kinds, how often they are made, how long they take.
 
 `launch_hook` makes the function that the program calls. It calls the `Recorder` only for launches that are looked at
-(`counting` decides which), and for those that fail. After any error in here the launch is made as usual.
+(`LaunchCounter` decides which), and for those that fail. After any error in here the launch is made as usual.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import TypeAlias
 from tilewright.errors import in_one_line
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 from tilewright.runtime.capture import record as capture_record
-from tilewright.runtime.capture.counting import EXACT, Cell, LaunchCounter
 from tilewright.runtime.capture.data import Data
 from tilewright.runtime.capture.described import described
-from tilewright.runtime.capture.kinds import LaunchKind, RecordedKernel, key_of
+from tilewright.runtime.capture.kinds import EXACT, Cell, LaunchCounter, LaunchKind, RecordedKernel, key_of, next_sample
 from tilewright.runtime.capture.record import ProcessRecord
-from tilewright.runtime.capture.timing import next_sample
 
 SIGNATURE = "(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
 """Of `ct.launch` in cuda-tile 1.7."""
@@ -79,11 +77,14 @@ class Recorder:
 
     def _look(self, stream: Stream, grid: Grid, kernel: KernelObject, args: Args, more: Mapping[str, bool]) -> None:
         seen = self._come(kernel, grid, args)
-        number = 0 if seen is None else self._to_time(seen)
         try:
-            if seen is None or not number:
-                return self.original(stream, grid, kernel, args, **more)
-            return seen[0].sampled.call(lambda: self.original(stream, grid, kernel, args, **more), stream, number)
+            if seen is not None:
+                kind, cell, _ = seen
+                number = kind.own.seen
+                if cell is kind.own and number >= kind.next:
+                    kind.next = next_sample(number)
+                    return kind.sampled.call(lambda: self.original(stream, grid, kernel, args, **more), stream, number)
+            return self.original(stream, grid, kernel, args, **more)
         except BaseException as error:
             self._failed(error, kernel, grid, args, seen)
             raise
@@ -111,15 +112,6 @@ class Recorder:
             self._say_once(f"a launch is not recorded: {in_one_line(error)}")
             return None
 
-    def _to_time(self, seen: Seen) -> int:
-        """The number of a launch among those of its kind that were looked at, if it is to be timed; else 0."""
-        kind, cell, _ = seen
-        number = kind.own.seen
-        if cell is not kind.own or number < kind.next:
-            return 0
-        kind.next = next_sample(number)
-        return number
-
     def _failed(
         self, error: BaseException, kernel: KernelObject, grid: Grid, args: Args, seen: Seen | None = None
     ) -> None:
@@ -143,17 +135,15 @@ class Recorder:
         kind = known.kinds.get(key)
         if kind is None:
             if len(known.kinds) >= KINDS:
-                return known.last(), known.others
-            kind = known.kinds[key] = self._new(kernel, grid, args)
+                return next(reversed(known.kinds.values())), known.others
+            torch = sys.modules.get("torch")
+            if not self._gpu and torch is not None and torch.cuda.is_initialized():
+                self._gpu = str(torch.cuda.get_device_name())
+                self._in_graph = torch.cuda.is_current_stream_capturing
+            launch = described(kernel, grid, args)
+            kind = LaunchKind(launch, {} if self._in_graph() else self._data.kept(launch, args))
+            known.kinds[key] = kind
         return kind, kind.in_graph if self._in_graph() else kind.own
-
-    def _new(self, kernel: KernelObject, grid: Grid, args: Args) -> LaunchKind:
-        torch = sys.modules.get("torch")
-        if not self._gpu and torch is not None and torch.cuda.is_initialized():
-            self._gpu = str(torch.cuda.get_device_name())
-            self._in_graph = torch.cuda.is_current_stream_capturing
-        launch = described(kernel, grid, args)
-        return LaunchKind(launch, {} if self._in_graph() else self._data.kept(launch, args))
 
     def _known(self, kernel: KernelObject) -> RecordedKernel:
         """The function and hints of a kernel object."""
@@ -166,14 +156,12 @@ class Recorder:
         known = self._kernels.get(name)
         if known is None:
             constants = tuple(annotation.constant for annotation in parameter_annotations(kernel))
-            known = self._kernels[name] = RecordedKernel(kernel._pyfunc, constants, self._counter())
+            counter = LaunchCounter(self._exact, self._random)
+            known = self._kernels[name] = RecordedKernel(kernel._pyfunc, constants, counter)
         if len(known.objects) < OBJECTS:
             known.objects.append(kernel)
             self._objects[kernel] = known
         return known
-
-    def _counter(self) -> LaunchCounter:
-        return LaunchCounter(self._exact, self._random)
 
     # What was recorded
 
@@ -210,7 +198,7 @@ class Recorder:
         self._random.seed()
         self._skips.clear()
         for known in self._kernels.values():
-            known.forget(self._counter())
+            known.forget(LaunchCounter(self._exact, self._random))
         self._started = perf_counter()
 
     def _name_process(self) -> None:

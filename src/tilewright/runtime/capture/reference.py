@@ -83,8 +83,10 @@ class Captured:
         on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
-        if call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM and (device := _gpu()):
-            tensors = {name: _tensor(array, self.tensors[name].dtype, device) for name, array in inputs.items()}
+        torch = sys.modules.get("torch")
+        has_gpu = torch is not None and torch.cuda.is_available()
+        if has_gpu and call_by_name(self.flops, dims, "flops") > GPU_FLOP_FROM:
+            tensors = {name: _tensor(array, self.tensors[name].dtype, "cuda") for name, array in inputs.items()}
             return _as_given([output.double().cpu().numpy() for output in self._on_gpu(dims, tensors)])
         element = "f32" if any(array.dtype == np.float32 for array in inputs.values()) else "f64"
         return _as_given(self._interpreted(dims, inputs, element))
@@ -95,14 +97,10 @@ class Captured:
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
             return _as_given(self._on_gpu(dims, tensors))
-        inputs = {
-            name: elements(tensor).view(numpy_dtype(self.tensors[name].dtype)) for name, tensor in tensors.items()
-        }
-        outputs = self._interpreted(dims, inputs, None)
-        names = self._names(Output)
-        return _as_given([
-            _tensor(array, self.tensors[name].dtype, "cpu") for name, array in zip(names, outputs, strict=True)
-        ])  # fmt: skip
+        dtypes = {name: declared.dtype for name, declared in self.tensors.items()}
+        inputs = {name: elements(tensor).view(numpy_dtype(dtypes[name])) for name, tensor in tensors.items()}
+        outputs = zip(self._names(Output), self._interpreted(dims, inputs, None), strict=True)
+        return _as_given([_tensor(array, dtypes[name], "cpu") for name, array in outputs])
 
     def _names(self, kind: type) -> list[str]:
         return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
@@ -125,7 +123,8 @@ class Captured:
         memory = Memory(watch=False)
         held, addresses = {}, {}
         for name, declared in arrays.items():
-            dtype, before = _held_as(declared.dtype, element), self._before(name)
+            before, whole = self._before(name), declared.dtype.startswith(WHOLE)
+            dtype = numpy_dtype(declared.dtype if element is None or whole else f"float{element[1:]}")
             held[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
             addresses[name] = memory.allocate(name, held[name]).address
         arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
@@ -175,20 +174,8 @@ def _specification(name: str, declared: Tensor | Output, dims: Dims) -> ArraySpe
     return ArraySpec(name, tuple(extent_of(entry, dims, name) for entry in declared.shape), declared.dtype)
 
 
-def _held_as(dtype: str, element: str | None) -> np.dtype[np.generic]:
-    if element is None or dtype.startswith(WHOLE):
-        return numpy_dtype(dtype)
-    return np.dtype(np.float32 if element == "f32" else np.float64)
-
-
 def _tensor(array: Elements, dtype: str, device: str) -> LiveArray:
     return torch_tensor(array.astype(numpy_dtype(dtype)), dtype, device)
-
-
-def _gpu() -> str | None:
-    """The device of a process that has torch and a GPU already."""
-    torch = sys.modules.get("torch")
-    return "cuda" if torch is not None and torch.cuda.is_available() else None
 
 
 def _as_given(outputs: list[Array]) -> Outputs[Array]:

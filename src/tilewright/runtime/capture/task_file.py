@@ -74,29 +74,19 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
         forms.insert(0 if told else len(forms), None)
     seen: set[str] = set()
     reasons: list[str] = []
-    for scaling in SCALINGS:
+    for scaling in (*SCALINGS, NOTHING):
+        if scaling is NOTHING:
+            forms = list(dict.fromkeys((*forms, None)))
         best = _best([TaskDraft(captured, heading, form, scaling=scaling) for form in forms], folder, seen, reasons)
         if best is not None:
             return best
-    forms = list(dict.fromkeys((*forms, None)))
-    best = _best([TaskDraft(captured, heading, form, scaling=NOTHING) for form in forms], folder, seen, reasons)
-    if best is None:
-        raise RequestError(reasons[0] + "".join(f"; {unread}" for unread in _unread(captured)))
-    return best
-
-
-def _unread(captured: CapturedLaunch) -> Iterator[str]:
-    """A possible reason: in a task, integer arrays with unknown contents are zeros."""
-    for argument in captured.launch.arrays():
-        if (
-            argument.spec.dtype.startswith(WHOLE)
-            and argument.contents is None
-            and argument.name in captured.touched.read
-        ):
-            yield (
-                f"the numbers in '{argument.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
-                "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
-            )
+    unread = (  # a possible reason: in a task, integer arrays with unknown contents are zeros
+        f"; the numbers in '{array.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
+        "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
+        for array in captured.launch.arrays()
+        if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read
+    )
+    raise RequestError(reasons[0] + "".join(unread))
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
@@ -122,15 +112,12 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
 
 def _walks(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
     """Whether a single block does the work of all, if its argument says that there is one block."""
-    arguments = tuple(
-        replace(argument, value=1) if is_told(captured.launch, argument) else argument
-        for argument in captured.launch.arguments
-    )
-    alone = replace(captured.launch, grid=tuple(1 for _ in captured.launch.grid), arguments=arguments)
+    launch = captured.launch
+    arguments = tuple(replace(one, value=1) if is_told(launch, one) else one for one in launch.arguments)
     outputs = []
     try:
-        for launch in (captured.launch, alone):
-            draft = TaskDraft(replace(captured, launch=launch, persistent=True), heading, None)
+        for one in (launch, replace(launch, grid=(1,) * len(launch.grid), arguments=arguments)):
+            draft = TaskDraft(replace(captured, launch=one, persistent=True), heading, None)
             with _loaded(draft, folder) as task:
                 outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
     except (TilewrightError, Unsupported):
@@ -152,7 +139,8 @@ def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
     fixed = replace(fixed, notes=_notes(fixed))
     free = sizes if fixed.form is not None or fixed.captured.persistent else {}
     free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
-    wide = replace(fixed, knobs={name: _neighbours(value) for name, value in free.items()}, independent=fixed.free)
+    nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
+    wide = replace(fixed, knobs=nearby, independent=fixed.free)
     with _loaded(wide, folder) as task:
         right = _right(task)
     tried = {
@@ -167,20 +155,11 @@ def _covers(draft: TaskDraft, name: str, value: int) -> bool:
     """Whether a tile has the size to hold a whole axis. A tile that divides an axis of the grid does not."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
-    return any(value // 2 < extent <= value for extent in _held(draft))
-
-
-def _held(draft: TaskDraft) -> set[int]:
-    """Extents of dimensions that a tile may have to hold; of a list, those that all its arrays have."""
-    held: set[int] = set()
+    held: set[int] = set()  # of a list, the extents that all its arrays have
     for argument in draft.launch.arguments:
-        shapes = [set(draft.arrays[array.name][2].shape) for array in argument.arrays()]
+        shapes = [set(draft.arrays[array.name][1].shape) for array in argument.arrays()]
         held |= set[int].intersection(*shapes) if shapes else set()
-    return held & {*draft.dims}
-
-
-def _neighbours(value: int) -> tuple[Value, ...]:
-    return tuple(size for size in (value // 2, value, value * 2) if size >= 1)
+    return any(value // 2 < extent <= value for extent in held & {*draft.dims})
 
 
 def _right(task: Task) -> set[tuple[str, Value]]:
