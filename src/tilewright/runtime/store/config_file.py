@@ -138,6 +138,7 @@ class ConfigFile:
         self.rows, self.rule = data["rows"], rule
         self.parts: list[Parts] = [{**data["common"], **row["parts"]} for row in self.rows]
         """Of each row, with the common ones."""
+        self._compared = (*rule.may_differ, *SOURCES)
         self._exact: dict[str, int] = {}
         for index, parts in enumerate(self.parts):
             self._exact.setdefault(_text(parts), index)
@@ -154,13 +155,12 @@ class ConfigFile:
 
     def _nearest(self, parts: Parts, allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
         near, refused, call = [], False, _layout(parts)
-        names = (*self.rule.may_differ, *SOURCES)
-        texts = {name: _text(parts.get(name)) for name in names}
+        texts = self._compared_texts(parts)
         for index, layout, row in self._alike.get(self._rigid_text(parts), ()):
             distance = _distance(layout, call, self.rule.factor)
             if distance is None:
                 continue
-            differs = tuple(name for name in names if row[name] != texts[name])
+            differs = tuple(name for name in self._compared if row[name] != texts[name])
             if any(name in SOURCES for name in differs):
                 refused = True
             elif "space" not in differs or allowed is not None:
@@ -182,13 +182,15 @@ class ConfigFile:
         """The rows by the parts that must be equal, with those that are compared. Made at the first inexact call."""
         alike: dict[str, list[tuple[int, Layout, dict[str, str]]]] = {}
         for index, parts in enumerate(self.parts):
-            texts = {name: _text(parts.get(name)) for name in (*self.rule.may_differ, *SOURCES)}
-            alike.setdefault(self._rigid_text(parts), []).append((index, _layout(parts), texts))
+            row = (index, _layout(parts), self._compared_texts(parts))
+            alike.setdefault(self._rigid_text(parts), []).append(row)
         return alike
 
+    def _compared_texts(self, parts: Parts) -> dict[str, str]:
+        return {name: _text(parts.get(name)) for name in self._compared}
+
     def _rigid_text(self, parts: Parts) -> str:
-        left_out = {*self.rule.may_differ, *SOURCES}
-        return _text({name: _rigid(part) for name, part in parts.items() if name not in left_out})
+        return _text({name: _rigid(part) for name, part in parts.items() if name not in self._compared})
 
 
 # The rule
@@ -301,20 +303,21 @@ def _config_file(given: Json, name: str) -> ConfigFile:
     except (ValueError, TypeError, RecursionError) as error:
         raise _no_config_file(name, error) from error
     try:
-        rule, rows = _rule(data["rule"]), data["rows"]
+        rule, rows, common = data["rule"], data["rows"], data["common"]
+        _need(isinstance(rule, dict), "rule", "an object")
+        factor, may_differ = rule["factor"], rule["may_differ"]
+        _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
+        _need(isinstance(may_differ, list), "may_differ of the rule", "a list of names")
         _need(isinstance(rows, list), "rows", "a list")
-        _need(isinstance(data["common"], dict), "common", "an object")
+        _need(isinstance(common, dict), "common", "an object")
         for index, row in enumerate(rows):
-            _validate_row(row, f"row {index}")
+            _validate_row(row, f"row {index}", common)
         kernel, module = data["kernel"], data.get("module", "")
         _need(isinstance(kernel, str) and isinstance(module, str), "kernel or module", "a name")
-        for row in rows:
-            _validate_arrays({**data["common"], **row["parts"]})
-    except KeyError as error:
-        raise RequestError(f"{name}: {error} is missing; export it again") from None
-    except _DamagedFile as wrong:
+    except (KeyError, _DamagedFile) as error:
+        wrong = f"{error} is missing" if isinstance(error, KeyError) else error
         raise RequestError(f"{name}: {wrong}; export it again") from None
-    return ConfigFile(data, rule, name)
+    return ConfigFile(data, MatchRule(float(factor), tuple(map(str, may_differ))), name)
 
 
 def _no_config_file(name: str, why: object) -> RequestError:
@@ -330,15 +333,7 @@ def _need(right: bool, what: str, expected: str) -> None:
         raise _DamagedFile(f"{what} is not {expected}")
 
 
-def _rule(data: RuleData) -> MatchRule:
-    _need(isinstance(data, dict), "rule", "an object")
-    factor, may_differ = data["factor"], data["may_differ"]
-    _need(_is_number(factor) and factor >= 1, "factor of the rule", "a number from 1 on")
-    _need(isinstance(may_differ, list), "may_differ of the rule", "a list of names")
-    return MatchRule(float(factor), tuple(map(str, may_differ)))
-
-
-def _validate_row(row: ConfigRow, which: str) -> None:
+def _validate_row(row: ConfigRow, which: str, common: dict[str, Json]) -> None:
     _need(isinstance(row, dict), which, "an object")
     _need(isinstance(row["parts"], dict), f"parts of {which}", "an object")
     _need(_is_config(row["config"]), f"config of {which}", "an object of plain values")
@@ -347,10 +342,7 @@ def _validate_row(row: ConfigRow, which: str) -> None:
     for name, us in (("us", row.get("us")), ("shipped_us", row.get("shipped_us"))):
         _need(us is None or (_is_number(us) and us > 0), f"{name} of {which}", "a time in µs")
     _need(index is None or (type(index) is int and 0 <= index < 2**31), f"index of {which}", "a place")
-
-
-def _validate_arrays(parts: dict[str, Json]) -> None:
-    for array in arrays_of_parts(parts):
+    for array in arrays_of_parts({**common, **row["parts"]}):
         shape, strides = array["shape"], array["strides"]
         lists = isinstance(shape, list) and isinstance(strides, list) and len(shape) == len(strides)
         whole = lists and all(type(extent) is int for extent in (*shape, *strides))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError
@@ -51,7 +52,12 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
             "fix: make them mappings or dataclasses"
         )
     parts = [_reduced(one.parts) for one in named]
-    common = _common(parts)
+    # The parts that are equal in all rows. Arrays stay in the rows, so that each row shows its shapes.
+    common = {
+        name: part
+        for name, part in parts[0].items()
+        if name != "arrays" and all(name in other and _text(other[name]) == _text(part) for other in parts)
+    }
     rows = [_row(winner, one, common) for winner, one in zip(named, parts, strict=True)]
     return {
         "format": FORMAT,
@@ -91,15 +97,6 @@ def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
     }
 
 
-def _common(parts: Sequence[Parts]) -> dict[str, Json]:
-    """The parts that are equal in all rows. Arrays stay in the rows, so that each row shows its shapes."""
-    return {
-        name: part
-        for name, part in parts[0].items()
-        if name != "arrays" and all(name in other and _text(other[name]) == _text(part) for other in parts)
-    }
-
-
 def _of_bucket(part: Json | Parts) -> bool:
     """Whether the key is that of a bucket. The exact call whose search found the winner has a row of its own."""
     if isinstance(part, Mapping):
@@ -126,7 +123,7 @@ def _reduced(parts: Parts) -> dict[str, Json]:
 
 def as_json(file: ConfigData) -> str:
     """Readable: a value that fits into a line is in one line. In ASCII, because stdout may need that."""
-    return _shown(file, 0, _in_json) + "\n"
+    return _shown(file, 0, partial(json.dumps, allow_nan=False)) + "\n"
 
 
 def as_python(file: ConfigData) -> str:
@@ -137,10 +134,6 @@ def as_python(file: ConfigData) -> str:
         f"A look-up is ``tilewright.runtime.store.config_file.load({NAME_IN_PYTHON}).find(parts)``:\n\n{rule}\n"
         f'"""\n\n{NAME_IN_PYTHON} = {_shown(file, 0, ascii)}\n'
     )
-
-
-def _in_json(value: object) -> str:
-    return json.dumps(value, allow_nan=False)
 
 
 def _shown(value: object, indent: int, written: Callable[[object], str]) -> str:

@@ -7,7 +7,7 @@ configuration names comes from it, one that ``arguments`` derives from there, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,7 +25,6 @@ from tilewright.space.space import Space
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
 
-LAUNCH_MODES = ("eager", "graph")
 OF_PYTHON = 1 << 9
 """Py_TPFLAGS_HEAPTYPE: classes that Python code makes."""
 PLAIN = (type(None), bool, int, float, str)
@@ -78,8 +77,8 @@ class Declared:
         if not hasattr(kernel, "_pyfunc"):
             raise RequestError(f"{kernel!r} is no kernel; pass what @ct.kernel made")
         _function("grid=", grid, "lambda call, config: (blocks, 1, 1)")
-        if launch not in LAUNCH_MODES:
-            raise UnknownChoice("launch=", launch, LAUNCH_MODES)
+        if launch not in (known := ("eager", "graph")):
+            raise UnknownChoice("launch=", launch, known)
         self.kernel, self.grid, self.dims, self.launch = kernel, grid, dims, launch
         self.kernel_parameters = tuple(inspect.signature(kernel._pyfunc).parameters)
         self.space = _space(space, self.kernel_parameters)
@@ -90,17 +89,15 @@ class Declared:
             _function("arguments=", self.arguments, "a mapping of functions, or lambda call, config: (…)")
         if dims is not None:
             _function("dims=", dims, "lambda call: {…}")
-        self.parameters = tuple(parameters) if parameters is not None else self._rest()
+        if parameters is None:
+            parameters = [name for name in self.kernel_parameters if name not in {*self.space.constants, *self.derived}]
+        self.parameters = tuple(parameters)
         self.outputs = self._known("outputs", outputs)
         self.unkeyed = frozenset(self._known("unkeyed", unkeyed))
         self.buckets = _buckets(buckets or {})
         self._known("buckets", tuple(self.buckets))
         self._check()
         self.name = name or kernel._pyfunc.__name__
-
-    def _rest(self) -> tuple[str, ...]:
-        taken = {*self.space.constants, *self.derived}
-        return tuple(name for name in self.kernel_parameters if name not in taken)
 
     def _known(self, what: str, names: Sequence[str]) -> tuple[str, ...]:
         if isinstance(names, str):
@@ -125,9 +122,6 @@ class Declared:
             raise RequestError(f"nothing gives the kernel's {', '.join(sorted(missing))}; add to parameters=")
 
     # What a configuration launches -----------------------------------------------------------------
-
-    def call(self, values: Sequence[CallValue], hardware: Callable[[], Board]) -> Call:
-        return Call(self.parameters, values, hardware)
 
     def hints(self, config: Mapping[str, Value]) -> dict[str, Value]:
         """Those that the space names; None lets the compiler choose. Others stay as the kernel has them."""
@@ -162,41 +156,19 @@ class Declared:
         plain = all(isinstance(value, PLAIN) for value in constants)
         if self.arguments is None and plain and not (call._read & loose):
             return grid, kernel, *constants
-        return self._at_each_launch(call, config, kernel, ct_launch), None, *[None] * len(constants)
-
-    def _at_each_launch(
-        self, call: Call, config: Configuration, kernel: KernelObject, ct_launch: Callable[..., None]
-    ) -> Callable[..., None]:
         hardware = call._hardware
 
         def launch(stream: Stream, *values: CallValue) -> None:
-            now = self.call(values, hardware)
+            now = Call(self.parameters, values, hardware)
             ct_launch(stream, self.grid(now, config), kernel, self.kernel_arguments(now, config))
 
-        return launch
+        return launch, None, *[None] * len(constants)
 
-    # What may be tried ----------------------------------------------------------------------------
-
-    def dimensions(self, call: Call) -> dict[str, Value]:
-        """What the space's predicates may use: ``dims``, else the whole numbers and flags of the call."""
-        if self.dims is not None:
-            return dict(self.dims(call))
-        plain = {name: value for name, value in call._values.items() if isinstance(value, (bool, int, str))}
-        return {name: value for name, value in plain.items() if name not in self.space.knobs and name != "arch"}
-
-    @cached_property
-    def decorated(self) -> dict[str, str]:
-        """The hints of the kernel object itself, which apply if the space names none."""
-        from tilewright.languages.cutile.private import decorated_hints
-
-        return {name: str(value) for name, value in decorated_hints(self.kernel).items()}
-
-    def functions(self) -> Iterator[tuple[str, CallFunction]]:
+    @property
+    def functions(self) -> dict[str, CallFunction]:
         """The author's functions that decide what a configuration launches."""
-        yield "grid", self.grid
-        if self.arguments is not None:
-            yield "arguments", self.arguments
-        yield from self.derived.items()
+        every = {"grid": self.grid, "arguments": self.arguments, **self.derived}
+        return {name: function for name, function in every.items() if function is not None}
 
 
 def _settled(value: CallValue, keyed: bool) -> bool:

@@ -40,7 +40,7 @@ class MissedCall:
         self.declared, self.environment, self.stream, self.values = declared, environment, stream, tuple(values)
         self.hot_key, self.places = hot_key, places or {}
         self.device = next((device for device in map(device_of, values) if device is not None), 0)
-        self.call: Call = declared.call(values, lambda: environment.hardware(self.device))
+        self.call: Call = Call(declared.parameters, values, lambda: environment.hardware(self.device))
 
     def copied(self) -> MissedCall:
         """The same call on copies of its arrays and a stream of its own, for a search in the background."""
@@ -67,7 +67,12 @@ class MissedCall:
 
     @cached_property
     def dims(self) -> dict[str, Value]:
-        return self.declared.dimensions(self.call)
+        """What the space's predicates may use: the author's ``dims``, else the whole numbers and flags of the call."""
+        declared = self.declared
+        if declared.dims is not None:
+            return dict(declared.dims(self.call))
+        plain = {name: value for name, value in self._named.items() if isinstance(value, (bool, int, str))}
+        return {name: value for name, value in plain.items() if name not in declared.space.knobs and name != "arch"}
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -81,18 +86,20 @@ class MissedCall:
     @cached_property
     def arrays(self) -> dict[str, Json]:
         """The parts of the key that describe arrays."""
-        kinds = ((name, value, kind_of(value, self._is_keyed(name))) for name, value in self._named.items())
-        return {name: _array_part(value) for name, value, kind in kinds if kind in (KeyKind.ARRAY, KeyKind.ARRAYS)}
+        arrays = (name for name, kind in self._kinds.items() if kind in (KeyKind.ARRAY, KeyKind.ARRAYS))
+        return {name: _array_part(self._named[name]) for name in arrays}
 
     @cached_property
     def parts(self) -> dict[str, Json]:
         """Everything that may change which configuration is the fastest, by name."""
+        from tilewright.languages.cutile.private import decorated_hints
+
         declared = self.declared
         return {
             "format": FORMAT,
             "kernel": declared.name,
             "source": source_of(declared.kernel),
-            "functions": {name: source_of(function) for name, function in declared.functions()},
+            "functions": {name: source_of(function) for name, function in declared.functions.items()},
             "board": self.board,
             "toolkit": toolkit(),
             "arrays": self.arrays,
@@ -103,24 +110,22 @@ class MissedCall:
                 "configurations": len(self.configurations),
                 "digest": digest({"all": "\n".join(map(str, self.configurations))}),
             },
-            "hints": dict(declared.decorated),
+            "hints": {name: str(value) for name, value in decorated_hints(declared.kernel).items()},
         }
 
     @cached_property
     def _flags(self) -> dict[str, Json]:
         """The parts of the key that describe the other arguments."""
-        return {
-            name: flag_part(value, kind_of(value, self._is_keyed(name)) is KeyKind.VALUE)
-            for name, value in self._named.items()
-            if name not in self.arrays
-        }
+        others = (name for name in self._named if name not in self.arrays)
+        return {name: flag_part(self._named[name], self._kinds[name] is KeyKind.VALUE) for name in others}
 
     @property
     def _named(self) -> dict[str, CallValue]:
-        return dict(zip(self.declared.parameters, self.values, strict=True))
+        return self.call._values
 
-    def _is_keyed(self, name: str) -> bool:
-        return name not in self.declared.unkeyed
+    @cached_property
+    def _kinds(self) -> dict[str, KeyKind]:
+        return {name: kind_of(value, name not in self.declared.unkeyed) for name, value in self._named.items()}
 
     @cached_property
     def key(self) -> str:
