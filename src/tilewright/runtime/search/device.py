@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from tilewright.errors import NoGpu, RequestError, in_one_line
@@ -62,31 +63,27 @@ class CudaDevice:
     def __init__(self, stream: Stream) -> None:
         import torch
 
-        if not torch.cuda.is_available():
+        self.torch, cuda = torch, torch.cuda
+        if not cuda.is_available():
             raise NoGpu("tuning launches kernels, and torch finds no CUDA device here")
-        self._index = torch.cuda.current_device()
-        device = getattr(stream, "device", None)
-        if device is not None and getattr(device, "index", None) is not None:
-            self._index = device.index
+        index = getattr(getattr(stream, "device", None), "index", None)
+        self._index = cuda.current_device() if index is None else index
         named = (getattr(stream, name) for name in ("cuda_stream", "handle", "ptr") if hasattr(stream, name))
         handle: Any = next(named, stream)
-        self._stream = torch.cuda.current_stream(self._index)
+        self._stream = cuda.current_stream(self._index)
         if handle is not None and int(handle) != self._stream.cuda_stream:
-            self._stream = torch.cuda.ExternalStream(int(handle), device=self._index)
+            self._stream = cuda.ExternalStream(int(handle), device=self._index)
 
     @property
     def arch(self) -> str:
-        import torch
-
-        major, minor = torch.cuda.get_device_capability(self._index)
+        major, minor = self.torch.cuda.get_device_capability(self._index)
         return f"sm_{major}{minor}"
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        import torch
-
-        with torch.cuda.device(self._index), torch.cuda.stream(self._stream):
-            if torch.cuda.is_current_stream_capturing():
+        cuda = self.torch.cuda
+        with cuda.device(self._index), cuda.stream(self._stream):
+            if cuda.is_current_stream_capturing():
                 raise RequestError("a CUDA graph is being captured on this stream: tune before the capture")
             try:
                 yield
@@ -95,28 +92,28 @@ class CudaDevice:
                     self._stream.synchronize()
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
-        import torch
-
         with self.watched(trial.label):
             self.launch(trial, args)
-            done = torch.cuda.Event()
-            done.record()
-            wait_for(done.query, trial.label)
+        self.wait(trial.label)
 
     def launch(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
         """On the current stream."""
         import cuda.tile as ct
-        import torch
 
-        ct.launch(torch.cuda.current_stream().cuda_stream, trial.grid, trial.kernel, args)
+        ct.launch(self.torch.cuda.current_stream().cuda_stream, trial.grid, trial.kernel, args)
+
+    def wait(self, label: str) -> None:
+        """For all that was queued on the current stream. (Events in a graph count as done until it runs.)"""
+        done = self.torch.cuda.Event()
+        with self.watched(label):
+            done.record()
+            wait_for(done.query, label)
 
     @contextmanager
     def clock(self, shots: Sequence[Shot], policy: Policy) -> Iterator[tuple[Clock, Policy]]:
-        import torch
-
         try:
             clock = _CudaClock(self, shots, policy)
-        except torch.OutOfMemoryError:
+        except self.torch.OutOfMemoryError:
             raise NoRoom("there is no memory left for what empties the L2") from None
         try:
             if policy.launch == "graph" and not clock.capture():
@@ -128,15 +125,13 @@ class CudaDevice:
     @contextmanager
     def watched(self, label: str) -> Iterator[None]:
         """Raises DeviceLost for an error that has broken the context, as a bad address does."""
-        import torch
-
         try:
             yield
         except DeviceLost:
             raise
         except Exception as error:
             try:
-                torch.cuda.synchronize()
+                self.torch.cuda.synchronize()
             except Exception:
                 raise DeviceLost(
                     f"configuration {label} broke the GPU's context ({in_one_line(error)}); this process cannot use "
@@ -152,22 +147,19 @@ class _Graph(Protocol):
 
 class _CudaClock:
     def __init__(self, device: CudaDevice, shots: Sequence[Shot], policy: Policy) -> None:
-        import torch
-
-        self._device, self._shots, self._warm = device, shots, policy.l2 == "warm"
-        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._flush = None if self._warm else torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
+        self._device, self._shots, self._cuda = device, shots, device.torch.cuda
+        size = FLUSH_L2_TIMES * self._cuda.get_device_properties(self._cuda.current_device()).L2_cache_size
+        uint8 = device.torch.uint8
+        self._flush = None if policy.l2 == "warm" else device.torch.empty(size, dtype=uint8, device="cuda")
         self._events = self._pairs()
         self._graphs: list[_Graph] = []
 
     def capture(self) -> bool:
         """Makes one graph for each shot; False if cuda-tile cannot (1.7 cannot capture lists of arrays)."""
-        import torch
-
         self._events = self._pairs(external=True)
-        side, ours = torch.cuda.Stream(), torch.cuda.current_stream()
+        side, ours = self._cuda.Stream(), self._cuda.current_stream()
         side.wait_stream(ours)
-        with torch.cuda.stream(side):
+        with self._cuda.stream(side):
             captured = all(self._captured(index) for index in range(len(self._shots)))
         ours.wait_stream(side)
         if not captured:
@@ -177,8 +169,6 @@ class _CudaClock:
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
         """Times in µs, in the order given. The whole round is queued before it is waited for."""
-        import torch
-
         for index in order:
             try:
                 with self._device.watched(self._shots[index].trial.label):
@@ -190,33 +180,24 @@ class _CudaClock:
                 raise
             except Exception as error:
                 raise CandidateCrashed(index, in_one_line(error)) from error
-        labels = " or ".join(self._shots[index].trial.label for index in order)
-        done = torch.cuda.Event()  # those in a graph count as done until it runs
-        done.record()
-        with self._device.watched(labels):
-            wait_for(done.query, labels)
+        self._device.wait(" or ".join(self._shots[index].trial.label for index in order))
         return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
 
     def close(self) -> None:
         """Graphs first, then the events that they record: the other order crashes in the driver (torch 2.11)."""
-        import torch
-
         with suppress(Exception):  # a broken context: what broke it is being raised
-            torch.cuda.current_stream().synchronize()
+            self._cuda.current_stream().synchronize()
             for graph in self._graphs:
                 graph.reset()
         self._graphs.clear()
         self._events.clear()
 
     def _pairs(self, **kind: bool) -> list[tuple[CudaEvent, CudaEvent]]:
-        from torch.cuda import Event
-
-        return [(Event(enable_timing=True, **kind), Event(enable_timing=True, **kind)) for _ in self._shots]
+        event = partial(self._cuda.Event, enable_timing=True, **kind)
+        return [(event(), event()) for _ in self._shots]
 
     def _captured(self, index: int) -> bool:
-        import torch
-
-        graph = torch.cuda.CUDAGraph()
+        graph = self._cuda.CUDAGraph()
         try:
             graph.capture_begin(capture_error_mode="thread_local")
             try:
