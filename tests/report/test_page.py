@@ -14,10 +14,9 @@ from tests.report.test_evidence import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
 from tilewright.machine_code.instruction_mix import CLASSES
-from tilewright.report.charts import latencies, ranges, roofline
+from tilewright.report.charts import OTHERS, in_order, latencies, mix, mix_classes, ranges, roofline
 from tilewright.report.evidence import OptimizeEvidence, collect
 from tilewright.report.markup import diff, tag
-from tilewright.report.mix import OTHERS, in_order, mix, mix_classes
 from tilewright.report.page import page
 from tilewright.report.svg import Axis, around
 

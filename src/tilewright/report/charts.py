@@ -3,6 +3,7 @@
     latencies   time of each iteration with its 95 % interval, the incumbent's line, and the baseline's
     roofline    arithmetic rate over intensity, each workload as two dots, under the board's roofs
     race        median and 95 % interval of every raced candidate of one workload
+    mix         instructions by class, before and after
 
 Marks differ in shape as well as in colour, and show their numbers when pointed at.
 """
@@ -10,12 +11,13 @@ Marks differ in shape as well as in colour, and show their numbers when pointed 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ledger.records import BaseRun, Metrics
+from tilewright.machine_code.instruction_mix import CLASSES
 from tilewright.records import Candidate, MeasuredTime
 from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs, time_us
-from tilewright.report.markup import Markup, joined, tag
+from tilewright.report.markup import Child, Markup, joined, tag
 from tilewright.report.svg import (
     BOTTOM,
     HEIGHT,
@@ -27,8 +29,12 @@ from tilewright.report.svg import (
     WIDE,
     Axis,
     around,
+    dot,
     drawing,
     label,
+    legend,
+    line,
+    text,
     x_axis,
     y_axis,
 )
@@ -42,6 +48,13 @@ TOGETHER = 14
 RACE_WIDTH, RACE_TOP, RACE_ROW, RACE_MARGIN = 420, 36, 34, 14
 MOST_LETTERS = 52
 """Of a candidate's name in the picture of the race."""
+MIX_COLOURS = 8
+"""Classes with a colour of their own, the last for all others; the style sheet has as many."""
+OTHERS = "everything else"
+BAR, GAP = 20, 5
+MOST_NAMES = 60
+"""Letters above the bars, or else the workloads' numbers in their table."""
+ORDER = (*(name for name, _ in CLASSES), "other")
 
 
 # Latency per iteration ---------------------------------------------------------------------------------
@@ -62,27 +75,13 @@ def latencies(report: OptimizeEvidence) -> Markup | None:
         f"{name} of each iteration",
         (WIDE, HEIGHT),
         y_axis(y, name, WIDE),
-        tag("line", class_="grid", x1=LEFT, x2=WIDE - RIGHT, y1=axis, y2=axis),
-        _iteration_labels(points, x),
-        _baseline(points, y),
+        line("grid", (LEFT, WIDE - RIGHT), (axis, axis)),
+        x_axis(x, "iteration", WIDE, [point.n for point in points[:: -(-len(points) // MOST_X_LABELS)]]),
+        [line("baseline", (LEFT, WIDE - RIGHT), (y(ms), y(ms))) for ms in (points[0].ms,) if ms is not None],
         tag("path", class_="incumbent", d=_incumbent_path(points, x, y)),
         [_point(point, x, y, name) for point in points],
         _legend(),
     )
-
-
-def _iteration_labels(points: Sequence[Point], x: Axis) -> Iterator[Markup]:
-    step = -(-len(points) // MOST_X_LABELS)
-    for point in points[::step]:
-        yield tag("text", point.n, class_="tick", x=x(point.n), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
-    yield tag("text", "iteration", class_="axis", x=(LEFT + WIDE - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")
-
-
-def _baseline(points: Sequence[Point], y: Axis) -> Markup | None:
-    if points[0].ms is None:
-        return None
-    at = y(points[0].ms)
-    return tag("line", class_="baseline", x1=LEFT, x2=WIDE - RIGHT, y1=at, y2=at)
 
 
 def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
@@ -100,24 +99,24 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
 def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
     """A mark with its interval and its tooltip. An iteration without a time is a cross on the axis."""
     at = x(point.n)
-    text = f"{point.n}. {point.optimization}: {point.status}"
+    said = f"{point.n}. {point.iteration.optimization}: {point.iteration.status}"
     if point.ms is None:
         drawn = tag("path", d=_cross(at, HEIGHT - BOTTOM - STRIP / 2 + 2))
-        return tag("g", tag("title", f"{text}, no time"), drawn, class_="point crash", data_n=point.n)
-    text += f", {name} {number(point.ms)}"
+        return tag("g", tag("title", f"{said}, no time"), drawn, class_="point crash", data_n=point.n)
+    said += f", {name} {number(point.ms)}"
     interval = None
     if point.interval_ms is not None and 0 < point.interval_ms[0] <= point.interval_ms[1] < float("inf"):
         low, high = point.interval_ms
-        text += f" (95 %: {between(point.interval_ms)})"
+        said += f" (95 %: {between(point.interval_ms)})"
         interval = joined(
-            tag("line", class_="interval", x1=at, x2=at, y1=y(low), y2=y(high)),
-            [tag("line", class_="cap", x1=at - 4, x2=at + 4, y1=y(edge), y2=y(edge)) for edge in (low, high)],
+            line("interval", (at, at), (y(low), y(high))),
+            [line("cap", (at - 4, at + 4), (y(edge), y(edge))) for edge in (low, high)],
         )
-    entry = None
-    if point.status == "keep" and point.entry:
-        entry = tag("text", point.entry, class_="entry", x=at + MARK + 3, y=y(point.ms) - MARK - 1)
-    mark = tag("circle", cx=at, cy=y(point.ms), r=MARK)
-    return tag("g", tag("title", text), interval, mark, entry, class_=f"point {point.status}", data_n=point.n)
+    entry, status = None, point.iteration.status
+    if status == "keep" and point.iteration.entry:
+        entry = text(point.iteration.entry, at + MARK + 3, y(point.ms) - MARK - 1, "entry")
+    mark = dot(at, y(point.ms))
+    return tag("g", tag("title", said), interval, mark, entry, class_=f"point {status}", data_n=point.n)
 
 
 def _cross(x: float, y: float) -> str:
@@ -126,19 +125,15 @@ def _cross(x: float, y: float) -> str:
 
 def _legend() -> Markup:
     """Above the chart: the shapes, then their names."""
-    parts, at, y = [], LEFT + 6.0, 14.0
-    for kind, name, room in (("keep", "kept", 62), ("revert", "reverted", 86)):
-        parts.append(tag("g", tag("circle", cx=at, cy=y, r=MARK), class_=f"point {kind}"))
-        parts.append(tag("text", name, class_="tick", x=at + 11, y=y + 4))
-        at += room
-    parts.append(tag("g", tag("path", d=_cross(at, y)), class_="point crash"))
-    parts.append(tag("text", "no time: crashed or wrong", class_="tick", x=at + 11, y=y + 4))
-    at += 190
-    for kind, name, room in (("incumbent", "incumbent", 104), ("baseline", "baseline", 0)):
-        parts.append(tag("path", class_=kind, d=f"M{at - 6:.1f} {y:.1f}h20"))
-        parts.append(tag("text", name, class_="tick", x=at + 20, y=y + 4))
-        at += room
-    return tag("g", parts, class_="legend")
+    at, y = LEFT + 6.0, 14.0
+    return legend(
+        y + 4,
+        (tag("g", dot(at, y), class_="point keep"), "kept", at + 11),
+        (tag("g", dot(at + 62, y), class_="point revert"), "reverted", at + 73),
+        (tag("g", tag("path", d=_cross(at + 148, y)), class_="point crash"), "no time: crashed or wrong", at + 159),
+        (tag("path", class_="incumbent", d=f"M{at + 332:.1f} {y:.1f}h20"), "incumbent", at + 358),
+        (tag("path", class_="baseline", d=f"M{at + 436:.1f} {y:.1f}h20"), "baseline", at + 462),
+    )
 
 
 # Roofline -----------------------------------------------------------------------------------------------
@@ -166,11 +161,16 @@ def roofline(
         f"roofline of {run.board}, {run.dtype}: {what}rate {names[0]} and {names[1]}",
         (NARROW, HEIGHT),
         y_axis(y, f"{what}TFLOP/s", NARROW),
-        x_axis(x, "FLOP per byte"),
+        x_axis(x, "FLOP per byte", NARROW, x.ticks(8)),
         _roofs(run, x, y, ridge, peak),
         [_moved(f"{n}. {change.workload}: {what}", before, after, x, y) for n, change, before, after in moves],
         _numbers([(n, x(after[0]), y(after[1])) for n, *_, after in moves]),
-        _roofline_legend(names),
+        legend(
+            18.0,
+            (dot(LEFT + 6, 14.0, MARK - 1, "before"), names[0], LEFT + 16),
+            (dot(LEFT + 86, 14.0, MARK - 1, "after"), names[1], LEFT + 96),
+            (None, "numbers: the workloads, as in the table", LEFT + 160),
+        ),
     )
 
 
@@ -188,25 +188,16 @@ def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterato
     first = max(x.low, y.low / slope)
     path = f"M{x(first):.2f} {y(first * slope):.2f}L{x(ridge):.2f} {y(peak):.2f}H{x(x.high):.2f}"
     yield tag("path", class_="roof", d=path)
-    yield tag(
-        "text", f"{label(peak)} TFLOP/s {run.dtype}", class_="tick", x=x(x.high), y=y(peak) - 7, text_anchor="end"
-    )
+    yield text(f"{label(peak)} TFLOP/s {run.dtype}", x(x.high), y(peak) - 7, text_anchor="end")
     middle = (first * ridge) ** 0.5
-    yield tag(
-        "text", f"{run.bandwidth_gbs / 1e3:.3g} TB/s", class_="tick", x=x(middle) - 8, y=y(middle * slope) - 6,
-        text_anchor="end",
-    )  # fmt: skip
+    yield text(f"{slope:.3g} TB/s", x(middle) - 8, y(middle * slope) - 6, text_anchor="end")
 
 
-def _moved(text: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
+def _moved(said: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
     (x1, y1), (x2, y2) = ((x(intensity), y(rate)) for intensity, rate in (before, after))
-    return tag(
-        "g",
-        tag("title", f"{text}{number(before[1])} → {number(after[1])} TFLOP/s"),
-        tag("line", class_="moved", x1=x1, y1=y1, x2=x2, y2=y2),
-        tag("circle", class_="before", cx=x1, cy=y1, r=MARK - 1),
-        tag("circle", class_="after", cx=x2, cy=y2, r=MARK - 1),
-    )
+    title = tag("title", f"{said}{number(before[1])} → {number(after[1])} TFLOP/s")
+    dots = (dot(x1, y1, MARK - 1, "before"), dot(x2, y2, MARK - 1, "after"))
+    return tag("g", title, line("moved", (x1, x2), (y1, y2)), dots)
 
 
 def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
@@ -214,13 +205,12 @@ def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
     groups: list[tuple[float, float, list[int]]] = []
     for n, left, top in dots:
         near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)
-        members = next(near, None)
-        if members is None:
-            groups.append((left, top, [n]))
-        else:
+        if members := next(near, None):
             members.append(n)
+        else:
+            groups.append((left, top, [n]))
     for left, top, members in groups:
-        yield tag("text", ranges(members), class_="entry", x=left + MARK + 3, y=top + 4)
+        yield text(ranges(members), left + MARK + 3, top + 4, "entry")
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -234,18 +224,6 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _roofline_legend(names: tuple[str, str]) -> Markup:
-    parts = [
-        joined(
-            tag("circle", class_=kind, cx=LEFT + 6 + at, cy=14.0, r=MARK - 1),
-            tag("text", name, class_="tick", x=LEFT + 16 + at, y=18.0),
-        )
-        for kind, name, at in zip(("before", "after"), names, (0, 80), strict=True)
-    ]
-    note = "numbers: the workloads, as in the table"
-    return tag("g", parts, tag("text", note, class_="tick", x=LEFT + 160.0, y=18.0), class_="legend")
-
-
 # The race -----------------------------------------------------------------------------------------------
 
 
@@ -255,17 +233,22 @@ def race(workload: TunedWorkload) -> Markup | None:
     if not raced:
         return None
     edges = [us for _, time in raced for us in _edges(time)]
-    x = around(edges, RACE_MARGIN, RACE_WIDTH - RACE_MARGIN)
-    bottom = RACE_TOP + RACE_ROW * len(raced)
-    name = f"race of workload {workload.name}: median and 95 % interval of each candidate, µs"
+    left, bottom = RACE_MARGIN, RACE_TOP + RACE_ROW * len(raced)
+    x = around(edges, left, RACE_WIDTH - left)
     return drawing(
-        name,
+        f"race of workload {workload.name}: median and 95 % interval of each candidate, µs",
         (RACE_WIDTH, bottom + 44),
-        [_race_tick(value, x, bottom) for value in x.ticks(7)],
+        [line("grid", (x(value), x(value)), (RACE_TOP - 8, bottom)) for value in x.ticks(7)],
+        [text(label(value), x(value), bottom + 18, text_anchor="middle") for value in x.ticks(7)],
         _tie_band(workload.tie_band, raced[0][1].us, x, bottom),
         [_racer(candidate, time, workload, x, RACE_TOP + RACE_ROW * n) for n, (candidate, time) in enumerate(raced)],
-        tag("text", "time of one launch, µs", class_="axis", x=RACE_WIDTH / 2, y=bottom + 38, text_anchor="middle"),
-        _race_legend(),
+        text("time of one launch, µs", RACE_WIDTH / 2, bottom + 38, "axis", text_anchor="middle"),
+        legend(
+            16,
+            (tag("g", dot(left + 4, 12, MARK - 1, "median"), class_="racer winner"), "winner", left + 13),
+            (tag("g", _rect("median", left + 66, 8, 8, 8), class_="racer"), "shipped today", left + 80),
+            (_rect("band", left + 170, 5, 14, 14), "tied with the fastest", left + 190),
+        ),
     )
 
 
@@ -275,13 +258,6 @@ def _edges(measured: MeasuredTime) -> tuple[float, float]:
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
 
-def _race_tick(value: float, x: Axis, bottom: float) -> Markup:
-    return joined(
-        tag("line", class_="grid", x1=x(value), x2=x(value), y1=RACE_TOP - 8, y2=bottom),
-        tag("text", label(value), class_="tick", x=x(value), y=bottom + 18, text_anchor="middle"),
-    )
-
-
 def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
     """From the fastest median to the end of the tie band."""
     if share is None:
@@ -289,51 +265,108 @@ def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) ->
     left, top = x(fastest_us), RACE_TOP - 8
     width = min(x(fastest_us * (1 + share)), x.end) - left
     title = tag("title", f"within {share:.1%} of the fastest median: too little for a change of winner")
-    return tag("rect", title, class_="band", x=left, y=top, width=width, height=bottom - top)
+    return _rect("band", left, top, width, bottom - top, title)
+
+
+def _rect(kind: str, x: float, y: float, width: float, height: float, *children: Child) -> Markup:
+    return tag("rect", children, class_=kind, x=x, y=y, width=width, height=height)
 
 
 def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
     """Its name, and below it the interval with the median as a mark: filled for the winner, a square if shipped."""
     (low, high), median = _edges(time), time.us
     winner, shipped = workload.is_best(candidate), workload.is_shipped(candidate)
-    roles = [role for role, holds in (("winner", winner), ("shipped today", shipped)) if holds]
     name = knobs(candidate.configuration, workload.varying) or "the only configuration"
+    end = ", winner" * winner + ", shipped today" * shipped
+    most = MOST_LETTERS - len(end)
+    name = (name if len(name) <= most else name[: most - 1] + "…") + end
     y = top + 19
+    mark = dot(x(median), y, MARK, "median")
     if shipped:
-        mark = tag("rect", class_="median", x=x(median) - MARK, y=y - MARK, width=2 * MARK, height=2 * MARK)
-    else:
-        mark = tag("circle", class_="median", cx=x(median), cy=y, r=MARK)
-    interval = (tag("line", class_="interval", x1=x(low), x2=x(high), y1=y, y2=y) if low < high else None,)
-    caps = [tag("line", class_="cap", x1=x(edge), x2=x(edge), y1=y - 4, y2=y + 4) for edge in (low, high) if low < high]
-    within = between((low, high)) if low < high else "too few samples for an interval"
+        mark = _rect("median", x(median) - MARK, y - MARK, 2 * MARK, 2 * MARK)
+    interval, within = None, "too few samples for an interval"
+    if low < high:
+        within = between((low, high))
+        caps = [line("cap", (x(edge), x(edge)), (y - 4, y + 4)) for edge in (low, high)]
+        interval = joined(line("interval", (x(low), x(high)), (y, y)), caps)
     return tag(
         "g",
         tag("title", f"{candidate.configuration}: {number(median)} µs (95 %: {within}); {candidate.reason}"),
-        tag("text", _named(name, roles), class_="entry" if roles else "tick", x=RACE_MARGIN, y=top + 6),
+        text(name, RACE_MARGIN, top + 6, "entry" if end else "tick"),
         interval,
-        caps,
         mark,
         class_=f"racer{' winner' if winner else ''}",
         data_us=repr(median),
     )
 
 
-def _named(name: str, roles: Sequence[str]) -> str:
-    """The name with its roles, cut where it is longer than the picture."""
-    end = "".join(f", {role}" for role in roles)
-    most = MOST_LETTERS - len(end)
-    return (name if len(name) <= most else name[: most - 1] + "…") + end
+# Instructions by class ---------------------------------------------------------------------------------
 
 
-def _race_legend() -> Markup:
-    x = RACE_MARGIN
-    return tag(
-        "g",
-        tag("g", tag("circle", class_="median", cx=x + 4, cy=12, r=MARK - 1), class_="racer winner"),
-        tag("text", "winner", class_="tick", x=x + 13, y=16),
-        tag("g", tag("rect", class_="median", x=x + 66, y=8, width=8, height=8), class_="racer"),
-        tag("text", "shipped today", class_="tick", x=x + 80, y=16),
-        tag("rect", class_="band", x=x + 170, y=5, width=14, height=14),
-        tag("text", "tied with the fastest", class_="tick", x=x + 190, y=16),
-        class_="legend",
-    )
+def mix(report: OptimizeEvidence) -> Markup | None:
+    """Bars on one scale; workloads with the same machine code share theirs. None where a side's are not known."""
+    groups, classes = mixes(report), mix_classes(report)
+    if not groups:
+        return None
+    longest = max(sum(counts.values()) for before, after, _ in groups for counts in (before, after))
+    x = Axis(0, longest, LEFT, NARROW - RIGHT - 44)
+    bars: list[Markup] = []
+    top = 6.0
+    for before, after, workloads in groups:
+        names = ", ".join(report.workloads[n].workload for n in workloads)
+        if len(names) > MOST_NAMES:
+            names = f"workload {', '.join(str(n + 1) for n in workloads)}"
+        bars.append(text(names, LEFT, top + 12, "axis"))
+        for name, counts in (("before", before), ("after", after)):
+            top += BAR + GAP if name == "after" else BAR
+            bars.append(_bar(name, counts, classes, x, top))
+        top += BAR + 3 * GAP
+    return drawing("instructions by class, before and after", (NARROW, top), bars)
+
+
+def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
+    """The mix before, the mix after, and the places of the workloads that have both."""
+    groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
+    for n, change in enumerate(report.workloads):
+        before, after = change.before.mix, change.after.mix
+        alike = next((members for b, a, members in groups if (b, a) == (before, after)), None)
+        if alike is not None:
+            alike.append(n)
+        elif before and after:
+            groups.append((before, after, [n]))
+    return groups
+
+
+def in_order(*mixes: Mapping[str, int]) -> list[str]:
+    """The classes of the mixes, in the order of `CLASSES`."""
+    names = dict.fromkeys(name for mix in mixes for name in mix)
+    return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+def mix_classes(report: OptimizeEvidence) -> list[str]:
+    """The classes that have a colour of their own, in the order of `CLASSES`; `OTHERS` where some have none."""
+    most: dict[str, int] = {}
+    for before, after, _ in mixes(report):
+        for counts in (before, after):
+            for name, count in counts.items():
+                most[name] = max(most.get(name, 0), count)
+    if len(known := in_order(most)) <= MIX_COLOURS:
+        return known
+    largest = set(sorted(known, key=lambda name: -most[name])[: MIX_COLOURS - 1])
+    return [name for name in known if name in largest] + [OTHERS]
+
+
+def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, top: float) -> Markup:
+    total = sum(counts.values())
+    shown = {kind: counts.get(kind, 0) for kind in classes if kind != OTHERS}
+    if OTHERS in classes:
+        shown[OTHERS] = total - sum(shown.values())
+    pieces, done = [], 0
+    for colour, (kind, count) in enumerate(shown.items()):
+        if count:
+            title = tag("title", f"{name}: {count} {kind} of {total} instructions")
+            width = x(done + count) - x(done)
+            pieces.append(_rect(f"mix{colour}", x(done), top, width, BAR, title))
+            done += count
+    middle = top + BAR / 2 + 4
+    return joined(text(name, LEFT - 8, middle, text_anchor="end"), pieces, text(f"{total:,}", x(total) + 6, middle))

@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from tilewright.ledger.codec import Encodable, to_json
-from tilewright.ledger.records import (
-    Iteration,
-    IterationStatus,
-    Metrics,
-    RunRecord,
-    TuneRun,
-    WorkloadOutcome,
-    still_kept,
-)
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun, still_kept
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Candidate, Configuration, Json, TuningResult, WorkloadResult
-
-US_PER_MS = 1e3
 
 
 @dataclass(frozen=True)
@@ -39,15 +30,16 @@ class Speedup:
 class Point:
     """One iteration in the chart of latencies, measured or predicted as the run is."""
 
-    n: int
-    optimization: str
-    entry: str
-    status: IterationStatus
+    iteration: Iteration
     ms: float | None
     """None where there is no time: it crashed, or it is wrong."""
     interval_ms: tuple[float, float] | None
     incumbent_ms: float | None
     """Of the code that is kept after it."""
+
+    @property
+    def n(self) -> int:
+        return self.iteration.n
 
 
 @dataclass(frozen=True)
@@ -56,11 +48,18 @@ class WorkloadChange:
 
     before: Metrics
     after: Metrics
-    speedup: Speedup | None
 
     @property
     def workload(self) -> str:
         return self.before.workload
+
+    @property
+    def speedup(self) -> Speedup | None:
+        """Paired by rounds where the two were raced; None where one has no time."""
+        if paired := speedup_of(self.after.against_baseline):
+            return paired
+        old, new = time_us(self.before), time_us(self.after)
+        return Speedup(old / new) if old and new else None
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,6 @@ class OptimizeEvidence:
 
     @property
     def kept(self) -> tuple[Iteration, ...]:
-        """Without the baseline."""
         return tuple(still_kept(self.iterations))
 
     @property
@@ -94,8 +92,7 @@ class OptimizeEvidence:
 
     @property
     def speedup(self) -> float | None:
-        """Geometric mean over the workloads; None where one of them has none."""
-        return _geometric_mean([change.speedup.centre if change.speedup else None for change in self.workloads])
+        return _mean_speedup(self.workloads)
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
@@ -118,7 +115,7 @@ def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence
 def time_us(metrics: Metrics) -> float | None:
     """Its time, measured or else predicted: a run has only one of them."""
     time = metrics.measured or metrics.predicted
-    return None if time is None else time.us
+    return time.us if time else None
 
 
 def share_of_light(metrics: Metrics) -> float | None:
@@ -158,48 +155,21 @@ def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
         timed = ms is not None and math.isfinite(ms) and ms > 0 and iteration.status != "crash"
         if iteration.status == "keep" and timed:
             incumbent = ms
-        yield Point(
-            n=iteration.n,
-            optimization=iteration.optimization,
-            entry=iteration.entry,
-            status=iteration.status,
-            ms=ms if timed else None,
-            interval_ms=iteration.interval_ms if timed and measured else None,
-            incumbent_ms=incumbent,
-        )
+        interval = iteration.interval_ms if timed and measured else None
+        yield Point(iteration, ms if timed else None, interval, incumbent)
 
 
 def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[WorkloadChange]:
+    """An unfinished run stands as its last kept change left it; the work is taken to be the baseline's."""
     final = {metrics.workload: metrics for metrics in run.final}
-    kept = next(reversed(still_kept(iterations)), None)
-    outcomes = {outcome.workload: outcome for outcome in kept.outcomes} if kept and not final else {}
+    kept = [] if final else still_kept(iterations)[-1:]
+    outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
     for before in run.baseline:
         after = final.get(before.workload, before)
-        if before.workload in outcomes:
-            after = _standing(outcomes[before.workload], before)
-        yield WorkloadChange(before, after, speedup_over(before, after))
-
-
-def _standing(outcome: WorkloadOutcome, before: Metrics) -> Metrics:
-    """As the last kept change left it; the work is taken to be the baseline's."""
-    return Metrics(
-        workload=outcome.workload,
-        measured=outcome.measured,
-        predicted=outcome.predicted,
-        against_baseline=outcome.against_baseline,
-        bound=before.bound,
-        flops=before.flops,
-        bytes=before.bytes,
-        code=outcome.code,
-    )
-
-
-def speedup_over(before: Metrics, after: Metrics) -> Speedup | None:
-    paired = speedup_of(after.against_baseline)
-    if paired is not None:
-        return paired
-    old, new = time_us(before), time_us(after)
-    return Speedup(old / new) if old and new else None
+        if (made := outcomes.get(before.workload)) is not None:
+            after = replace(before, measured=made.measured, predicted=made.predicted, code=made.code, mix={})
+            after = replace(after, against_baseline=made.against_baseline)
+        yield WorkloadChange(before, after)
 
 
 # Runs of tune
@@ -210,15 +180,30 @@ class TunedWorkload:
     """One workload of a run of `tune`."""
 
     result: WorkloadResult
-    candidates: tuple[Candidate, ...]
-    """Those with a time first, the fastest first: by the measured time, then by the predicted one."""
-    varying: tuple[str, ...]
-    """The knobs whose values differ between the candidates."""
     measured: bool
 
     @property
     def name(self) -> str:
         return self.result.workload.name
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Those with a time first, the fastest first: by the measured time, then by the predicted one."""
+        return tuple(
+            sorted(
+                self.result.candidates, key=lambda one: [t.us if t else math.inf for t in (one.measured, one.predicted)]
+            )
+        )
+
+    @cached_property
+    def varying(self) -> tuple[str, ...]:
+        """The knobs whose values differ between the candidates."""
+        configurations = [candidate.configuration for candidate in self.candidates]
+        return tuple(
+            knob
+            for knob in dict.fromkeys(knob for configuration in configurations for knob in configuration)
+            if len({str(configuration.get(knob)) for configuration in configurations}) > 1
+        )
 
     @property
     def tie_band(self) -> float | None:
@@ -231,8 +216,7 @@ class TunedWorkload:
     def change(self) -> WorkloadChange:
         """From the configuration shipped today to the best one."""
         shipped = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None)
-        before, after = self._metrics(shipped), self._metrics(self.result.best)
-        return WorkloadChange(before, after, speedup_over(before, after))
+        return WorkloadChange(self._metrics(shipped), self._metrics(self.result.best))
 
     def is_best(self, candidate: Candidate) -> bool:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
@@ -272,29 +256,13 @@ class TuneEvidence:
 
     @property
     def speedup(self) -> float | None:
-        """Of the best over the shipped configuration, geometric mean; None where a workload has no such ratio."""
-        return _geometric_mean([change.speedup.centre if change.speedup else None for change in self.changes])
+        """Of the best over the shipped configuration."""
+        return _mean_speedup(self.changes)
 
 
 def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
     """The evidence of a run, from what `TuneLedger.run` and `TuneLedger.load` return."""
-    return TuneEvidence(run, result, tuple(_tuned(workload, run.measured) for workload in result.workloads))
-
-
-def _tuned(result: WorkloadResult, measured: bool) -> TunedWorkload:
-    candidates = tuple(sorted(result.candidates, key=_time_of))
-    configurations = [candidate.configuration for candidate in candidates]
-    varying = tuple(
-        knob
-        for knob in dict.fromkeys(knob for configuration in configurations for knob in configuration)
-        if len({str(configuration.get(knob)) for configuration in configurations}) > 1
-    )
-    return TunedWorkload(result, candidates, varying, measured)
-
-
-def _time_of(candidate: Candidate) -> tuple[float, float]:
-    measured, predicted = candidate.measured, candidate.predicted
-    return (measured.us if measured else math.inf, predicted.us if predicted else math.inf)
+    return TuneEvidence(run, result, tuple(TunedWorkload(workload, run.measured) for workload in result.workloads))
 
 
 def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
@@ -304,11 +272,14 @@ def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
 
 def _mean_ms(versions: Iterable[Metrics]) -> float | None:
     mean_us = _geometric_mean([time_us(metrics) for metrics in versions])
-    return None if mean_us is None else mean_us / US_PER_MS
+    return None if mean_us is None else mean_us / 1e3
+
+
+def _mean_speedup(changes: Iterable[WorkloadChange]) -> float | None:
+    """Geometric mean over the workloads; None where one of them has none."""
+    return _geometric_mean([speedup.centre if (speedup := change.speedup) else None for change in changes])
 
 
 def _geometric_mean(values: list[float | None]) -> float | None:
     positive = [value for value in values if value is not None and value > 0]
-    if len(positive) < len(values):
-        return None
-    return geometric_mean(positive)
+    return geometric_mean(positive) if len(positive) == len(values) else None

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from tilewright.report.evidence import OptimizeEvidence, settings
-from tilewright.report.mix import in_order
+from tilewright.report.charts import in_order
+from tilewright.report.evidence import OptimizeEvidence
 from tilewright.report.words import (
     NOTHING,
+    TuneWords,
     Words,
     between,
     environment,
@@ -26,29 +27,41 @@ _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
 """What Markdown reads as markup within a line. An underscore inside a word is not markup."""
 
 
-def markdown(report: OptimizeEvidence) -> str:
-    """The whole report, headings from level 1."""
-    words = Words(report)
-    parts = [
+def framed(words: Words | TuneWords, *parts: str) -> str:
+    """A whole report around its parts, headings from level 1."""
+    whole = [
         f"# {text(words.title)}",
         text(words.subtitle),
         f"**{text(words.outcome)}**",
-        "\n".join(f"- {text(note)}" for note in words.notes()),
+        listed(words.notes()),
+        *parts,
+        *section("Environment", table(["", "value"], environment(words.report))),
+        *section(words.command_name, fenced(words.command, "sh")),
+    ]
+    return "\n\n".join(part for part in whole if part) + "\n"
+
+
+def markdown(report: OptimizeEvidence) -> str:
+    """The whole report of a run of `optimize`."""
+    words = Words(report)
+    return framed(
+        words,
         *section("Workloads", table(*workload_cells(report, words))),
         *section("Iterations", _iterations(report, words)),
         *section("Why, and what else was tried", *_details(report)),
-        *section("What was ruled out", "\n".join(f"- {text(cause)}" for cause in report.ruled_out)),
+        *section("What was ruled out", listed(report.ruled_out)),
         *section("Instructions", _instructions(report)),
         *section("The patch", fenced(report.patch, "diff") if report.patch.strip() else "Empty."),
-        *section("Environment", table(["", "value"], settings(environment(report)))),
-        *section(words.command_name, fenced(words.command, "sh")),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    )
 
 
 def text(value: object) -> str:
     """One line that Markdown shows as it is."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
+
+
+def listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {text(line)}" for line in lines)
 
 
 def fenced(content: str, language: str = "") -> str:

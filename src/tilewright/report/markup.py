@@ -11,9 +11,6 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from tilewright.report.style import STYLE
-
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
 
 VOID = frozenset({"meta", "br", "hr", "col"})
@@ -65,35 +62,6 @@ def _short(value: str | int | float) -> str:
 
 
 # Parts of a page
-
-
-def document(title: str, *body: Child) -> str:
-    """The whole page, from its doctype."""
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", title),
-        tag("style", Markup(STYLE)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', body), lang='en')}\n"
-
-
-def heading(
-    title: str, subtitle: str, outcome: str, notes: Iterable[str], tiles: Iterable[tuple[str, str]], *, measured: bool
-) -> Markup:
-    """The top of a page. ``tiles``: a number and what it is."""
-    badge = None if measured else tag("span", "predicted, not measured", class_="badge predicted")
-    shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
-    return tag(
-        "header",
-        tag("h1", title, " ", badge),
-        tag("p", subtitle, class_="soft"),
-        tag("div", shown, class_="tiles"),
-        tag("p", tag("strong", outcome), class_="outcome"),
-        [tag("p", note) for note in notes],
-    )
 
 
 def section(title: str, *content: Child) -> Markup:

@@ -5,28 +5,16 @@ What is long is folded; without folding the page still reads from top to bottom.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tilewright.ledger.records import Iteration
-from tilewright.report.charts import latencies, roofline
+from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixes, roofline
 from tilewright.report.evidence import OptimizeEvidence, settings
-from tilewright.report.markup import (
-    Child,
-    Markup,
-    bullets,
-    diff,
-    document,
-    folded,
-    heading,
-    scroll,
-    section,
-    settings_table,
-    table,
-    tag,
-)
-from tilewright.report.mix import in_order, mix, mix_classes, mixes
+from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
+from tilewright.report.style import STYLE
 from tilewright.report.words import (
     NOTHING,
+    TuneWords,
     Words,
     between,
     environment,
@@ -38,20 +26,43 @@ from tilewright.report.words import (
 )
 
 
+def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections: Child) -> str:
+    """A whole page, from its doctype. ``tiles``: a number and what it is."""
+    shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
+    badge = tag("span", "predicted, not measured", class_="badge predicted") if words.predicted else None
+    top = tag(
+        "header",
+        tag("h1", words.title, " ", badge),
+        tag("p", words.subtitle, class_="soft"),
+        tag("div", shown, class_="tiles"),
+        tag("p", tag("strong", words.outcome), class_="outcome"),
+        [tag("p", note) for note in words.notes()],
+    )
+    environs = section("Environment", settings_table(environment(words.report)))
+    again = section(words.command_name, tag("pre", words.command, tabindex=0))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        tag("title", f"{words.title}: {words.outcome}"),
+        tag("style", Markup(STYLE)),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', top, sections, environs, again), lang='en')}\n"
+
+
 def page(report: OptimizeEvidence) -> str:
-    """The whole page, from its doctype."""
-    words, measured = Words(report), report.run.measured
-    return document(
-        f"{words.title}: {words.outcome}",
-        heading(words.title, words.subtitle, words.outcome, words.notes(), _tiles(report, words), measured=measured),
+    """The whole page of a run of `optimize`."""
+    words = Words(report)
+    return framed(
+        words,
+        _tiles(report, words),
         _latencies(report, words),
         section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
         section("Iterations", _iterations(report, words)),
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
         section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,
-        section("Environment", settings_table(settings(environment(report)))),
-        section(words.command_name, tag("pre", words.command)),
     )
 
 

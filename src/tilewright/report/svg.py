@@ -78,18 +78,33 @@ def drawing(name: str, size: tuple[int, float], *parts: Child) -> Markup:
     return tag("svg", tag("title", name), parts, class_=kind, viewBox=box, role="img", aria_label=name)
 
 
+def text(content: str, x: float, y: float, kind: str = "tick", **attributes: str) -> Markup:
+    return tag("text", content, class_=kind, x=x, y=y, **attributes)
+
+
+def line(kind: str, x: tuple[float, float], y: tuple[float, float]) -> Markup:
+    return tag("line", class_=kind, x1=x[0], x2=x[1], y1=y[0], y2=y[1])
+
+
+def dot(x: float, y: float, radius: float = MARK, kind: str | None = None) -> Markup:
+    return tag("circle", class_=kind, cx=x, cy=y, r=radius)
+
+
+def legend(y: float, *entries: tuple[Child, str, float]) -> Markup:
+    """Each a mark, its name, and where the name begins."""
+    return tag("g", [(mark, text(name, x, y)) for mark, name, x in entries], class_="legend")
+
+
 def y_axis(y: Axis, name: str, width: int) -> Iterator[Markup]:
     for value in y.ticks():
         at = y(value)
-        yield tag("line", class_="grid", x1=LEFT, x2=width - RIGHT, y1=at, y2=at)
-        yield tag(
-            "text", label(value), class_="tick y", x=LEFT - 8, y=at + 4, text_anchor="end", data_value=repr(value)
-        )
+        yield line("grid", (LEFT, width - RIGHT), (at, at))
+        yield text(label(value), LEFT - 8, at + 4, "tick y", text_anchor="end", data_value=repr(value))
     middle = (y.start + y.end) / 2
     yield tag("text", name, class_="axis", transform=f"translate(14 {middle:.0f}) rotate(-90)", text_anchor="middle")
 
 
-def x_axis(x: Axis, name: str) -> Iterator[Markup]:
-    for value in x.ticks(8):
-        yield tag("text", label(value), class_="tick", x=x(value), y=HEIGHT - BOTTOM + 18, text_anchor="middle")
-    yield tag("text", name, class_="axis", x=(LEFT + NARROW - RIGHT) / 2, y=HEIGHT - 8, text_anchor="middle")
+def x_axis(x: Axis, name: str, width: int, values: Iterable[float]) -> Iterator[Markup]:
+    for value in values:
+        yield text(label(value), x(value), HEIGHT - BOTTOM + 18, text_anchor="middle")
+    yield text(name, (LEFT + width - RIGHT) / 2, HEIGHT - 8, "axis", text_anchor="middle")

@@ -8,64 +8,45 @@ from tilewright.ledger.codec import to_json
 from tilewright.ledger.records import Metrics
 from tilewright.records import Candidate
 from tilewright.report import charts
+from tilewright.report import markdown as as_markdown
 from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings, time_us
-from tilewright.report.markdown import fenced, text
-from tilewright.report.markdown import section as markdown_section
-from tilewright.report.markdown import table as markdown_table
-from tilewright.report.markup import (
-    Child,
-    Markup,
-    bullets,
-    document,
-    folded,
-    heading,
-    scroll,
-    section,
-    settings_table,
-    table,
-    tag,
-)
-from tilewright.report.words import NOTHING, TuneWords, environment, faster, interval_us, light, number
-
-NAMES = ("shipped", "best")
+from tilewright.report.markup import Child, bullets, folded, scroll, section, settings_table, table, tag
+from tilewright.report.page import framed
+from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, light, number
 
 
 def page(report: TuneEvidence) -> str:
     """The whole page, from its doctype."""
     words = TuneWords(report)
-    roofs = charts.roofline(report.run, report.changes, NAMES)
+    roofs = charts.roofline(report.run, report.changes, ("shipped", "best"))
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up over the shipped, geometric mean"),
         (str(len(report.workloads)), "workloads"),
         (str(sum(len(workload.candidates) for workload in report.workloads)), "candidates"),
     ]
-    return document(
-        f"{words.title}: {words.outcome}",
-        heading(words.title, words.subtitle, words.outcome, words.notes(), tiles, measured=report.run.measured),
+    return framed(
+        words,
+        tiles,
         section("Workloads", table(_summary_header(words), _summary(report), numbers=range(2, 6))),
-        section(f"Roofline{'' if report.run.measured else ', at predicted times'}", scroll(roofs)) if roofs else None,
+        section(f"Roofline{', at predicted times' if words.predicted else ''}", scroll(roofs)) if roofs else None,
         [section(f"Workload {workload.name}", _workload(workload, words)) for workload in report.workloads],
-        section("Environment", settings_table(settings(environment(report)))),
-        section("Reproduce", tag("pre", words.command, tabindex=0)),
     )
 
 
 def markdown(report: TuneEvidence) -> str:
     """The whole report, headings from level 1."""
     words = TuneWords(report)
-    parts = [
-        f"# {text(words.title)}",
-        text(words.subtitle),
-        f"**{text(words.outcome)}**",
-        "\n".join(f"- {text(note)}" for note in words.notes()),
-        *markdown_section("Workloads", markdown_table(_summary_header(words), _summary(report))),
-    ]
+    parts = [*as_markdown.section("Workloads", as_markdown.table(_summary_header(words), _summary(report)))]
     for workload in report.workloads:
-        reasons = "\n".join(f"- {text(line)}" for line in _reasons(workload))
-        parts += markdown_section(f"Workload {text(workload.name)}", reasons, _candidates_in_markdown(workload, words))
-    parts += markdown_section("Environment", markdown_table(["", "value"], settings(environment(report))))
-    parts += markdown_section("Reproduce", fenced(words.command, "sh"))
-    return "\n\n".join(part for part in parts if part) + "\n"
+        rows = (
+            [name, ", ".join([candidate.status, *roles]), *cells] for candidate, name, roles, cells in _rows(workload)
+        )
+        parts += as_markdown.section(
+            f"Workload {as_markdown.text(workload.name)}",
+            as_markdown.listed(_reasons(workload)),
+            as_markdown.table(_header(words), rows),
+        )
+    return as_markdown.framed(words, *parts)
 
 
 # What both show
@@ -112,21 +93,21 @@ def _reasons(workload: TunedWorkload) -> Iterator[str]:
 
 
 def _header(words: TuneWords) -> list[str]:
-    measured = ["measured, µs", "95 %"] if not words.p else []
-    return [
-        "configuration",
-        "status",
-        "predicted, µs",
-        *measured,
-        f"{words.p}speed of light",
-        "registers",
-        "spills",
-        "reason",
-    ]
+    times = ["predicted, µs"] if words.predicted else ["predicted, µs", "measured, µs", "95 %"]
+    return ["configuration", "status", *times, f"{words.p}speed of light", "registers", "spills", "reason"]
+
+
+def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
+    """Each candidate, its name, its roles and its cells from the predicted time to the reason."""
+    for candidate in workload.candidates:
+        name = knobs(candidate.configuration, workload.varying) or "the only one"
+        shipped = candidate.configuration == workload.result.shipped
+        roles = ["best"] * workload.is_best(candidate) + ["shipped today"] * shipped
+        yield candidate, name, roles, _cells(candidate, workload)
 
 
 def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
-    """One row without configuration and status; predicted and measured times never share a column."""
+    """Predicted and measured times never share a column."""
     code = candidate.code
     metrics = Metrics(
         workload=workload.name,
@@ -145,29 +126,6 @@ def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
     ]
 
 
-def _roles(candidate: Candidate, workload: TunedWorkload) -> list[str]:
-    shipped = candidate.configuration == workload.result.shipped
-    return ["best"] * workload.is_best(candidate) + ["shipped today"] * shipped
-
-
-def _same_knobs(workload: TunedWorkload) -> str:
-    """The knobs that are the same for all candidates."""
-    first = workload.result.shipped
-    return knobs(first, [knob for knob in first if knob not in workload.varying])
-
-
-def _candidates_in_markdown(workload: TunedWorkload, words: TuneWords) -> str:
-    rows = [
-        [
-            knobs(candidate.configuration, workload.varying) or "the only one",
-            ", ".join([candidate.status, *_roles(candidate, workload)]),
-            *_cells(candidate, workload),
-        ]
-        for candidate in workload.candidates
-    ]
-    return markdown_table(_header(words), rows)
-
-
 # The page
 
 
@@ -178,27 +136,19 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
         yield tag("h3", "The race")
         yield scroll(picture)
     yield tag("h3", "Candidates")
-    if same := _same_knobs(workload):
+    shipped = workload.result.shipped
+    if same := knobs(shipped, [knob for knob in shipped if knob not in workload.varying]):
         yield tag("p", f"For all: {same}. Spills are local stores/loads.", class_="soft")
     header = _header(words)[:-1]
-    yield table(header, _rows(workload), numbers=range(2, len(header)))
+    yield table(header, _shown(workload), numbers=range(2, len(header)))
     if workload.result.race:
         yield folded("how it was measured", settings_table(settings({"race": to_json(workload.result.race)})))
 
 
-def _rows(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
+def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
     """The reason is below the name: a column of its own would be too narrow."""
-    for candidate in workload.candidates:
-        *cells, reason = _cells(candidate, workload)
-        name = tag("strong", knobs(candidate.configuration, workload.varying) or "the only one")
-        roles = [tag("span", role, class_="badge keep") for role in _roles(candidate, workload)]
-        yield [name, tag("div", reason, class_="soft")], _joined([_status(candidate), *roles]), *cells
-
-
-def _status(candidate: Candidate) -> Markup:
-    kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
-    return tag("span", candidate.status, class_=f"badge {kind}")
-
-
-def _joined(badges: Sequence[Markup]) -> Child:
-    return [part for badge in badges for part in (badge, " ")]
+    for candidate, name, roles, (*cells, reason) in _rows(workload):
+        kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
+        badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]
+        badges += [part for role in roles for part in (tag("span", role, class_="badge keep"), " ")]
+        yield [tag("strong", name), tag("div", reason, class_="soft")], badges, *cells

@@ -6,8 +6,16 @@ import math
 from collections.abc import Iterator
 
 from tilewright.ledger.codec import Encodable
-from tilewright.ledger.records import BaseRun, Iteration, Metrics, RunRecord, TuneRun
-from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, share_of_light, speedup_of, time_us
+from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
+from tilewright.report.evidence import (
+    OptimizeEvidence,
+    Speedup,
+    TuneEvidence,
+    settings,
+    share_of_light,
+    speedup_of,
+    time_us,
+)
 
 NOTHING = "–"
 LARGE, SMALL = 1000.0, 1.0
@@ -83,54 +91,49 @@ def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
     return ["workload", "verdict", *(ratios if measured else []), "checked"], rows
 
 
-def environment(report: OptimizeEvidence | TuneEvidence) -> dict[str, Encodable]:
+def environment(report: OptimizeEvidence | TuneEvidence) -> tuple[tuple[str, str], ...]:
     """Everything that a reader needs to judge the numbers, or to make them again."""
     run, machine = report.run, report.run.machine
-    shared: dict[str, Encodable] = {
-        "gpu": machine.gpu or f"none; predicted for {run.board or machine.arch}",
-        "arch": machine.arch,
-        "driver": machine.driver,
-        "host": machine.host,
-        **machine.versions,
-    }
+    gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
+    values: dict[str, Encodable] = {"gpu": gpu, "arch": machine.arch, "driver": machine.driver, "host": machine.host}
+    values |= machine.versions
     if isinstance(run, TuneRun):
-        seconds = {f"seconds, {stage}": f"{value:.1f}" for stage, value in run.seconds.items()}
-        return {**shared, "seed": run.seed, "raced at most": run.top, "policy": run.policy, **seconds}
-    return {
-        **shared,
-        **run.environment,
-        **{f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()},
-        "branch": run.branch,
-        "base commit": run.base_commit,
-        "seed": run.seed,
-        "policy": run.policy,
-        "options": run.options,
-    }
+        values |= {"seed": run.seed, "raced at most": run.top, "policy": run.policy}
+        values |= {f"seconds, {stage}": f"{value:.1f}" for stage, value in run.seconds.items()}
+    elif isinstance(run, RunRecord):
+        values |= run.environment
+        values |= {f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()}
+        values |= {"branch": run.branch, "base commit": run.base_commit, "seed": run.seed}
+        values |= {"policy": run.policy, "options": run.options}
+    return settings(values)
 
 
-def title(run: BaseRun) -> str:
-    """The kernel and where it ran."""
-    what = run.kernel if isinstance(run, RunRecord) else run.task
-    where = run.machine.gpu or run.board or run.machine.arch
-    return f"{what} {'on' if run.measured else 'for'} {where} ({run.machine.arch})"
+class RunWords:
+    """Where nothing was measured, each number of time is called predicted."""
 
+    command_name = "Reproduce"
 
-def subtitle(run: BaseRun) -> str:
-    times = "measured" if run.measured else "predicted times, nothing was measured"
-    end = "finished" if run.finished else "not finished"
-    started = run.started[:19].replace("T", " ")
-    return f"run {run.run} of {run.where or run.task}, started {started} UTC, {end}; {times}"
-
-
-class Words:
-    """Sentences about a run of `optimize`. Where nothing was measured, each number of time is called predicted."""
-
-    def __init__(self, report: OptimizeEvidence):
+    def __init__(self, report: OptimizeEvidence | TuneEvidence):
+        run, gpu = report.run, report.run.machine.gpu or report.run.board or report.run.machine.arch
         self.report = report
-        self.predicted = not report.run.measured
+        self.predicted = not run.measured
         self.p = "predicted " if self.predicted else ""
         """Before the name of a number."""
-        self.title, self.subtitle = title(report.run), subtitle(report.run)
+        what = run.kernel if isinstance(run, RunRecord) else run.task
+        self.title = f"{what} {'for' if self.predicted else 'on'} {gpu} ({run.machine.arch})"
+        times = "predicted times, nothing was measured" if self.predicted else "measured"
+        started = f"started {run.started[:19].replace('T', ' ')} UTC, {'finished' if run.finished else 'not finished'}"
+        self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
+
+
+class Words(RunWords):
+    """Sentences about a run of `optimize`."""
+
+    report: OptimizeEvidence
+
+    def __init__(self, report: OptimizeEvidence):
+        super().__init__(report)
+        self.command_name = "Confirm on a GPU" if self.predicted else "Reproduce"
 
     @property
     def outcome(self) -> str:
@@ -163,10 +166,6 @@ class Words:
             yield "No time here comes out of a clock. Confirm on a GPU before you rely on it."
 
     @property
-    def command_name(self) -> str:
-        return "Confirm on a GPU" if self.predicted else "Reproduce"
-
-    @property
     def command(self) -> str:
         run = self.report.run
         again = run.reproduce or f"tilewright optimize {run.where} --seed {run.seed}"
@@ -181,14 +180,10 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-class TuneWords:
+class TuneWords(RunWords):
     """Sentences about a run of `tune`."""
 
-    def __init__(self, report: TuneEvidence):
-        self.report = report
-        self.p = "" if report.run.measured else "predicted "
-        """Before the name of a number."""
-        self.title, self.subtitle = title(report.run), subtitle(report.run)
+    report: TuneEvidence
 
     @property
     def outcome(self) -> str:
@@ -218,7 +213,7 @@ class TuneWords:
                 yield f"Not verified: the best configuration of workload {workload.name} ({reason})."
         if not run.finished:
             yield "Not finished: the same command resumes it."
-        if not run.measured:
+        if self.predicted:
             yield "There was no race: no time here comes out of a clock. Confirm on a GPU before you rely on it."
         if not run.board:
             yield "An earlier version made this run; it did not keep what the roofline needs."
