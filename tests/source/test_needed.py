@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.errors import RequestError
 from tilewright.source.needed import is_quiet, needed, source_of_needed
+from tilewright.source.source_file import SourceFile
 
 PROGRAM = '''"""A program."""
 from __future__ import annotations
@@ -60,7 +61,7 @@ def test_nothing_that_does_work(file: Path) -> None:
 
 
 def test_lines_stay(file: Path) -> None:
-    assert [one.lineno for one in needed(file, "kernel")] == [2, 4, 6, 9, 13, 19]
+    assert [one.lineno for one in needed(SourceFile.requested(file), "kernel")] == [2, 4, 6, 9, 13, 19]
 
 
 def test_whether_loading_only_defines(file: Path) -> None:
@@ -71,4 +72,4 @@ def test_whether_loading_only_defines(file: Path) -> None:
 
 def test_a_name_that_is_not_there(file: Path) -> None:
     with pytest.raises(RequestError, match="does not define 'other'"):
-        needed(file, "other")
+        needed(SourceFile.requested(file), "other")

@@ -12,7 +12,7 @@ import pytest
 import tilewright
 from tilewright.errors import RequestError
 from tilewright.source.cutile import kernels, launches, searches
-from tilewright.source.source_file import SourceFile, source_of_object, text
+from tilewright.source.source_file import SourceFile, source_of_object
 
 SRC = Path(tilewright.__file__).parent
 PARSERS = re.compile(r"\b(ast\.parse|parse_module|inspect\.getsource(lines)?)\(")
@@ -38,9 +38,9 @@ def file(source: str) -> SourceFile:
 def value(source: str) -> str:
     """What the argument of ``use(…)`` stands for."""
     read = file(source)
-    (call,) = (call for call in read.every(ast.Call) if text(call.func) == "use")
+    (call,) = (call for call in read.every(ast.Call) if ast.unparse(call.func) == "use")
     meant = read.value(call.args[0])
-    return text(meant) if meant is not None else "?"
+    return ast.unparse(meant) if meant is not None else "?"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_names_are_resolved_through_imports() -> None:
 
 def test_decorators_and_defaults_run_outside_of_their_function() -> None:
     read = file("def outer():\n    @mark(1)\n    def inner(x=default()):\n        body()\n")
-    owners = {text(call.func): getattr(read.owner(call), "name", "") for call in read.every(ast.Call)}
+    owners = {ast.unparse(call.func): getattr(read.owner(call), "name", "") for call in read.every(ast.Call)}
     assert owners == {"mark": "outer", "default": "outer", "body": "inner"}
 
 
@@ -97,9 +97,9 @@ def test_kernels_launches_and_searches_are_found_under_any_name() -> None:
         ("one", ["occupancy"]),
         ("two", ["num_ctas"]),
     ]
-    assert [text(launch.kernel) for launch in launches(read) if launch.kernel is not None] == ["one"]
+    assert [ast.unparse(launch.kernel) for launch in launches(read) if launch.kernel is not None] == ["one"]
     (search,) = searches(read)
-    assert search.kernel is not None and text(search.kernel) == "made"
+    assert search.kernel is not None and ast.unparse(search.kernel) == "made"
     assert search.grid_fn is None
 
 

@@ -39,15 +39,10 @@ def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
     writes: dict[str, list[CacheWrite]] = {}
     for node in file.every(ast.Subscript) if searches(file) else ():
         owner = file.owner(node)
-        if (
-            isinstance(node.ctx, ast.Store)
-            and isinstance(node.value, ast.Name)
-            and owner
-            and file.at_top(node.value.id)
-        ):
-            search = _search_behind(file, owner, node)
-            if search is not None:
-                writes.setdefault(node.value.id, []).append(CacheWrite(node, node.slice, search))
+        if not owner or not isinstance(node.ctx, ast.Store) or not isinstance(node.value, ast.Name):
+            continue
+        if file.at_top(node.value.id) and (search := _search_behind(file, owner, node)) is not None:
+            writes.setdefault(node.value.id, []).append(CacheWrite(node, node.slice, search))
     return tuple(TuningCache(name, file.at_top(name)[0].place, tuple(places)) for name, places in writes.items())
 
 
@@ -57,14 +52,12 @@ def _search_behind(file: SourceFile, owner: Named, write: ast.Subscript) -> Sear
     before = [search for search in here if search.call.lineno <= write.lineno]
     if before:
         return before[-1]
-    for parent, _ in file.above(write):
+    for parent, _ in file.within(write):
         for call in file.every(ast.Call, parent.value) if isinstance(parent, ast.Assign) else ():
             called = file.function(call.func)
             for search in searches(file) if called is not None else ():
                 if file.owner(search.call) is called:
                     return search
-        if parent is owner:
-            break
     return None
 
 

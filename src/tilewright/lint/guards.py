@@ -31,8 +31,10 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
     """
     for parent, child in file.above(node):
         if isinstance(parent, Named):
-            if any(_memoises(file, decorator) for decorator in parent.decorator_list):
-                return parent
+            for decorator in parent.decorator_list:
+                dotted = file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
+                if dotted in MEMOISED or "cache" in dotted.rpartition(".")[2].lower():
+                    return parent
             return _after_a_hit(file, parent.body, child)
         if isinstance(parent, (ast.If, ast.IfExp)):
             when_true, when_false = _missed(file, parent.test)
@@ -41,8 +43,10 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
                 return parent.test
         elif isinstance(parent, ast.ExceptHandler) and "KeyError" in _caught(parent):
             return parent
-        if isinstance(parent, ast.Lambda) and not _called_at_once(file, parent):
-            return parent
+        if isinstance(parent, ast.Lambda):
+            call = file.parent(parent)
+            if not (isinstance(call, ast.Call) and call.func is parent):
+                return parent
         for block in (getattr(parent, name, None) for name in ("body", "orelse", "finalbody")):
             if isinstance(block, list) and child in block and (test := _after_a_hit(file, block, child)) is not None:
                 return test
@@ -60,16 +64,6 @@ def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = fr
     if calls:
         return any(on_every_call(file, call, seen | {owner}) for call in calls)
     return not passed_on
-
-
-def _memoises(file: SourceFile, decorator: ast.expr) -> bool:
-    dotted = file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator)
-    return dotted in MEMOISED or "cache" in dotted.rpartition(".")[2].lower()
-
-
-def _called_at_once(file: SourceFile, function: ast.Lambda) -> bool:
-    parent = file.parent(function)
-    return isinstance(parent, ast.Call) and parent.func is function
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:

@@ -15,7 +15,7 @@ from tilewright.lint.rule import Level, LintFinding, Rule
 from tilewright.lint.rules import named, rules
 from tilewright.lint.rules.program import CannotBeRead
 from tilewright.source.cutile import OLD_SEARCH, WRAPPERS, kernels, launches, searches
-from tilewright.source.source_file import SourceFile, text
+from tilewright.source.source_file import SourceFile
 
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
 """On the line of the finding, or alone on the line above it."""
@@ -170,7 +170,7 @@ def inventory(file: SourceFile) -> tuple[InventoryItem, ...]:
 
 def _things(file: SourceFile) -> Iterator[tuple[What, ast.AST, str]]:
     for kernel in kernels(file):
-        hints = ", ".join(f"{name}={text(value)}" for name, value in kernel.hints.items())
+        hints = ", ".join(f"{name}={ast.unparse(value)}" for name, value in kernel.hints.items())
         yield "kernel", kernel.node, f"{kernel.name}({hints})" if hints else kernel.name
     for launch in launches(file):
         yield "launch", launch.call, _short(launch.kernel)
@@ -190,7 +190,7 @@ def _things(file: SourceFile) -> Iterator[tuple[What, ast.AST, str]]:
 
 
 def _short(node: ast.AST | None) -> str:
-    return text(node)[:MOST] if node is not None else "?"
+    return ast.unparse(node)[:MOST] if node is not None else "?"
 
 
 def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tuple[ast.AST, str]]:

@@ -8,7 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.source.cutile import kernels
-from tilewright.source.source_file import DEPTH, Named, SourceFile, argument, elements, keywords, parameters, remembered
+from tilewright.source.source_file import (
+    DEPTH,
+    Named,
+    SourceFile,
+    argument,
+    assignments,
+    elements,
+    keywords,
+    parameters,
+    remembered,
+)
 from tilewright.source.values import called_name
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
@@ -38,11 +48,11 @@ def tile_functions(file: SourceFile) -> tuple[Named, ...]:
     return tuple(dict.fromkeys(functions))
 
 
-def tile_calls(file: SourceFile, name: str) -> Iterator[tuple[Named, ast.Call]]:
-    """Calls of one operation of cuTile in tile code, each with the function around it."""
+def tile_calls(file: SourceFile, name: str | None = None) -> Iterator[tuple[Named, ast.Call]]:
+    """Calls in tile code, all or those of one operation of cuTile, each with the function around it."""
     for function in tile_functions(file):
         for call in file.every(ast.Call, function):
-            if operation(file, call) == name:
+            if name is None or operation(file, call) == name:
                 yield function, call
 
 
@@ -109,9 +119,9 @@ def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
 def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
     done = Accesses()
     arrays = {parameter.arg: parameter.arg for parameter in parameters(function)}
-    for node in file.every(ast.Assign, function):  # view = array.slice(…)
-        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and (root := _root(node.value)) in arrays:
-            arrays[node.targets[0].id] = arrays[root]
+    for name, value in assignments(file.every(ast.Assign, function)):  # view = array.slice(…)
+        if (root := _root(value)) in arrays:
+            arrays[name] = arrays[root]
     for call in file.every(ast.Call, function):
         named = operation(file, call)
         tensor = (call.args[0] if call.args else None) if named else getattr(call.func, "value", None)
@@ -121,7 +131,7 @@ def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
         called = file.function(call.func)
         if isinstance(called, ast.FunctionDef) and called is not function:
             inner, passed = accesses(file, called, depth - 1), given(called, call)
-            for outer, there in ((done.read, inner.read), (done.written, inner.written), (done.added, inner.added)):
+            for outer, there in zip(vars(done).values(), vars(inner).values(), strict=True):
                 for parameter in there:
                     if (array := arrays.get(_root(passed.get(parameter)))) is not None:
                         outer.setdefault(array, []).append(call)

@@ -15,17 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tilewright.source.source_file import (
-    DEPTH,
-    Function,
-    Named,
-    SourceFile,
-    argument,
-    keywords,
-    remembered,
-    returned,
-    text,
-)
+from tilewright.source.source_file import DEPTH, Function, Named, SourceFile, argument, keywords, remembered, returned
 
 HINTS = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
 KERNEL = "cuda.tile.kernel"
@@ -91,19 +81,16 @@ class HintedKernel:
 
 @remembered
 def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
-    decorated = ((node, _decorated(file, node)) for node in file.functions)
-    kernels = {node: KernelSource(node, hints) for node, hints in decorated if hints is not None}
+    kernels = {}
+    for node in file.functions:
+        if decorator := kernel_decorator(file, node):
+            kernels[node] = KernelSource(node, keywords(decorator) if isinstance(decorator, ast.Call) else {})
     for call in file.every(ast.Call):  # name = ct.kernel(function, …)
         if file.dotted(call.func) == KERNEL and call.args:
             function = file.function(call.args[0])
             if isinstance(function, Named):
                 kernels.setdefault(function, KernelSource(function, keywords(call)))
     return tuple(kernels.values())
-
-
-def _decorated(file: SourceFile, function: Named) -> Mapping[str, ast.expr] | None:
-    decorator = kernel_decorator(file, function)
-    return keywords(decorator) if isinstance(decorator, ast.Call) else None if decorator is None else {}
 
 
 def kernel_decorator(file: SourceFile, function: Named) -> ast.expr | None:
@@ -226,7 +213,7 @@ def keys_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> set[s
 def _added_keys(file: SourceFile, name: ast.Name) -> Iterator[set[str] | None]:
     """The keys of ``name[key] = …`` in the scope of a name."""
     for subscript in file.every(ast.Subscript, file.scope(name)):
-        if isinstance(subscript.ctx, ast.Store) and text(subscript.value) == name.id:
+        if isinstance(subscript.ctx, ast.Store) and ast.unparse(subscript.value) == name.id:
             yield {str(subscript.slice.value)} if isinstance(subscript.slice, ast.Constant) else None
 
 
@@ -259,7 +246,7 @@ def configurations(file: SourceFile, space: ast.AST | None, depth: int = DEPTH) 
             yield from _record(file, element, inner)
     elif isinstance(space, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
         loop = space.generators[0]
-        if isinstance(space.elt, ast.Name) and text(space.elt) == text(loop.target):
+        if isinstance(space.elt, ast.Name) and ast.unparse(space.elt) == ast.unparse(loop.target):
             yield from configurations(file, loop.iter, inner)
         else:
             yield from _record(file, space.elt, inner)

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from tilewright.source.cutile import HintedKernel, SearchSite, as_hinted
-from tilewright.source.source_file import SourceFile, source_of_object, text
+from tilewright.source.source_file import SourceFile, source_of_object
 from tilewright.source.values import called_name
 
 SEARCH = "exhaustive_search"
@@ -66,7 +66,7 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
     searches = []
     for call in file.every(ast.Call) if file is not None else ():
         kernel = SearchSite.of(call).kernel if called_name(call) == SEARCH else None
-        name = text(kernel) if kernel is not None else ""
+        name = ast.unparse(kernel) if kernel is not None else ""
         end = call.end_lineno or call.lineno
         dotted = all(part.isidentifier() for part in name.split("."))
         if file is not None and dotted and (hints := _hints_after(file, name, end)):
@@ -83,10 +83,11 @@ def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, in
     hints, accounted = set(), set[ast.AST]()
     for call in file.every(ast.Call):
         hinted = as_hinted(file, call) if call.lineno > end else None
-        if hinted and hinted.keeps and hinted.kernel is not None and text(hinted.kernel) == kernel:
+        if hinted and hinted.keeps and hinted.kernel is not None and ast.unparse(hinted.kernel) == kernel:
             hints.add(_literal(hinted))
             accounted |= set(ast.walk(hinted.kernel))
-    mentions = [node for node in file.nodes if isinstance(node, (ast.Name, ast.Attribute)) and text(node) == kernel]
+    places = (node for node in file.nodes if isinstance(node, (ast.Name, ast.Attribute)))
+    mentions = [node for node in places if ast.unparse(node) == kernel]
     if any(not isinstance(node.ctx, ast.Load) or (node.lineno > end and node not in accounted) for node in mentions):
         return ()
     return (hints.pop() or ()) if len(hints) == 1 else ()

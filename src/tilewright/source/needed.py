@@ -19,22 +19,21 @@ QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 """Statements that only define names."""
 
 
-def needed(path: Path, qualname: str) -> list[ast.stmt]:
-    """The top-level statements of ``path`` that ``qualname`` needs, its own among them.
+def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
+    """The top-level statements of ``file`` that ``qualname`` needs, its own among them.
 
     Raises RequestError where the file does not define it at its top level.
     """
-    return _needed(SourceFile.requested(path), qualname)
-
-
-def _needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
     first = qualname.split(".")[0]
     defined = {statement: set(_defines(statement)) for statement in file.tree.body}
     if not any(first in names for names in defined.values()):
         raise RequestError(f"{file.path.name} does not define '{first}' at its top level")
     wanted, taken = {first}, set[ast.stmt]()
     while True:
-        more = [one for one, names in defined.items() if one not in taken and (_is_future(one) or wanted & names)]
+        more = [
+            one for one, names in defined.items()
+            if one not in taken and (wanted & names or (isinstance(one, ast.ImportFrom) and one.module == "__future__"))
+        ]  # fmt: skip
         if not more:
             return [statement for statement in defined if statement in taken]
         taken.update(more)
@@ -45,7 +44,7 @@ def source_of_needed(path: Path, qualname: str) -> str:
     """`needed` as text: as the file has it, with comments and decorators."""
     file = SourceFile.requested(path)
     text = ""
-    for statement in _needed(file, qualname):
+    for statement in needed(file, qualname):
         start = min(node.lineno for node in (statement, *getattr(statement, "decorator_list", [])))
         blank = "" if isinstance(statement, (ast.Import, ast.ImportFrom)) else "\n\n"
         text += blank + "\n".join(file.lines[start - 1 : statement.end_lineno]) + "\n"
@@ -58,14 +57,15 @@ def is_quiet(path: Path) -> bool:
         body = SourceFile.requested(path).tree.body
     except RequestError:
         return False
-    return all(isinstance(it, QUIET) or _is_docstring(it) or _is_main_guard(it) for it in body)
+    docstrings = {it for it in body if isinstance(it, ast.Expr) and isinstance(it.value, ast.Constant)}
+    return all(isinstance(it, QUIET) or it in docstrings or _is_main_guard(it) for it in body)
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
     """A module called ``name`` that holds only what the kernel needs, with the line numbers of ``path``."""
     module = ModuleType(name)
     module.__file__ = str(path)
-    code = compile(ast.Module(needed(path, qualname), []), str(path), "exec")
+    code = compile(ast.Module(needed(SourceFile.requested(path), qualname), []), str(path), "exec")
     sys.path.insert(0, str(path.parent))
     try:
         exec(code, vars(module))  # noqa: S102  (the statements of the user's own file)
@@ -96,14 +96,6 @@ def _uses(statement: ast.stmt) -> set[str]:
         own = set[str]().union(*map(stored, statement.body))
         names -= own | {node.arg for node in ast.walk(statement.args) if isinstance(node, ast.arg)}
     return names
-
-
-def _is_future(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _is_main_guard(statement: ast.AST) -> bool:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType
 from typing import Literal, TypeAlias, TypeVar
@@ -120,6 +121,10 @@ class SourceFile:
             if not isinstance(parent, Named) or child in parent.body:
                 yield parent, child
             child = parent
+
+    def within(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """`above`, up to the named function around ``node`` and without it."""
+        return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:
         """The innermost function, or the file, in which ``node`` is evaluated."""
@@ -309,6 +314,13 @@ def parameters(function: Function) -> tuple[ast.arg, ...]:
     return (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
 
 
+def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
+    """Name and value of the assignments to one name among the nodes."""
+    for node in nodes:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+
+
 def elements(node: ast.AST | None) -> list[ast.expr]:
     """The elements of a written tuple or list; none of anything else."""
     return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else []
@@ -322,7 +334,3 @@ def stored(node: ast.AST) -> set[str]:
 def names(node: ast.AST) -> set[str]:
     """Every name that an expression reads."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}
-
-
-def text(node: ast.AST) -> str:
-    return ast.unparse(node)

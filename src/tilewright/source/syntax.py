@@ -6,7 +6,7 @@ A `Source` parses once and knows the place of each node; imports and values come
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -23,10 +23,6 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
 Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
 """Node → what takes its place; for a statement that may be several statements or none."""
-
-
-PARSED = 64
-"""How many texts are held parsed: all entries of the playbook look at the incumbent's, again and again."""
 
 
 class _Parsed:
@@ -60,7 +56,7 @@ class _Parsed:
         return nodes, reach
 
 
-_parsed = lru_cache(PARSED)(_Parsed)
+_parsed = lru_cache(64)(_Parsed)  # all entries of the playbook look at the incumbent's text, again and again
 
 
 @dataclass(frozen=True)
@@ -103,15 +99,10 @@ class Source:
 
     def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
         """All nodes of one class in the order of the text, below ``inside`` or in the whole file."""
-        return [node for node in self._below(inside or self.module) if isinstance(node, kind)]
-
-    def _below(self, node: cst.CSTNode) -> Sequence[cst.CSTNode]:
-        """``node`` and all below it, from one walk: libcst makes a node's children anew at each request."""
-        nodes, reach = self._parsed.order
-        if node in reach:
-            start, end = reach[node]
-            return nodes[start:end]
-        return list(_walk(node))
+        root, (nodes, reach) = inside or self.module, self._parsed.order
+        # From one walk: libcst makes a node's children anew at each request.
+        below: Iterable[cst.CSTNode] = nodes[slice(*reach[root])] if root in reach else _walk(root)
+        return [node for node in below if isinstance(node, kind)]
 
     def at(self, kind: type[Node], line: int, column: int) -> Node:
         """The outermost node of one class that begins at a place; `KeyError` where there is none."""
@@ -263,7 +254,10 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
             args.append(arg)
     if not found and new is not None:
         args = _appended(args, keyword(name, new))
-    return call.with_changes(args=_separated(args))
+    separated = [  # what follows the last one stays
+        arg if arg is args[-1] or isinstance(arg.comma, cst.Comma) else arg.with_changes(comma=SPACED) for arg in args
+    ]
+    return call.with_changes(args=separated)
 
 
 def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
@@ -285,13 +279,6 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
     return cst.Arg(value=value, keyword=cst.Name(name), equal=tight)
 
 
-def _separated(args: Sequence[cst.Arg]) -> list[cst.Arg]:
-    """The arguments with a comma between them; what follows the last one stays."""
-    return [
-        arg if arg is args[-1] or isinstance(arg.comma, cst.Comma) else arg.with_changes(comma=SPACED) for arg in args
-    ]
-
-
 def number(node: cst.BaseExpression | None) -> int | float | None:
     """The value of a literal number with its sign; None for anything else."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
@@ -305,11 +292,6 @@ def number(node: cst.BaseExpression | None) -> int | float | None:
 def literal(node: cst.BaseExpression) -> Known:
     """The value of an expression that the text alone settles; `Unread` for any other."""
     return value_of_text(cst.Module([]).code_for_node(node))
-
-
-def is_atom(node: cst.CSTNode) -> bool:
-    """Whether a method can be called on ``node`` as it is written."""
-    return isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)) or bool(getattr(node, "lpar", ()))
 
 
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:

@@ -24,7 +24,7 @@ from tilewright.source.cutile import (
     searches,
     tasks,
 )
-from tilewright.source.source_file import Named, SourceFile, text
+from tilewright.source.source_file import Named, SourceFile
 
 if TYPE_CHECKING:
     from tilewright.task.task import Task
@@ -53,7 +53,7 @@ class HintsNotApplied(Rule):
                 continue
             applied |= hints_of_kernel(file, search.kernel)
             records = configurations(file, search.space)
-            carried = {name for record in records for name, value in record.items() if text(value) != "None"}
+            carried = {name for record in records for name, value in record.items() if ast.unparse(value) != "None"}
             if left := [name for name in HINTS if name in carried - applied]:
                 how = "there is no hints_fn" if search.hints_fn is None else "hints_fn leaves it out"
                 message = f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
@@ -79,7 +79,7 @@ class HintsNeverTimed(Rule):
             timed = given_hints(file, search.hints_fn)
             if timed is None or search.kernel is None:
                 continue
-            for made in _made_after(file, search, text(search.kernel)):
+            for made in _made_after(file, search, ast.unparse(search.kernel)):
                 never = [name for name in _hints(file, made) - timed if not _decorated(file, search, name, made)]
                 if never:
                     message = f"{' and '.join(sorted(never))} set here, in no trial of the search before"
@@ -89,19 +89,20 @@ class HintsNeverTimed(Rule):
 def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[HintedKernel]:
     """Kernel objects made of the searched kernel after its last search, where that search ran."""
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
-    later = [other.call.lineno for other in searches(file) if other.kernel is not None and text(other.kernel) == kernel]
+    same = (other for other in searches(file) if other.kernel is not None and ast.unparse(other.kernel) == kernel)
+    later = [other.call.lineno for other in same]
     for made in hinted(file):
         line = made.call.lineno
         if line <= (search.call.end_lineno or 0) or file.owner(made.call) is not owner or made.kernel is None:
             continue
         latest = not any(start < other < line for other in later)
-        if text(made.kernel) == kernel and latest and _arms(file, made.call) <= outside:
+        if ast.unparse(made.kernel) == kernel and latest and _arms(file, made.call) <= outside:
             yield made
 
 
 def _hints(file: SourceFile, made: HintedKernel) -> set[str]:
     if made.hints is not None:
-        return {name for name, value in made.hints.items() if text(value) != "None"}
+        return {name for name, value in made.hints.items() if ast.unparse(value) != "None"}
     keys = ({word.arg} if word.arg else keys_of(file, word.value) or set() for word in made.call.keywords)
     return set[str]().union(*keys)
 
@@ -110,7 +111,7 @@ def _decorated(file: SourceFile, search: SearchSite, name: str, made: HintedKern
     """Whether the kernel's decorator already sets the very value, so that all trials had it."""
     value = (made.hints or {}).get(name)
     hints = [kernel.hints.get(name) for kernel in kernels_of(file, search.kernel)]
-    return bool(hints) and all(value is not None and hint is not None and text(hint) == text(value) for hint in hints)
+    return bool(hints) and value is not None and all(hint and ast.dump(hint) == ast.dump(value) for hint in hints)
 
 
 def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
@@ -147,7 +148,7 @@ class DecoratorHints(Rule):
                 fixed = [name for name in kernel.hints if name in applied]
                 if fixed and kernel.node not in seen:
                     seen.add(kernel.node)
-                    values = " and ".join(f"{name}={text(kernel.hints[name])}" for name in fixed)
+                    values = " and ".join(f"{name}={ast.unparse(kernel.hints[name])}" for name in fixed)
                     yield self.at(
                         file, kernel.hints[fixed[0]],
                         f"{kernel.name} is decorated with {values}, which the search in line "
@@ -207,8 +208,11 @@ class HintsOnHotPath(Rule):
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for made in hinted(file):
-            cached = "cache" in file.dotted(made.call.func).lower() or _kept_by_object(file, made.call)
-            if not cached and (owner := _launching(file, made.call)):
+            parent = file.parent(made.call)
+            targets = parent.targets if isinstance(parent, ast.Assign) else ()
+            kept = any(isinstance(target, ast.Attribute) for target in targets)  # as long as the object lives
+            kept = kept or "cache" in file.dotted(made.call.func).lower()
+            if not kept and (owner := _launching(file, made.call)):
                 what = "replace_hints" if made.keeps else "ct.kernel"
                 yield self.at(file, made.call, f"{what} runs on every call of {owner}{_when(file, made.call)}")
         for kernel in kernels(file):
@@ -235,18 +239,8 @@ def _launches_itself(file: SourceFile, owner: Named | None, seen: frozenset[ast.
 
 def _when(file: SourceFile, node: ast.AST) -> str:
     """The innermost condition around it, for the message."""
-    for parent, child in file.above(node):
-        if isinstance(parent, Named):
-            break
-        if isinstance(parent, ast.If) and child in parent.body and len(text(parent.test)) < 60:
-            return f" where {text(parent.test)}"
-    return ""
-
-
-def _kept_by_object(file: SourceFile, node: ast.AST) -> bool:
-    """Whether the new kernel becomes an attribute, which lives as long as its object."""
-    parent = file.parent(node)
-    return isinstance(parent, ast.Assign) and any(isinstance(target, ast.Attribute) for target in parent.targets)
+    arms = (parent for parent, child in file.within(node) if isinstance(parent, ast.If) and child in parent.body)
+    return next((f" where {test}" for arm in arms if len(test := ast.unparse(arm.test)) < 60), "")
 
 
 CENTRES = 3

@@ -78,8 +78,13 @@ class CacheKey(Rule):
                     told.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
                 if told:
                     level: Level = "warning" if left or rounded else "note"
-                    place = _key_place(file, cache.writes[0])
-                    yield self.at(file, place, f"the key of {cache.name} {' and '.join(told)}", level)
+                    key, place = (
+                        cache.writes[0].key,
+                        cache.writes[0].place,
+                    )  # the tuple that a name stands for, else here
+                    bindings = file.bindings(key.id, key) if isinstance(key, ast.Name) else ()
+                    where = next((binding.place for binding in bindings if binding.value is not None), place)
+                    yield self.at(file, where, f"the key of {cache.name} {' and '.join(told)}", level)
 
 
 def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
@@ -109,15 +114,6 @@ def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
         if ("pow" in name and "2" in name) or name == "bit_length":
             rounded += [ast.unparse(given) for given in call.args]
     return rounded
-
-
-def _key_place(file: SourceFile, write: CacheWrite) -> ast.AST:
-    """Where the key is written: the tuple that its name stands for, else the place that stores."""
-    if isinstance(write.key, ast.Name):
-        for binding in file.bindings(write.key.id, write.key):
-            if binding.value is not None:
-                return binding.place
-    return write.place
 
 
 class ProcessOnlyCache(Rule):
@@ -269,8 +265,7 @@ class DeadSwitch(Rule):
     level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        packages = {origin.split(".")[0] for origin in file.imports.values()}
-        if packages & {"triton", "tilewright"} or not packages & {"cuda", "tilegym"}:
+        if file.packages & {"triton", "tilewright"} or not file.packages & {"cuda", "tilegym"}:
             return
         asked = {name for _, name in _variables(file, ASKS, ast.Load)}
         for node, name in _variables(file, SETS, ast.Store):

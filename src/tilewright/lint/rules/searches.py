@@ -11,15 +11,14 @@ from tilewright.lint.tile_code import accesses
 from tilewright.source.cutile import SEARCHES, KernelSource, SearchSite, kernels_of, launches, searches
 from tilewright.source.source_file import (
     Function,
-    Named,
     SourceFile,
+    assignments,
     elements,
     keywords,
     names,
     own,
     parameters,
     returned,
-    text,
 )
 from tilewright.source.values import Unread, value_of
 
@@ -195,7 +194,7 @@ class CompilerTimeout(Rule):
                 continue
             for call in _contexts(file, search.call):
                 if file.dotted(call.func) == "cuda.tile.compiler_timeout":
-                    seconds = text(call.args[0]) if call.args else "…"
+                    seconds = ast.unparse(call.args[0]) if call.args else "…"
                     yield self.at(
                         file, call,
                         f"candidates of the search in line {search.call.lineno} that need more than {seconds} s to "
@@ -205,9 +204,7 @@ class CompilerTimeout(Rule):
 
 def _contexts(file: SourceFile, node: ast.AST) -> Iterator[ast.Call]:
     """The calls of the ``with`` statements around a node, inside its function."""
-    for parent, _ in file.above(node):
-        if isinstance(parent, Named):
-            break
+    for parent, _ in file.within(node):
         for item in parent.items if isinstance(parent, ast.With) else ():
             if isinstance(item.context_expr, ast.Call):
                 yield item.context_expr
@@ -250,10 +247,9 @@ class HopperTakesBlackwell(Rule):
 
 def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
     """The name that holds the capability."""
-    for node in file.every(ast.Assign, function):
-        asked = isinstance(node.value, ast.Call) and file.dotted(node.value.func) == CAPABILITY
-        if asked and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            return node.targets[0].id
+    for name, value in assignments(file.every(ast.Assign, function)):
+        if isinstance(value, ast.Call) and file.dotted(value.func) == CAPABILITY:
+            return name
     return ""
 
 

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from tilewright.lint.rule import LintFinding, Rule
-from tilewright.lint.tile_code import in_tile_code, operation, tile_functions
+from tilewright.lint.tile_code import in_tile_code, operation, tile_calls, tile_functions
 from tilewright.source.cutile import kernels, passed
-from tilewright.source.source_file import Named, SourceFile, argument, keywords, names, own, parameters, text
+from tilewright.source.source_file import Named, SourceFile, argument, assignments, keywords, names, own, parameters
 from tilewright.source.values import called_name
 
 NOT = {"to", "cast", "float", "half", "bfloat16"}
@@ -30,11 +30,10 @@ class NoSuchMethod(Rule):
     code = "TW301"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for function in tile_functions(file):
-            for call in file.every(ast.Call, function):
-                of_module = file.dotted(call.func).split(".")[0] in {"torch", "cuda", "np", "numpy"}
-                if isinstance(call.func, ast.Attribute) and call.func.attr in NOT and not of_module:
-                    yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
+        for _, call in tile_calls(file):
+            of_module = file.dotted(call.func).split(".")[0] in {"torch", "cuda", "np", "numpy"}
+            if isinstance(call.func, ast.Attribute) and call.func.attr in NOT and not of_module:
+                yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
 
 
 INSTEAD = {
@@ -151,16 +150,15 @@ class SwizzleWithoutClamp(Rule):
 
     def _in(self, file: SourceFile, function: Named) -> Iterator[LintFinding]:
         """group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
-        assigned = {
-            node.targets[0].id: node.value
-            for node in own(function, ast.Assign)
-            if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-        }
+        assigned = dict(assignments(own(function, ast.Assign)))
         for first, value in assigned.items():
-            for height in (height for height in _factors(value) if _groups(assigned, value, height)):
+            product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
+            sides = (value.left, value.right) if product and isinstance(value, ast.BinOp) else ()
+            factors = [ast.unparse(side) for side in sides if isinstance(side, (ast.Name, ast.Constant))]
+            for height in (height for height in factors if _groups(assigned, value, height)):
                 for name, row in assigned.items():
                     is_sum = isinstance(row, ast.BinOp) and isinstance(row.op, ast.Add)
-                    if name != first and is_sum and first in names(row) and _remainder_by(row, height):
+                    if name != first and is_sum and first in names(row) and _remainder_by(file, row, height):
                         message = f"{name} takes the remainder by {height}, also in the last group, which may be lower"
                         yield self.at(file, row, message)
 
@@ -178,17 +176,9 @@ def _groups(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool
     return False
 
 
-def _factors(value: ast.expr) -> list[str]:
-    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
-        return []
-    return [text(side) for side in (value.left, value.right) if isinstance(side, (ast.Name, ast.Constant))]
-
-
-def _remainder_by(value: ast.expr, height: str) -> bool:
-    return any(
-        isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and text(node.right) == height
-        for node in ast.walk(value)
-    )
+def _remainder_by(file: SourceFile, value: ast.expr, height: str) -> bool:
+    remainders = (node for node in file.every(ast.BinOp, value) if isinstance(node.op, ast.Mod))
+    return any(ast.unparse(node.right) == height for node in remainders)
 
 
 ROUNDS_UP = ("cdiv", "num_tiles", "ceil")
@@ -219,12 +209,11 @@ class MissingPadding(Rule):
     def _in(self, file: SourceFile, loop: ast.For, counter: str) -> Iterator[LintFinding]:
         loaded: dict[str, tuple[ast.Call, int]] = {}
         for node in sorted(file.every(ast.stmt, loop), key=lambda statement: (statement.lineno, statement.col_offset)):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                name = node.targets[0].id
-                load = _bare_load(file, node.value, counter)
+            for name, value in assignments([node]):
+                load = _bare_load(file, value, counter)
                 if load is not None and not _padded_elsewhere(file, load[0]):
                     loaded[name] = load
-                elif not (name in loaded and name in names(node.value) and _keeps_axes(node.value)):
+                elif not (name in loaded and name in names(value) and _keeps_axes(value)):
                     loaded.pop(name, None)
             if isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
                 yield from self._summed(file, node, loaded, counter)
@@ -280,14 +269,10 @@ def _keeps_axes(value: ast.expr) -> bool:
 
 def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
     """Whether another arm of a condition loads the same with padding: the author knows where K is even."""
-    for parent, _ in file.above(load):
-        if isinstance(parent, Named):
-            break
-        for call in file.every(ast.Call, parent) if isinstance(parent, ast.If) and load.args else ():
-            padded = operation(file, call) == "load" and "padding_mode" in keywords(call) and call.args
-            if padded and text(call.args[0]) == text(load.args[0]):
-                return True
-    return False
+    arms = (parent for parent, _ in file.within(load) if isinstance(parent, ast.If))
+    loads = (call for arm in arms for call in file.every(ast.Call, arm) if operation(file, call) == "load")
+    padded = [call for call in loads if "padding_mode" in keywords(call) and call.args and load.args]
+    return any(ast.unparse(call.args[0]) == ast.unparse(load.args[0]) for call in padded)
 
 
 class UnusedParameter(Rule):

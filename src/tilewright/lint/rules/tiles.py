@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from tilewright.lint.rule import LintFinding, Rule
-from tilewright.lint.tile_code import annotation, extents, operation, shape_of, tile_calls, tile_functions
+from tilewright.lint.tile_code import annotation, extents, operation, shape_of, tile_calls
 from tilewright.source.cutile import configurations, kernels, passed, searches
-from tilewright.source.source_file import Named, SourceFile, argument, elements, keywords, names, parameters, text
+from tilewright.source.source_file import Named, SourceFile, argument, elements, keywords, names, parameters
 from tilewright.source.values import called_name
 from tilewright.space.knobs import is_power_of_two
 
@@ -29,10 +29,9 @@ class TileNotPowerOfTwo(Rule):
     code = "TW307"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for function in tile_functions(file):
-            for call in file.every(ast.Call, function):
-                for extent in _odd_extents(shape_of(file, call)):
-                    yield self.at(file, extent, f"a tile cannot have an extent of {extent.value!r}")
+        for _, call in tile_calls(file):
+            for extent in _odd_extents(shape_of(file, call)):
+                yield self.at(file, extent, f"a tile cannot have an extent of {extent.value!r}")
         records = (record for search in searches(file) for record in configurations(file, search.space))
         for name, value in (pair for record in records for pair in record.items()):
             for extent in _odd_extents(value) if TILE.match(name) else ():
@@ -78,7 +77,7 @@ class Fp8Division(Rule):
 def _quantises(file: SourceFile, function: Named) -> bool:
     """Whether a tile is converted to FP8 here, by the type's name or after clamping to its largest value."""
     calls = list(file.every(ast.Call, function))
-    types = [text(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
+    types = [ast.unparse(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
     if any(word in kind for word in FP8 for kind in types):
         return True
     constants = {constant.value for constant in file.every(ast.Constant, function) if type(constant.value) is float}
@@ -108,9 +107,9 @@ class ElementIndex(Rule):
                 multiplied = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
                 if not multiplied or not isinstance(value, ast.BinOp) or isinstance(extent, ast.Constant):
                     continue
-                if text(extent) in (text(value.left), text(value.right)):
-                    message = f"{text(index)} counts elements, but the index counts tiles of {text(extent)}"
-                    yield self.at(file, index, message)
+                if ast.unparse(extent) in (ast.unparse(value.left), ast.unparse(value.right)):
+                    tiles = f"the index counts tiles of {ast.unparse(extent)}"
+                    yield self.at(file, index, f"{ast.unparse(index)} counts elements, but {tiles}")
 
 
 class RuntimeShape(Rule):
@@ -136,8 +135,8 @@ class RuntimeShape(Rule):
             for call in file.every(ast.Call, kernel.node) if plain else ():
                 for extent in extents(shape_of(file, call)):
                     bindings = file.bindings(extent.id, extent) if isinstance(extent, ast.Name) else ()
-                    if text(extent) in plain and [binding.kind for binding in bindings] == ["parameter"]:
-                        message = f"{text(extent)} is a run-time parameter of {kernel.name}, not a constant"
+                    if ast.unparse(extent) in plain and [binding.kind for binding in bindings] == ["parameter"]:
+                        message = f"{ast.unparse(extent)} is a run-time parameter of {kernel.name}, not a constant"
                         yield self.at(file, extent, message)
 
 
