@@ -11,7 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import util  # cuda.tile imports it, too
 from pathlib import Path
@@ -60,8 +60,7 @@ def install(
         file = Path(where).resolve()
         if not os.access(file.parent, os.W_OK):
             raise RequestError(f"capture: cannot write into {file.parent}; choose another place with --out")
-        recorder = Recorder(ct.launch, file, limit, exact=looked_at)
-        _active = _Installed(recorder, ct.launch)
+        _active = _Installed(Recorder(ct.launch, file, limit, exact=looked_at))
 
 
 def uninstall() -> None:
@@ -90,10 +89,10 @@ def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool 
 class _Installed:
     """The hook in the place of `ct.launch`, and the thread and finalizers that write its record."""
 
-    def __init__(self, recorder: Recorder, original: Callable[..., None]) -> None:
-        self.recorder, self.original, self.launch_hook = recorder, original, recorder.launch
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
         self.stop = threading.Event()
-        swap(original, self.launch_hook, INSIDE)
+        swap(recorder.original, recorder.launch, INSIDE)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
         self._finish_worker()  # of a worker that imports cuda.tile while it runs
@@ -101,7 +100,7 @@ class _Installed:
         self._start_writing()
 
     def remove(self) -> None:
-        swap(self.launch_hook, self.original, INSIDE)
+        swap(self.recorder.launch, self.recorder.original, INSIDE)
         atexit.unregister(self.finish)
         self.finish()
 

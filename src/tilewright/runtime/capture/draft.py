@@ -10,20 +10,10 @@ from pathlib import Path
 
 from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.records import Value
+from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import WHOLE, Argument, DescribedLaunch
 from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS, Dimensions, Scaling
-from tilewright.runtime.capture.facts import (
-    RESERVED,
-    CapturedLaunch,
-    DeclaredArray,
-    Factor,
-    Form,
-    among,
-    contents,
-    declared_array,
-    free_name,
-    tiles,
-)
+from tilewright.runtime.capture.facts import CapturedLaunch, DeclaredArray, Factor, Form
 from tilewright.runtime.capture.rebuilding import PROGRAM
 from tilewright.source.needed import is_quiet, source_of_needed
 from tilewright.space import knobs
@@ -59,14 +49,16 @@ class TaskDraft:
 
     @cached_property
     def arrays(self) -> dict[str, tuple[Argument, DeclaredArray]]:
-        return {array.name: (array, declared_array(array.spec)) for array in self.launch.arrays()}
+        return {array.name: (array, facts.declared_array(array.spec)) for array in self.launch.arrays()}
 
     @cached_property
     def dimensions(self) -> Dimensions:
         """Without names if the grid has no rule, or if an array is not a dense block: it cannot be scaled."""
         flat = any(how.flat for _, how in self.arrays.values())
         free = not flat and (self.form is not None or self.captured.persistent)
-        known = {name: contents(array) for name, (array, _) in self.arrays.items() if name not in self.captured.filled}
+        known = {
+            name: facts.contents(array) for name, (array, _) in self.arrays.items() if name not in self.captured.filled
+        }
         return Dimensions(
             {name: how for name, (_, how) in self.arrays.items()},
             self.captured.index_arrays,
@@ -107,8 +99,7 @@ class TaskDraft:
         yield 'is the captured kernel itself, in float64. So "correct" means: as the captured kernel, not: right.'
         for note in self.notes:
             yield f"{note[0].upper()}{note[1:]}."
-        yield '"""'
-        yield ""
+        yield from ('"""', "")
 
     def _kernel(self) -> Iterator[str]:
         root, as_declared = self._root(), all(how == DeclaredArray(how.shape) for _, how in self.arrays.values())
@@ -142,10 +133,7 @@ class TaskDraft:
         yield from (f"    {name!r}: {spec}," for array in self.arrays for name, spec in self._tensors(array))
         yield from ("}", f"SHIPPED = {self.shipped!r}", "")
         yield "captured = Captured("
-        yield f"    module={launch.module!r},"
-        yield f"    file={launch.file!r},"
-        yield f"    qualname={launch.qualname!r},"
-        yield f"    source={launch.source!r},"
+        yield from (f"    {name}={getattr(launch, name)!r}," for name in ("module", "file", "qualname", "source"))
         yield "    tensors=TENSORS, launch=launched, shipped=SHIPPED, flops=flops,"
         yield from (")", "", "task = tw.Task(", f"    name={launch.kernel!r},", "    tensors=TENSORS,")
         yield from ("    reference=captured.reference,", "    trusted=captured.trusted,", "    launch=launch,")
@@ -190,7 +178,7 @@ class TaskDraft:
             if name not in self.captured.updated:
                 yield name, read
                 return
-            before = free_name(f"{name}_before", {*self.arrays, *self.dims.values(), *RESERVED})
+            before = facts.free_name(f"{name}_before", {*self.arrays, *self.dims.values(), *facts.RESERVED})
             yield before, read
             beside = f", updates={before!r}"
         else:
@@ -205,8 +193,8 @@ class TaskDraft:
             return ""
         if (index_array := self.captured.index_arrays.get(argument.name)) is not None:
             return f", {index_array.text(self.dimensions.last(index_array))}"
-        numbers = contents(argument)
-        return f", {among(numbers, self.dimensions.beyond(argument.name))}" if numbers else ", tw.integers(0, 1)"
+        numbers = facts.contents(argument)
+        return f", {facts.among(numbers, self.dimensions.beyond(argument.name))}" if numbers else ", tw.integers(0, 1)"
 
     def _argument(self, argument: Argument) -> str:
         if argument.kind == "array":
@@ -260,7 +248,7 @@ class TaskDraft:
         """Extents up to the captured ones, with the same divisors: a kernel may rely on both."""
         if not self.dims:
             return "lambda: True"
-        conditions, sizes = [], tiles(self.launch)
+        conditions, sizes = [], facts.tiles(self.launch)
         # The captured tiles divide the same extents. `verify.shapes` reduces an extent to one or two tiles, and half a
         # tile is the least that is tried, so some small shape is always served.
         largest = max([DIVISOR, *(value for name, value in sizes.items() if name in self.knobs)])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -103,10 +103,9 @@ def named(launch: DescribedLaunch) -> DescribedLaunch:
     return launch.with_arrays(renamed)
 
 
-def free_name(wanted: str, taken: Iterable[str]) -> str:
+def free_name(wanted: str, taken: Collection[str]) -> str:
     """``wanted``, with underscores if that name is taken."""
-    known = set(taken)
-    while wanted in known:
+    while wanted in taken:
         wanted += "_"
     return wanted
 
@@ -231,30 +230,19 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
             if argument.name not in sizes and isinstance(argument.value, int)
         }
     extents = sorted(extent for extent in known if extent > 1)
-    single = [Factor(extent, tile) for tile in sizes for extent in extents] + [Factor(extent) for extent in extents]
-    of_axis = [list(_forms(blocks, single, sizes)) for blocks in launch.grid]
-    if any(not forms for forms in of_axis):
-        return []
+    single = [Factor(extent, tile) for tile in (*sizes, None) for extent in extents]
+    blocks = {factor: -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent for factor in single}
+    single = [factor for factor in single if blocks[factor] > 1]
+    of_axis = []
+    for extent in launch.grid:
+        every = (form for n in range(MOST_FACTORS + 1) for form in itertools.combinations_with_replacement(single, n))
+        of_axis.append([form for form in every if math.prod(blocks[factor] for factor in form) == extent])
     whole = []
     for forms in itertools.islice(itertools.product(*of_axis), 4096):
         used = [factor.tile for form in forms for factor in form if factor.tile]
         if len(used) == len(set(used)):
             whole.append(forms)
     return sorted(whole, key=partial(_unlikeliness, captured, sizes))
-
-
-def _forms(blocks: int, single: Sequence[Factor], sizes: Mapping[str, int]) -> Iterator[Form]:
-    if blocks == 1:
-        yield ()
-    for count in range(1, MOST_FACTORS + 1):
-        for factors in itertools.combinations_with_replacement(single, count):
-            values = [_value(factor, sizes) for factor in factors]
-            if math.prod(values) == blocks and 1 not in values:
-                yield factors
-
-
-def _value(factor: Factor, sizes: Mapping[str, int]) -> int:
-    return -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent
 
 
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
@@ -304,8 +292,7 @@ class IndexArray:
 
 def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
     """The arrays whose numbers rise, by name."""
-    every = map(_index_array, launch.arrays())
-    return {array.name: array for array in every if array is not None}
+    return {array.name: array for array in map(_index_array, launch.arrays()) if array is not None}
 
 
 def contents(argument: Argument) -> tuple[int, ...]:

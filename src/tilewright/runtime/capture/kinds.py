@@ -98,16 +98,15 @@ class LaunchCounter:
         return size
 
 
+@dataclass(eq=False, slots=True)
 class Cell:
     """A count of launches that were looked at."""
 
-    __slots__ = ("certain", "samples", "stand_for")
-
-    def __init__(self) -> None:
-        self.certain = 0
-        """Launches that represent only themselves."""
-        self.samples = self.stand_for = 0
-        """Launches that represent others too, and how many."""
+    certain: int = 0
+    """Launches that represent only themselves."""
+    samples: int = 0
+    """Launches that represent others too; `stand_for`: how many."""
+    stand_for: int = 0
 
     @property
     def seen(self) -> int:

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from tilewright.errors import RequestError
 from tilewright.ledger import codec
-from tilewright.records import Json
 from tilewright.runtime.capture.data import remove_all_but
-from tilewright.runtime.capture.described import DescribedLaunch
+from tilewright.runtime.capture.described import Argument, DescribedLaunch
 
 VERSION = 1
 Kind = TypeVar("Kind")
@@ -121,14 +120,10 @@ class Capture:
 def _kind(launch: DescribedLaunch) -> str:
     """Equal for launches of one kind in every process: the addresses of their arrays count modulo 16."""
 
-    def aligned(value: Json, name: str = "") -> Json:
-        if isinstance(value, list):
-            return [aligned(item) for item in value]
-        if isinstance(value, dict):
-            return {name: aligned(item, name) for name, item in value.items()}
-        return value % 16 if name == "address_offset" and isinstance(value, int) else value
+    def aligned(array: Argument) -> Argument:
+        return replace(array, array=replace(array.spec, address_offset=array.spec.address_offset % 16))
 
-    return json.dumps(aligned(launch.to_json()), sort_keys=True)
+    return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
 
 
 def together(recorded: Recorded, other: Recorded) -> Recorded:
@@ -193,10 +188,9 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         if kind is Capture and isinstance(data, dict) and data.get("version") != VERSION:
             raise ValueError(f"version {data.get('version')}, this Tilewright reads {VERSION}")
         return codec.from_json(kind, data, defaults=True)
-    except RecursionError:
-        raise RequestError(f"{path} is no record of tilewright capture: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
-        raise RequestError(f"{path} is no record of tilewright capture: {error}") from None
+    except (OSError, RecursionError, ValueError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise RequestError(f"{path} is no record of tilewright capture: {why}") from None
 
 
 def chosen(capture: Capture, number: int) -> Recorded:

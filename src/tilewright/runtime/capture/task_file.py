@@ -135,18 +135,14 @@ def _values(draft: TaskDraft) -> int:
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
     """The draft with the tile sizes that give the captured outputs, and how many sizes were tried."""
-    sizes = tiles(fixed.launch)
     fixed = replace(fixed, notes=_notes(fixed))
-    free = sizes if fixed.form is not None or fixed.captured.persistent else {}
-    free = {name: value for name, value in free.items() if not _covers(fixed, name, value)}
+    sizes = tiles(fixed.launch) if fixed.form is not None or fixed.captured.persistent else {}
+    free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
     nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
     wide = replace(fixed, knobs=nearby, independent=fixed.free)
     with _loaded(wide, folder) as task:
         right = _right(task)
-    tried = {
-        name: tuple(value for value in values if value == sizes[name] or (name, value) in right)
-        for name, values in wide.knobs.items()
-    }
+    tried = {name: tuple(value for value in values if (name, value) in right) for name, values in nearby.items()}
     knobs = {name: values for name, values in tried.items() if len(values) > 1}
     return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
 
@@ -167,7 +163,7 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     captured configuration does."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
-    configurations = [shipped, *(shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value)]
+    others = [shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value]
     dims = small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
@@ -177,7 +173,7 @@ def _right(task: Task) -> set[tuple[str, Value]]:
         raise NotAsCaptured(
             f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
         )
-    verdict = check_on(task, engine, configurations=configurations[1:], only=case, seconds=SECONDS)
+    verdict = check_on(task, engine, configurations=others, only=case, seconds=SECONDS)
     seen = {shipped, *(argument.configuration for argument in verdict.results if argument.verdict == "correct")}
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
