@@ -132,13 +132,13 @@ def raced(
 ) -> RacedTrials:
     """Times ``field`` in interleaved rounds. ``shipped``: its index there; it wins ties. Raises NoRoom."""
     with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
-        notes = []
+        notes, headers = [], [ready.header for ready in field]
         if kept.launch != policy.launch:
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
         race_outcome = race(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=MAX_ROUNDS),
-            cost=[_cost(ready) for ready in field], shipped=shipped,
+            cost=[(h.cluster, h.registers * h.threads, h.shared_bytes, h.code_bytes) for h in headers], shipped=shipped,
             on_progress=lambda seen: on_progress(seen.rounds, len(seen.live)),
         )  # fmt: skip
     outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
@@ -151,12 +151,6 @@ def _round_seconds(clock: Clock, n: int) -> float:
         return sum(clock.round(range(n))) * 1e-6
     except CandidateCrashed:
         return 0.0
-
-
-def _cost(ready: Ready) -> tuple[int, ...]:
-    """What a configuration occupies: cluster, registers, shared memory, bytes of code."""
-    header = ready.header
-    return (header.cluster, header.registers * header.threads, header.shared_bytes, header.code_bytes)
 
 
 def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:

@@ -110,8 +110,7 @@ class _SearchRun:
     def __init__(
         self, trials: list[Trial | FailedTrial], device: Device, policy: Policy, shipped: int, progress: Progress
     ) -> None:
-        self.trials, self.device, self.policy, self.shipped = trials, device, policy, shipped
-        self.progress = progress
+        self.trials, self.device, self.policy, self.shipped, self.progress = trials, device, policy, shipped, progress
         self.outcomes: dict[int, TrialOutcome] = {}
         self.ready: dict[int, Ready] = {}
         self.representative: dict[Hashable, int] = {}
@@ -275,17 +274,18 @@ class _SearchRun:
                 reason = f"same machine code, grid and arguments as {self._label(first)}"
                 reason += "" if status == "duplicate" else f": {outcome.reason}"
                 outcomes[other] = replace(outcome, label=self._label(other), status=status, reason=reason)
-        every = range(len(self.trials))
-        return tuple(outcomes.get(i) or TrialOutcome(self._label(i), "pruned", "not looked at") for i in every)
+        return self._listed(outcomes, "not looked at")
 
     def _unsearched(self, reason: str) -> SearchResult:
         """Nothing was compared, so the shipped configuration stays."""
         best = self._alike(self.right[0] if self.right else list(self.ready)[-1])[0]
         said = f"not searched: {reason}"
         known = {index: outcome for index, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
+        return SearchResult(best, None, self._listed(known, said), self.seconds, "; ".join([*self.notes, said]))
+
+    def _listed(self, known: Mapping[int, TrialOutcome], otherwise: str) -> tuple[TrialOutcome, ...]:
         every = range(len(self.trials))
-        outcomes = tuple(known.get(i) or TrialOutcome(self._label(i), "pruned", said) for i in every)
-        return SearchResult(best, None, outcomes, self.seconds, "; ".join([*self.notes, said]))
+        return tuple(known.get(i) or TrialOutcome(self._label(i), "pruned", otherwise) for i in every)
 
     def _failed(self, index: int, failed: FailedTrial) -> None:
         label = self._label(index)

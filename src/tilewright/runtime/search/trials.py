@@ -84,8 +84,19 @@ def trials(
     Raises RequestError for a space that is not a list (a generator, a dict), and for an empty one.
     """
     configurations = checked_space(space)
-    hinted = _Hinted()
+    made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
     kernel_of = kernel if callable(kernel) and not _is_kernel(kernel) else lambda _: kernel
+
+    def hinted(kernel: KernelObject, hints: Mapping[str, Value]) -> KernelObject:
+        """One kernel object for equal hints, because each new object starts with an empty JIT cache."""
+        if not _is_kernel(kernel):
+            raise TypeError(f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one")
+        if not hints:
+            return kernel
+        key = (id(kernel), tuple(sorted((name, repr(value)) for name, value in hints.items())))
+        if key not in made:
+            made[key] = (kernel, kernel.replace_hints(**hints))  # the first keeps its id from being reused
+        return made[key][1]
 
     def trial(config: Config) -> Trial | FailedTrial:
         shown = label(config)
@@ -157,20 +168,3 @@ def _is_kernel(kernel: object) -> TypeGuard[KernelObject]:
     from tilewright.languages import is_kernel
 
     return is_kernel(kernel)
-
-
-class _Hinted:
-    """One kernel object for equal hints, because each new object starts with an empty JIT cache."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
-
-    def __call__(self, kernel: KernelObject, hints: Mapping[str, Value]) -> KernelObject:
-        if not _is_kernel(kernel):
-            raise TypeError(f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one")
-        if not hints:
-            return kernel
-        key = (id(kernel), tuple(sorted((name, repr(value)) for name, value in hints.items())))
-        if key not in self._made:
-            self._made[key] = (kernel, kernel.replace_hints(**hints))  # the first keeps its id from being reused
-        return self._made[key][1]

@@ -4,14 +4,9 @@
      "rows": [its parts, config, times]}
 
 It is read with `json` alone, without a database, a search or a GPU. The file has the rule of the look-up, as text for
-people and as the data that the look-up uses:
-
-* *exact*: a row whose parts are all those of the call.
-* *nearest*: else the row with the smallest sum of |log2 (extent / extent)| over all extents of all arrays, no extent
-  more than ``factor`` apart. All other parts are equal (kernel, board, launch, flags, dtypes, alignments), and the
-  strides are in the same order. Of equally near rows the first is taken. Only the parts that the rule names may
-  differ. The toolkit may, because it changes how fast a configuration is and not what it computes.
-* *fallback*: else the shipped configuration, which the caller has.
+people (`MatchRule.to_json`) and as the data that the look-up uses: an equal row, else the nearest, else the shipped
+configuration, which the caller has. Only the parts that the rule names may differ. The toolkit may, because it changes
+how fast a configuration is and not what it computes.
 
 Rows for another source of the kernel are not used, and one warning says so: their configurations were never compared
 in the kernel as it is now. In the store this cannot happen, because the source is a part of the key.

@@ -39,9 +39,6 @@ from tilewright.runtime.store.winners import Winner
 
 Verdict: TypeAlias = Literal["holds", "drifted", "wrong", "cannot"]
 Name: TypeAlias = Literal["winner", "runner_up", "shipped"]
-WINNER: Name = "winner"
-RUNNER_UP: Name = "runner_up"
-SHIPPED: Name = "shipped"
 SECONDS = 2.0
 ROUNDS = 400
 FEWEST = 24
@@ -163,7 +160,7 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
         raise _Cannot(problem)
     if here.board is not None and board and board != here.board:
         raise _Cannot(f"it was tuned on another board: {board}, here {here.board}")
-    if not winner.launches or WINNER not in winner.launches:
+    if not winner.launches or "winner" not in winner.launches:
         raise _Cannot("no launch was stored with it" + (": it was imported" * (winner.origin == "import")))
     return {name: DescribedLaunch.from_json(launch) for name, launch in winner.launches.items()}
 
@@ -200,36 +197,35 @@ class _WinnerRace:
         self._seconds, self._seed, self._memory = seconds, seed, memory
 
     def verdict(self) -> Verified:
-        shipped = self._other(SHIPPED)
+        shipped = self._other("shipped")
         try:
-            ours = self._prepared(WINNER)
+            ours = self._prepared("winner")
         except _Cannot as failed:
             if shipped is None or isinstance(failed, _NoRoom):
                 raise
             raise _WrongWinner(f"the winner no longer runs: {failed}") from failed
         if shipped is not None:
             self._compare(ours, shipped)
-        others = {SHIPPED: shipped, RUNNER_UP: self._other(RUNNER_UP)}
-        raced = {name: other for name, other in others.items() if other is not None}
-        if not raced:
+        shots = [other.shot for other in (shipped, self._other("runner_up")) if other is not None]
+        if not shots:
             return Verified(self._winner, "holds", "it runs, and nothing else was stored to race it against")
-        own, *times = self._timed([ours.shot, *(other.shot for other in raced.values())])
+        own, *times = self._timed([ours.shot, *shots])
         against = tuple(
-            Against(name, other.shot.trial.label, stats.ratio_interval(samples, own, CONFIDENCE))
-            for (name, other), samples in zip(raced.items(), times, strict=True)
+            Against(shot.trial.config, shot.trial.label, stats.ratio_interval(samples, own, CONFIDENCE))
+            for shot, samples in zip(shots, times, strict=True)
         )
         return _judged(self._winner, against, float(np.median(own)))
 
     def _other(self, name: Name) -> _Prepared | None:
         """None if it was not stored, if it is raced already, or if a runner-up no longer runs."""
         described = self._launches.get(name)
-        raced = (WINNER,) if name == SHIPPED else (WINNER, SHIPPED)
+        raced = ("winner",) if name == "shipped" else ("winner", "shipped")
         if described is None or any(self._launches.get(other) == described for other in raced):
             return None
         try:
             return self._prepared(name)
         except _Cannot as failed:
-            if name == SHIPPED or isinstance(failed, _NoRoom):
+            if name == "shipped" or isinstance(failed, _NoRoom):
                 raise
             return None
 
@@ -237,7 +233,10 @@ class _WinnerRace:
         """The launch, its arguments on equal drawn data, and the arrays among them."""
         described = self._launches[name]
         kernel, grid, args = rebuilt(described, device=self._memory, seed=self._seed)
-        trial = Trial(name, _label(self._winner, name), kernel, grid, lambda: args, described.hints)
+        winner = self._winner
+        config = winner.shipped if name == "shipped" else winner.runner_up
+        other = name.replace("_", "-") if config is None else label(config)
+        trial = Trial(name, winner.label if name == "winner" else other, kernel, grid, lambda: args, described.hints)
         return trial, args, arrays_of(args, [argument.name for argument in described.arguments])
 
     def _prepared(self, name: Name) -> _Prepared:
@@ -266,7 +265,7 @@ class _WinnerRace:
 
     def _compare(self, ours: _Prepared, shipped: _Prepared) -> None:
         """Raises `_WrongWinner`. The shipped one runs again: its difference from itself is allowed."""
-        _, args, arrays = self._rebuilt(SHIPPED)
+        _, args, arrays = self._rebuilt("shipped")
         itself = self._written(shipped.shot.trial, args, arrays)
         for name, output in shipped.outputs.items():
             if name in ours.outputs:
@@ -301,10 +300,3 @@ def _judged(winner: Winner, against: tuple[Against, ...], us: float) -> Verified
         f"as fast now; fix: `tilewright tuned prune --key {winner.key[:12]}`, and run the program again"
     )
     return Verified(winner, "drifted", reason, against, us)
-
-
-def _label(winner: Winner, name: Name) -> str:
-    if name == WINNER:
-        return winner.label
-    config = winner.shipped if name == SHIPPED else winner.runner_up
-    return name.replace("_", "-") if config is None else label(config)

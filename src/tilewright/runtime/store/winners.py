@@ -155,7 +155,16 @@ class Winners:
         with self._guarded(), self._file() as file:
             rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
             with file._writing() as connection:
-                return tuple(_put(connection, winner, row, replaces) for winner, row in zip(winners, rows, strict=True))
+                done = []
+                for winner, row in zip(winners, rows, strict=True):
+                    earlier = _stored(connection, winner.key)
+                    if earlier is None or replaces(winner, earlier):
+                        connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
+                        insert(connection, "winners", row)
+                        done.append((earlier, _winner(row)))
+                    else:
+                        done.append((earlier, earlier))
+                return tuple(done)
         return tuple((None, winner) for winner in winners)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
@@ -216,18 +225,6 @@ class _File(DatabaseFile):
         # otherwise one row that is not text makes all of them unreadable
         connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         return connection
-
-
-def _put(
-    connection: sqlite3.Connection, winner: Winner, row: dict[str, Value], replaces: Replaces
-) -> tuple[Winner | None, Winner]:
-    earlier = _stored(connection, winner.key)
-    if earlier is not None:
-        if not replaces(winner, earlier):
-            return earlier, earlier
-        connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
-    insert(connection, "winners", row)
-    return earlier, _winner(row)
 
 
 def _stored(connection: sqlite3.Connection, key: str) -> Winner | None:

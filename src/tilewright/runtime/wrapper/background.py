@@ -28,24 +28,21 @@ BASE = 512
 
 class _Worker:
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[tuple[str, Callable[[], None]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._jobs: queue.Queue[tuple[str, Callable[[], None]] | None] = queue.Queue()
         self._starting = threading.Lock()
-        self._left = 0
-        self._idle = threading.Condition()
+        self.thread: threading.Thread | None = None
 
     def add(self, what: str, job: Callable[[], None]) -> None:
         with self._starting:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="tilewright tuning", daemon=True)
-                self._thread.start()
-        with self._idle:
-            self._left += 1
+            if self.thread is None:
+                self.thread = threading.Thread(target=self._work, name="tilewright tuning", daemon=True)
+                self.thread.start()
         self._jobs.put((what, job))
 
     def wait(self, seconds: float | None) -> bool:
-        with self._idle:
-            return self._idle.wait_for(lambda: not self._left, seconds)
+        idle = self._jobs.all_tasks_done
+        with idle:
+            return idle.wait_for(lambda: not self._jobs.unfinished_tasks, seconds)
 
     def leave(self) -> None:
         """At the end of the program: no further search starts, and the one that runs stops at its next step."""
@@ -54,8 +51,8 @@ class _Worker:
             while True:
                 self._jobs.get_nowait()
         self._jobs.put(None)
-        if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
+        if self.thread is not None:
+            self.thread.join(LEAVE_SECONDS)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -66,9 +63,7 @@ class _Worker:
                 pass
             except Exception as error:  # the program goes on with the shipped configuration
                 warn(f"{what} in the background failed ({in_one_line(error)}); the shipped configuration stays")
-            with self._idle:
-                self._left -= 1
-                self._idle.notify_all()
+            self._jobs.task_done()
 
 
 _worker = _Worker()
@@ -82,7 +77,7 @@ def _fresh() -> None:
 
 def in_background(what: str, job: Callable[[], None]) -> None:
     """Runs ``job`` after the jobs before it. ``what``: its name in a warning."""
-    if _worker._thread is None:
+    if _worker.thread is None:
         atexit.register(_worker.leave)
         os.register_at_fork(after_in_child=_fresh)
     _worker.add(what, job)
@@ -138,10 +133,6 @@ def _copied(tensors: Sequence[LiveArray]) -> dict[int, LiveArray]:
         for tensor in piece:
             low, high = extent(tensor)
             memory.narrow(0, low + shift, high - low).copy_(bytes_of(tensor, low, high))
-            copy, offset = (
-                torch.empty(0, dtype=tensor.dtype, device=tensor.device),
-                (low + shift) // tensor.element_size(),
-            )
-            shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-            copied[id(tensor)] = copy.set_(memory.untyped_storage(), offset, shape, strides)
+            copy, offset = tensor.new_empty(0), (low + shift) // tensor.element_size()
+            copied[id(tensor)] = copy.set_(memory.untyped_storage(), offset, tensor.shape, tensor.stride())
     return copied

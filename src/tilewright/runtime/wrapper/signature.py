@@ -86,8 +86,12 @@ class Pattern:
     devices: int
 
     @cached_property
+    def by_name(self) -> dict[str, KeyKind]:
+        return dict(zip(self.names, self.kinds, strict=True))
+
+    @cached_property
     def arrays(self) -> list[str]:
-        return [name for name, kind in zip(self.names, self.kinds, strict=True) if kind is KeyKind.ARRAY]
+        return [name for name, kind in self.by_name.items() if kind is KeyKind.ARRAY]
 
     @property
     def addresses(self) -> str:
@@ -103,8 +107,7 @@ class Pattern:
     def items(self) -> dict[str, str]:
         """What decides in a call beside its tensors; each item has a name of its own."""
         form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
-        named = zip(self.names, self.kinds, strict=True)
-        items = {name: form[kind].format(name) for name, kind in named if kind is not KeyKind.ARRAY}
+        items = {name: form[kind].format(name) for name, kind in self.by_name.items() if kind is not KeyKind.ARRAY}
         for name in self.arrays:
             others = [f"_p_{other}" for other in self.arrays if other != name]
             if name in self.outputs and others:
@@ -114,10 +117,9 @@ class Pattern:
     @property
     def key(self) -> str:
         """The expression of the key, a tuple."""
-        kinds = dict(zip(self.names, self.kinds, strict=True))
         items = [f"{name}.shape, {name}.dtype" for name in self.arrays]
         for name, item in self.items.items():  # 1 and True are equal
-            items.append(f"{item}, {item}.__class__" if kinds.get(name) is KeyKind.VALUE else item)
+            items.append(f"{item}, {item}.__class__" if self.by_name.get(name) is KeyKind.VALUE else item)
         if self.arrays:
             row_major = " and ".join(f"{name}.is_contiguous()" for name in self.arrays)
             strides = ", ".join(f"{name}.stride()" for name in self.arrays)
@@ -133,9 +135,8 @@ class Pattern:
         """The condition for a call to have the key whose tensors ``_check`` knows and whose items are in ``_i_…``.
         Only keys of aligned arrays are guessed."""
         tests = [f"_check({', '.join(self.arrays)})", f"not {self.unaligned}"]
-        kinds = dict(zip(self.names, self.kinds, strict=True))
         for name, item in self.items.items():
-            kind, expected = kinds.get(name), f"_i_{name}"
+            kind, expected = self.by_name.get(name), f"_i_{name}"
             if kind is KeyKind.VALUE:  # nearly always the same object
                 tests.append(
                     f"({item} is {expected} or {item}.__class__ is {expected}.__class__ and {item} == {expected})"
