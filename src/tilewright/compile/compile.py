@@ -197,11 +197,8 @@ def _largest_first(units: list[Unit]) -> list[int]:
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
 
     def key(index: int) -> tuple[int, float]:
-        sizes = [
-            value
-            for name, value in units[index].configuration.items()
-            if name.startswith(("TILE", "BLOCK")) and isinstance(value, int)
-        ]
+        values = units[index].configuration.items()
+        sizes = (size for name, size in values if name.startswith(("TILE", "BLOCK")) and isinstance(size, int))
         return position[units[index].workload.name], -math.prod(sizes)
 
     return sorted(range(len(units)), key=key)

@@ -67,12 +67,16 @@ def screen(
 
     ``shipped`` is the baseline: it represents its duplicates, and is "last" at worst.
     """
-    groups = _groups(rows, work, board)
+    members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
+    for row in rows:
+        members.setdefault((row.code.code_hash, row.grid), []).append(row)
+    groups = [_group(tuple(same), work, board) for same in members.values()]
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
     strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
     judged = [_judged(group, best, strongest, bound) for group in groups]
     kept = _enough_kept(_baseline_kept(judged, shipped))
-    return _spread(rows, kept)
+    by_row = {id(row): group for group in kept for row in group.members}
+    return tuple(_screened(row, by_row[id(row)]) for row in rows)
 
 
 def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
@@ -103,13 +107,6 @@ class _Group:
 
     def judged(self, verdict: Verdict, reason: str) -> _Group:
         return replace(self, verdict=verdict, reason=reason)
-
-
-def _groups(rows: Sequence[ScreenRow], work: Work, board: Board) -> list[_Group]:
-    members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
-    for row in rows:
-        members.setdefault((row.code.code_hash, row.grid), []).append(row)
-    return [_group(tuple(same), work, board) for same in members.values()]
 
 
 def _group(same: tuple[ScreenRow, ...], work: Work, board: Board) -> _Group:
@@ -173,9 +170,7 @@ def _unattained(group: _Group) -> _Rule:
 
 def _strength(path: TensorPath) -> int:
     """none < one warp's instructions < a warpgroup's < the tensor memory's."""
-    if path == "none":
-        return 0
-    return 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
+    return 0 if path == "none" else 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
 
 
 def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
@@ -207,11 +202,6 @@ def _enough_kept(groups: Sequence[_Group]) -> list[_Group]:
     return [group.judged("last", f"{group.reason}; {reason}") if id(group) in saved else group for group in groups]
 
 
-def _spread(rows: Sequence[ScreenRow], groups: Sequence[_Group]) -> tuple[Screened, ...]:
-    by_row = {id(row): group for group in groups for row in group.members}
-    return tuple(_screened(row, by_row[id(row)]) for row in rows)
-
-
 def _screened(row: ScreenRow, group: _Group) -> Screened:
     if row is group.row:
         return Screened(row.code, group.predicted, group.verdict, group.reason)
@@ -241,7 +231,9 @@ def screen_compiled(
     for each in compiled:
         failure = next((part for part in (each.built, each.code) if isinstance(part, Failed)), None)
         if failure is None:
-            rows.append(_row(task, each))
+            assert isinstance(each.code, MachineCode)
+            launch, hints = launch_of(task, each.unit)
+            rows.append(ScreenRow(each.unit.configuration, launch.grid, each.code, hints.get("occupancy")))
         else:
             outcomes[each.unit.configuration] = failure
     for row, verdict in zip(rows, screen(rows, work, board, bound, shipped=shipped), strict=True):
@@ -255,13 +247,7 @@ def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
     seconds = compiled.built.seconds if isinstance(compiled.built, Built) else None
     if isinstance(screened, Failed):
         return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)
+    status: Literal["duplicate", "screened", "predicted"] = "screened" if screened.verdict == "out" else "predicted"
     if screened.duplicate_of is not None:
-        return Candidate(config, "duplicate", screened.reason, screened.code, seconds, screened.predicted)
-    status: Literal["screened", "predicted"] = "screened" if screened.verdict == "out" else "predicted"
+        status = "duplicate"
     return Candidate(config, status, screened.reason, screened.code, seconds, screened.predicted)
-
-
-def _row(task: Task, compiled: Compiled) -> ScreenRow:
-    assert isinstance(compiled.code, MachineCode)
-    launch, hints = launch_of(task, compiled.unit)
-    return ScreenRow(compiled.unit.configuration, launch.grid, compiled.code, hints.get("occupancy"))

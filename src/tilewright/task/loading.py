@@ -15,8 +15,7 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.machinery import SourceFileLoader
@@ -59,7 +58,12 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
         module = _executed(path, loading.files.get(str(path)), "task")
     finally:
         _LOADING.reset(token)
-    _all_loaded(loading)
+    known = {str(path), *map(str, loading.modules)}
+    if unused := [file for file in loading.files if file not in known]:  # the results would be the original's
+        raise TaskError(
+            f"{path.name} does not load {unused[0]} through editable when it is loaded again; "
+            "fix: call tilewright.editable in the task file itself, outside any function"
+        )
     found = {name: task for name, task in vars(module).items() if isinstance(task, Task)}
     task = _chosen(found, wanted, file)
     backward = task.backward and replace(task.backward, file=path)
@@ -147,16 +151,6 @@ def _edit(task: Task, loading: _Loading) -> tuple[str, ...]:
     return tuple(dict.fromkeys(edit))
 
 
-def _all_loaded(loading: _Loading) -> None:
-    """Raises TaskError where a copy was not loaded: the results would be the original's."""
-    known = {str(loading.path), *map(str, loading.modules)}
-    if unused := [file for file in loading.files if file not in known]:
-        raise TaskError(
-            f"{loading.path.name} does not load {unused[0]} through editable when it is loaded again; "
-            "fix: call tilewright.editable in the task file itself, outside any function"
-        )
-
-
 def _origin(name: str) -> tuple[Path, str]:
     """The file of an importable module, and the package in which its relative imports start."""
     try:
@@ -200,8 +194,9 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
     linecache.cache.pop(source, None)
     sys.modules[name] = module
     try:
-        with _importable(path.parent) if package is None else nullcontext():
-            spec.loader.exec_module(module)
+        if package is None:
+            sys.path.insert(0, str(path.parent))
+        spec.loader.exec_module(module)
     except TilewrightError as error:
         del sys.modules[name]
         raise TaskError(f"{path.name}:{_line_in(error, source)}: {error}") from error
@@ -210,16 +205,10 @@ def _executed(path: Path, copy: str | None, kind: str, package: str | None = Non
         here = isinstance(error, SyntaxError) and error.filename == source
         line = error.lineno if here else _line_in(error, source)  # type: ignore[union-attr]
         raise TaskError(f"{path.name}:{line}: does not import: {in_one_line(error)}") from error
-    return module
-
-
-@contextmanager
-def _importable(folder: Path) -> Iterator[None]:
-    sys.path.insert(0, str(folder))
-    try:
-        yield
     finally:
-        sys.path.remove(str(folder))
+        if package is None:
+            sys.path.remove(str(path.parent))
+    return module
 
 
 def _line_in(error: BaseException, source: str) -> int | str:

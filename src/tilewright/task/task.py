@@ -35,10 +35,6 @@ PRECISIONS = ("tf32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 """Arithmetic that may be coarser than the dtype of the output."""
 
 
-_RATE_OF = {name: name for name in PRECISIONS} | {"tf32": "tfloat32"}
-"""Declared precision → the dtype whose rate a board lists."""
-
-
 Returned = TypeVar("Returned")
 
 
@@ -181,15 +177,7 @@ class Task(Declaration):
             return False
         if not all(self.distribution(name, dims).possible(arrays[name].shape) for name in self.inputs):
             return False
-        if self.serves is None:
-            return True
-        what = f"serves of task '{self.name}'"
-        try:
-            return bool(call_by_name(self.serves, dims, what))
-        except TaskError:
-            raise
-        except Exception as error:
-            raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
+        return self.serves is None or _answer(self.serves, dims, bool, f"serves of task '{self.name}'")
 
     def launched(self, config: Configuration, dims: Dims, tensors: Mapping[str, Any], board: Board) -> Launch:
         """The launch of ``config``: `ArraySpec` or device arrays as ``tensors``, the same code."""
@@ -205,23 +193,24 @@ class Task(Declaration):
 
     def work(self, dims: Dims) -> float:
         """FLOP, the declared minimum."""
-        return _number(self.flops, dims, f"flops of task '{self.name}'")
+        return _answer(self.flops, dims, float, f"flops of task '{self.name}'")
 
     def traffic(self, dims: Dims) -> float:
         """Bytes, the declared minimum."""
         if self.bytes_moved is not None:
-            return _number(self.bytes_moved, dims, f"bytes_moved of task '{self.name}'")
+            return _answer(self.bytes_moved, dims, float, f"bytes_moved of task '{self.name}'")
         return float(sum(array.nbytes for array in self.arrays(dims).values()))
 
     @property
     def compute_dtype(self) -> str:
         """The dtype whose arithmetic rate bounds the task: the precision that it declares, else the first input's."""
-        return _RATE_OF.get(self.precision or "", next(iter(self.inputs.values())).dtype)
+        declared = "tfloat32" if self.precision == "tf32" else self.precision
+        return declared or next(iter(self.inputs.values())).dtype
 
 
-def _number(function: Callable[..., float], dims: Dims, what: str) -> float:
+def _answer(function: Callable[..., Any], dims: Dims, as_: Callable[[Any], Returned], what: str) -> Returned:
     try:
-        return float(call_by_name(function, dims, what))
+        return as_(call_by_name(function, dims, what))
     except TaskError:
         raise
     except Exception as error:

@@ -30,15 +30,9 @@ from tilewright.machine_code.cubin import remarks
 from tilewright.records import Built, Configuration, Failed
 from tilewright.source.digest import function_of, source_of
 from tilewright.task.task import Launch
-from tilewright.task.tensors import ArraySpec
+from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
-DTYPES = {
-    name: getattr(ct, "bool_" if name == "bool" else name)
-    for name in (
-        "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-        "float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu",
-    )
-}  # fmt: skip
+DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
 DIVISOR = 16
 """A launch specialises on divisibility by 16: of the base address in bytes, of extents in elements and of strides in
@@ -100,12 +94,9 @@ class CuTile(Language):
             if done.returncode != 0 or not cubin.exists():
                 return Failed("compile", compiler_message(done.returncode, done.stderr))
             text = notes.read_text(errors="replace") if notes.exists() else ""
+            key = private.cache_key(tool, lowered.arch, lowered.opt_level, lowered.code)
             built = Built(lowered.configuration, lowered.arch, cubin.read_bytes(), lowered.symbol, elapsed)
-            return replace(
-                built,
-                remarks=remarks(text),
-                cache_key=private.cache_key(tool, lowered.arch, lowered.opt_level, lowered.code),
-            )
+            return replace(built, remarks=remarks(text), cache_key=key)
 
     def remember(self, built: Sequence[Built]) -> int:
         return private.store([one for one in built if one.cache_key])
@@ -191,11 +182,8 @@ def _constraint(
         return _list_constraint(arg, annotation)
     if annotation.constant:
         return compilation.ConstantConstraint(arg)
-    if isinstance(arg, bool):
-        return compilation.ScalarConstraint(ct.bool_)
-    if isinstance(arg, float):
-        return compilation.ScalarConstraint(ct.float32)
-    return compilation.ScalarConstraint(annotation.scalar_dtype or ct.int32)
+    dtype = ct.bool_ if isinstance(arg, bool) else ct.float32 if isinstance(arg, float) else annotation.scalar_dtype
+    return compilation.ScalarConstraint(dtype or ct.int32)
 
 
 def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compilation.ArrayConstraint:
@@ -203,10 +191,8 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
     static_shape = {axis % array.ndim for axis in annotation.static_shape}
     static_stride = {axis % array.ndim for axis in annotation.static_stride}
     axes = range(array.ndim)
-    if static_stride:
-        constant = [array.strides[axis] if axis in static_stride else None for axis in axes]
-    else:
-        constant = [1 if array.strides[axis] == 1 else None for axis in axes]
+    static_stride = static_stride or {axis for axis in axes if array.strides[axis] == 1}
+    constant = [array.strides[axis] if axis in static_stride else None for axis in axes]
     return compilation.ArrayConstraint(
         DTYPES[array.dtype],
         array.ndim,

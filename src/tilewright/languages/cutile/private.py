@@ -160,11 +160,7 @@ def store(built: Sequence[Built]) -> int:
     from cutile_cache import _cache
 
     for one in built:
-        notes = _cache.MetadataV1(
-            kernel_names=[one.symbol],
-            compilation_timestamp=time.time(),
-            compilation_time_seconds=one.seconds,
-            remarks="",
-        )
+        times = {"compilation_timestamp": time.time(), "compilation_time_seconds": one.seconds}
+        notes = _cache.MetadataV1(kernel_names=[one.symbol], remarks="", **times)
         _cache.cache_store(directory, one.cache_key, one.cubin, notes.to_dict())
     return len(built)

@@ -46,7 +46,11 @@ def find_tileiras() -> Tool:
     for place in (None, *homes, "/usr/local/cuda/bin"):
         if found := shutil.which("tileiras", path=place):
             return _tool(Path(found), from_pip=False)
-    raise CompilerMissing(f"tileiras, the cuTile compiler, is not installed; {FIX}{_mismatch()}")
+    versions, disagree = _pip_versions(), ""
+    if len(set(map(major_minor, versions.values()))) > 1:
+        listed = ", ".join(f"{name} {text}" for name, text in versions.items())
+        disagree = f" (installed packages disagree in version: {listed})"
+    raise CompilerMissing(f"tileiras, the cuTile compiler, is not installed; {FIX}{disagree}")
 
 
 def tileiras_version() -> str:
@@ -73,14 +77,6 @@ def _from_pip() -> Path | None:
 def _pip_versions() -> dict[str, str]:
     found = {name: installed_version(name) for name in PIP_PACKAGES}
     return {name: version for name, version in found.items() if version is not None}
-
-
-def _mismatch() -> str:
-    versions = _pip_versions()
-    if len({major_minor(text) for text in versions.values()}) > 1:
-        listed = ", ".join(f"{name} {text}" for name, text in versions.items())
-        return f" (installed packages disagree in version: {listed})"
-    return ""
 
 
 def major_minor(text: str) -> tuple[int, int]:

@@ -30,10 +30,8 @@ from tilewright.tileir.read.tree import (
 Trait: TypeAlias = "str | int | bool | None"
 
 WAYS: Mapping[type, str] = {
-    PartitionViewType: "partition view",
-    StridedViewType: "strided view",
-    GatherScatterViewType: "gather/scatter view",
-}
+    PartitionViewType: "partition view", StridedViewType: "strided view", GatherScatterViewType: "gather/scatter view",
+}  # fmt: skip
 STEPS = ("tensor_view", "base", "value", "source", "ptr")
 """Operands by which an address goes from the parameter to the access."""
 PASSED = (
@@ -101,7 +99,13 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
     if moved := moved_type(op):
         found["tile"] = type_text(moved)
     if isinstance(view, ViewType):
-        found |= {"through": WAYS[type(view)], "padding": view.padding} | _of_view(view)
+        found |= {"through": WAYS[type(view)], "padding": view.padding, "tensor_view": type_text(view.tensor)}
+        if isinstance(view, GatherScatterViewType):
+            found["sparse_axis"] = view.sparse_dim
+        elif view.dim_map != tuple(range(len(view.dim_map))):
+            found["axes"] = ",".join(map(str, view.dim_map))
+        if isinstance(view, StridedViewType):
+            found["traversal_strides"] = "x".join(map(str, view.traversal_strides))
     elif op.address:
         padding = op.operands.get("paddingValue", ())
         found |= {"through": "pointers", "mask": bool(op.operands.get("mask"))}
@@ -117,17 +121,6 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
     for architecture, hints in (attributes.get("optimization_hints") or {}).items():
         prefix = "" if architecture == "default" else f"{architecture}."
         found |= {prefix + hint: value for hint, value in hints.items()}
-    return found
-
-
-def _of_view(view: ViewType) -> dict[str, Trait]:
-    found: dict[str, Trait] = {"tensor_view": type_text(view.tensor)}
-    if isinstance(view, GatherScatterViewType):
-        return found | {"sparse_axis": view.sparse_dim}
-    if view.dim_map != tuple(range(len(view.dim_map))):
-        found["axes"] = ",".join(map(str, view.dim_map))
-    if isinstance(view, StridedViewType):
-        found["traversal_strides"] = "x".join(map(str, view.traversal_strides))
     return found
 
 
@@ -194,21 +187,16 @@ def _shown(value: Attribute) -> str:
             return head
         digest = hashlib.sha256(repr(value).encode()).hexdigest()[:8]
         return f"{head},… ({len(value.values)} values, {digest})"
-    if isinstance(value, Assumption):
-        return _assumed(value)
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
-    return str(value)
-
-
-def _assumed(one: Assumption) -> str:
-    if one.kind == "div_by":
-        along = f" every {one.every} along {one.along}" if one.every is not None else ""
-        return f"div_by({one.divisor}{along})"
-    if one.kind == "bounded":
-        low, high = ("?" if bound is None else str(bound) for bound in (one.low, one.high))
-        return f"bounded({low},{high})"
-    return f"{one.kind}({'x'.join(map(str, one.values))})"
+    if not isinstance(value, Assumption):
+        return str(value)
+    shown = "x".join(map(str, value.values))
+    if value.kind == "div_by":
+        shown = str(value.divisor) + (f" every {value.every} along {value.along}" if value.every is not None else "")
+    elif value.kind == "bounded":
+        shown = f"{_size(value.low)},{_size(value.high)}"
+    return f"{value.kind}({shown})"
 
 
 def _written(entry: KernelEntry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op | None]]:

@@ -6,7 +6,7 @@ iteration to the next. An accumulator that is larger than those registers always
 
 from __future__ import annotations
 
-from tilewright.tileir.read.tree import KernelEntry, Op, PointerType, TileType, Type
+from tilewright.tileir.read.tree import KernelEntry, Op
 from tilewright.tileir.run.slicing import LEAVES
 
 WORD_BITS = 32
@@ -32,14 +32,7 @@ def must_spill(entry: KernelEntry, num_ctas: int | None, num_worker_warps: int |
 
 
 def _words(loop: Op, products: dict[str, Op]) -> int:
-    carried: set[str] = set()
-    for op in loop.regions[0].body:
-        if op.name in LEAVES:
-            carried.update(op.operands.get("operands", ()))
-    return sum(_size(products[name].result_types[0]) for name in carried if name in products)
-
-
-def _size(kind: Type) -> int:
-    if not isinstance(kind, TileType) or isinstance(kind.element, PointerType):
-        return 0
-    return kind.size * BITS.get(kind.element, 0) // WORD_BITS
+    ends = (op for op in loop.regions[0].body if op.name in LEAVES)
+    carried = {name for op in ends for name in op.operands.get("operands", ()) if name in products}
+    tiles = (products[name].tile() for name in carried)
+    return sum(tile.size * BITS.get(str(tile.element), 0) // WORD_BITS for tile in tiles)

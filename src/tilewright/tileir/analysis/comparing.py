@@ -169,9 +169,8 @@ def compare(before: Version, after: Version) -> Comparison:
         lines = {line: line for place in a.by_place for line in (place.line, place.helper_line or 0)}
     same = {place: _moved(place, lines) for place in a.by_place}
     pairs = _paired(a, b, same)
-    changed_lines = tuple(_lines(a, b, same))
+    changed_lines, chains = tuple(_lines(a, b, same)), tuple(_chains(a, b, pairs))
     changed_accesses = tuple(_accesses(a, b, pairs))
-    chains = tuple(_chains(a, b, pairs))
     hints = _differences(_flat(before.entry), _flat(after.entry))
     reordered = accesses.first_difference(before.entry, after.entry, (before.globals, after.globals))
     told = bool(changed_lines or changed_accesses or chains or hints)
@@ -204,17 +203,15 @@ class _Read:
         self.memory = {
             op: MemoryOperation(
                 direction(op), self._definitions.tensor(op), self.place(op), accesses.traits(op, self._definitions),
-                _references(self, self.chains.waits(op)), self.chains.length(op),
+                self.references(self.chains.waits(op)), self.chains.length(op),
             )
             for op in self.chains.ops
         }  # fmt: skip
 
     def place(self, op: Op) -> Place:
-        at = op.location
-        if at is None:
+        if (own := op.location) is None:
             return Place(0)
-        line = at.outermost.line
-        own = at
+        line = own.outermost.line
         while own.caller is not None and own.file != self._file:
             own = own.caller
         return Place(line, own.line if own.caller is not None else None)
@@ -224,10 +221,21 @@ class _Read:
         return self._text[number - 1].strip() if 0 < number <= len(self._text) else ""
 
     def counted(self, place: Place | None) -> Counter[tuple[str, str, str]]:
-        return Counter(_key(op) for op in self.by_place.get(place, ())) if place is not None else Counter()
+        """Operations by name, type and details: how memory is accessed is compared on its own."""
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for op in self.by_place.get(place, ()) if place is not None else ():
+            kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
+            kind = kinds[0] if kinds else accesses.moved_type(op)
+            details = "" if op.name.endswith("_tko") else accesses.details(op)
+            counted[op.name, type_text(kind) if kind is not None else "", details] += 1
+        return counted
 
-    def reference(self, op: Op, earlier_iteration: bool = False) -> Reference:
-        return Reference(direction(op), self._definitions.tensor(op), self.place(op), earlier_iteration)
+    def references(self, waits: Sequence[Wait]) -> tuple[Reference, ...]:
+        return tuple(
+            Reference(direction(op), self._definitions.tensor(op), self.place(op), wait.earlier_iteration)
+            for wait in waits
+            for op in (wait.op,)
+        )
 
 
 def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
@@ -237,14 +245,6 @@ def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
     if place.line not in lines or (place.helper_line is not None and helper is None):
         return None
     return Place(lines[place.line], helper)
-
-
-def _key(op: Op) -> tuple[str, str, str]:
-    """What makes two operations count as the same. How memory is accessed is compared on its own."""
-    kinds = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
-    kind = kinds[0] if kinds else accesses.moved_type(op)
-    details = "" if op.name.endswith("_tko") else accesses.details(op)
-    return op.name, type_text(kind) if kind is not None else "", details
 
 
 def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[LineChange]:
@@ -303,9 +303,7 @@ def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChan
     for op, one in b.memory.items():
         if op not in before:
             yield AccessChange(None, one)
-        elif changed := _differences(
-            *({**which.traits, "tensor": which.tensor} for which in (a.memory[before[op]], one))
-        ):
+        elif changed := _differences(a.memory[before[op]].described, one.described):
             yield AccessChange(a.memory[before[op]], one, changed)
     yield from (AccessChange(one, None) for op, one in a.memory.items() if op not in pairs)
 
@@ -320,11 +318,7 @@ def _chains(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[ChainChange]
         lost = [w for w in a.chains.waits(op) if (pairs.get(w.op, w.op), w.earlier_iteration) not in now]
         before, after = a.memory[op], b.memory[other]
         if gained or lost or before.chain != after.chain:
-            yield ChainChange(before, after, _references(b, gained), _references(a, lost))
-
-
-def _references(read: _Read, waits: Sequence[Wait]) -> tuple[Reference, ...]:
-    return tuple(read.reference(wait.op, wait.earlier_iteration) for wait in waits)
+            yield ChainChange(before, after, b.references(gained), a.references(lost))
 
 
 def _differences(before: Mapping[str, Trait], after: Mapping[str, Trait]) -> tuple[TraitChange, ...]:

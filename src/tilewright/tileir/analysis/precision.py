@@ -58,7 +58,10 @@ def _changed(value: Any, element: str) -> Any:
 def _operations(op: Op, element: str) -> tuple[Op, ...]:
     """``op`` in the other precision; ``fma`` as product and sum: to round once matters nothing here, and takes the
     interpreter long in float64."""
-    _refuse_bits(op)
+    kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
+    if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
+        place = f" ({op.location})" if op.location else ""
+        raise Unsupported(f"operation '{op.name}' depends on the bits of its numbers{place}")
     parts = {name: _changed(getattr(op, name), element) for name in ("result_types", "operand_types", "regions")}
     attributes = _changed(op.attributes, element)
     if attributes.get("rounding_mode") in ROUGH and op.name in ("divf", "sqrt"):
@@ -67,22 +70,10 @@ def _operations(op: Op, element: str) -> tuple[Op, ...]:
     changed = replace(op, attributes=attributes, **parts)
     if op.name != "fma":
         return (changed,)
-    product, kinds = f"{op.results[0]}.product", changed.operand_types
-    lhs, rhs, acc = (op.operands[name] for name in ("lhs", "rhs", "acc"))
-    first = replace(
-        changed, name="mulf", results=(product,), operands={"lhs": lhs, "rhs": rhs},
-        operand_types={"lhs": kinds["lhs"], "rhs": kinds["rhs"]},
-    )  # fmt: skip
-    second = replace(
-        changed, name="addf", operands={"lhs": (product,), "rhs": acc},
-        operand_types={"lhs": kinds["acc"], "rhs": kinds["acc"]},
-    )  # fmt: skip
-    return first, second
-
-
-def _refuse_bits(op: Op) -> None:
-    """Raises Unsupported for an operation that depends on the bits of its numbers."""
-    kinds = (*op.operand_types["source"], *op.result_types) if op.name == "bitcast" else ()
-    if op.name in OF_BITS or any(isinstance(kind, TileType) and is_float(kind.element) for kind in kinds):
-        place = f" ({op.location})" if op.location else ""
-        raise Unsupported(f"operation '{op.name}' depends on the bits of its numbers{place}")
+    product, types = (f"{op.results[0]}.product",), dict(changed.operand_types)
+    operands, acc = dict(op.operands), types.pop("acc")
+    sum_ = {"lhs": product, "rhs": operands.pop("acc")}
+    return (
+        replace(changed, name="mulf", results=product, operands=operands, operand_types=types),
+        replace(changed, name="addf", operands=sum_, operand_types={"lhs": acc, "rhs": acc}),
+    )

@@ -68,11 +68,8 @@ class TokenChains:
                 for token in op.operands["tokens"]:
                     self._link(op.results, [token] * len(op.results))
             elif is_ordered(op):
-                self._makers |= {
-                    name: op
-                    for name, type_ in zip(op.results, op.result_types, strict=True)
-                    if isinstance(type_, TokenType)
-                }
+                results = zip(op.results, op.result_types, strict=True)
+                self._makers |= {name: op for name, type_ in results if isinstance(type_, TokenType)}
             elif op.name in ("for", "loop"):
                 first = op.operands["initValues"]
                 self._link(_carried(op), first)

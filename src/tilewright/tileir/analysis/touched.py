@@ -38,11 +38,9 @@ def touched(entry: KernelEntry, arguments: Sequence[Argument]) -> TouchedArrays:
     read: set[str] = set()
     written: set[str] = set()
     for op in entry.walk():
-        place = op.address
-        if place is None:
+        if (place := op.address) is None:
             continue
-        names = origins.arrays(place)
-        kind = direction(op)
+        names, kind = origins.arrays(place), direction(op)
         if kind != "store":
             read |= every if names is None else names
         if kind != "load":
@@ -83,24 +81,18 @@ class _Origins:
 
     def _before(self, value: str) -> Iterator[tuple[str, int]]:
         """The values that an address was made of, and whether a load lies between."""
-        for source in self._carried.get(value, ()):
-            yield source, 0
+        yield from ((source, 0) for source in self._carried.get(value, ()))
         made = self._made.get(value)
         if made is None:
             return
-        place = made.address
-        if place is not None:
+        if (place := made.address) is not None:
             yield place, 1
         elif made.name in ORIGIN:
             yield made.operands[ORIGIN[made.name]][0], 0
         else:
-            for names in made.operands.values():
-                for name in names:
-                    yield name, 0
+            yield from ((name, 0) for names in made.operands.values() for name in names)
 
 
 def _names(argument: Argument) -> Iterator[str]:
-    entries = [argument] if isinstance(argument, ArraySpec) else []
-    if isinstance(argument, ListArgument):
-        entries = [entry for row in argument.rows for entry in row if isinstance(entry, ArraySpec)]
-    return (entry.name for entry in entries)
+    rows = argument.rows if isinstance(argument, ListArgument) else ((argument,),)
+    return (entry.name for row in rows for entry in row if isinstance(entry, ArraySpec))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from tilewright.tileir.read.scanner import Scanner
@@ -73,11 +74,22 @@ def read_assumption(scanner: Scanner) -> Assumption:
     """The predicate of ``assume``: ``div_by<…>``, ``same_elements<…>`` or ``bounded<…>``."""
     scanner.accept("#cuda_tile.")
     start, kind = scanner.at, scanner.word()
-    reading = {"div_by": _div_by, "same_elements": _same_elements, "bounded": _bounded}.get(kind)
-    if reading is None:
+    if kind not in ("div_by", "same_elements", "bounded"):
         raise scanner.error(f"unknown assumption '{kind}'", start)
     scanner.expect("<")
-    found = reading(scanner)
+    if kind == "same_elements":
+        found = Assumption(kind, values=scanner.several("[]", scanner.integer))
+    elif kind == "bounded":
+        low = None if scanner.accept("?") else scanner.integer()
+        scanner.expect(",")
+        found = Assumption(kind, low=low, high=None if scanner.accept("?") else scanner.integer())
+    else:
+        found = Assumption(kind, divisor=scanner.integer())
+        if scanner.accept(","):
+            scanner.expect("every")
+            every = scanner.integer()
+            scanner.expect("along")
+            found = replace(found, every=every, along=scanner.integer())
     scanner.expect(">")
     return found
 
@@ -171,9 +183,8 @@ def _from_bytes(scanner: Scanner, start: int, tile: TileType, data: bytes) -> Co
     parts = [data[n : n + width] for n in range(0, len(data), width)]
     if element == "i1":
         return Constant(element, tuple(any(part) for part in parts))
-    if element in FLOATS:
-        return Constant(element, tuple(int.from_bytes(part, "little") for part in parts), is_bits=True)
-    return Constant(element, tuple(int.from_bytes(part, "little", signed=True) for part in parts))
+    is_bits = element in FLOATS
+    return Constant(element, tuple(int.from_bytes(part, "little", signed=not is_bits) for part in parts), is_bits)
 
 
 def _width(element: str) -> int:
@@ -190,7 +201,9 @@ def bits_of(number: Fraction, element: str) -> int | None:
     implicit = 1 if fraction_bits else 0  # without a fraction there are no subnormals, and no zero
     if number == 0:
         return 0 if implicit else None
-    exponent = max(_exponent(abs(number)), implicit - bias)
+    exponent = abs(number).numerator.bit_length() - number.denominator.bit_length()
+    exponent -= abs(number) < Fraction(2) ** exponent  # of the largest power of two that is not above the number
+    exponent = max(exponent, implicit - bias)
     steps = round(abs(number) * Fraction(2) ** (fraction_bits - exponent))
     bits = steps + ((exponent + bias - 1) << fraction_bits)
     sign = number < 0 and 1 << (exponent_bits + fraction_bits)
@@ -209,30 +222,3 @@ def value_of(bits: int, element: str) -> float:
         exponent = 1
     size = math.ldexp(fraction, exponent - ((1 << (exponent_bits - 1)) - 1) - fraction_bits)
     return -size if bits >> (exponent_bits + fraction_bits) else size
-
-
-def _exponent(number: Fraction) -> int:
-    """Of the largest power of two that is not above the number."""
-    found = number.numerator.bit_length() - number.denominator.bit_length()
-    return found - (number < Fraction(2) ** found)
-
-
-def _div_by(scanner: Scanner) -> Assumption:
-    divisor = scanner.integer()
-    if not scanner.accept(","):
-        return Assumption("div_by", divisor=divisor)
-    scanner.expect("every")
-    every = scanner.integer()
-    scanner.expect("along")
-    return Assumption("div_by", divisor=divisor, every=every, along=scanner.integer())
-
-
-def _same_elements(scanner: Scanner) -> Assumption:
-    return Assumption("same_elements", values=scanner.several("[]", scanner.integer))
-
-
-def _bounded(scanner: Scanner) -> Assumption:
-    low = None if scanner.accept("?") else scanner.integer()
-    scanner.expect(",")
-    high = None if scanner.accept("?") else scanner.integer()
-    return Assumption("bounded", low=low, high=high)

@@ -9,19 +9,9 @@ from typing import Any, TypeAlias
 
 from tilewright.tileir.read import literals
 from tilewright.tileir.read.places import Places
-from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.scanner import Scanner, T
 from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Item, items
-from tilewright.tileir.read.tree import (
-    Attribute,
-    Hints,
-    Op,
-    PointerType,
-    Region,
-    TensorViewType,
-    TileType,
-    TokenType,
-    Type,
-)
+from tilewright.tileir.read.tree import Attribute, Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
 from tilewright.tileir.read.type_reader import read_type
 
 Value: TypeAlias = tuple[str, Type]
@@ -72,17 +62,15 @@ class Reading:
 
     def values(self) -> list[Value]:
         """Values with commas between them, or none."""
-        if not self.scanner.sees("%"):
-            return []
-        found = [self.value()]
-        while self.scanner.accept(","):
-            found.append(self.value())
-        return found
+        return self._listed(self.value) if self.scanner.sees("%") else []
 
     def types(self) -> list[Type]:
-        found = [read_type(self.scanner)]
+        return self._listed(lambda: read_type(self.scanner))
+
+    def _listed(self, read: Callable[[], T]) -> list[T]:
+        found = [read()]
         while self.scanner.accept(","):
-            found.append(read_type(self.scanner))
+            found.append(read())
         return found
 
     def define(self, name: str, type_: Type, start: int) -> str:
@@ -205,16 +193,13 @@ def _bracketed(reading: Reading, draft: Draft, part: Item) -> None:
     scanner.expect(">")
 
 
-def _flag(reading: Reading, draft: Draft, part: Item) -> None:
-    draft.attributes[part.name] = reading.scanner.accept(part.default or part.name)
-
-
-def _whole(reading: Reading, draft: Draft, part: Item) -> None:
-    draft.attributes[part.name] = reading.scanner.integer()
-
-
-def _own(reading: Reading, draft: Draft, part: Item) -> None:
-    draft.attributes[part.name] = _ATTRIBUTES[part.name](reading.scanner)
+def _attribute(reading: Reading, draft: Draft, part: Item) -> None:
+    """A flag, a whole number, or what the attribute's own reader reads."""
+    scanner = reading.scanner
+    if part.sign == "!":
+        draft.attributes[part.name] = scanner.accept(part.default or part.name)
+    else:
+        draft.attributes[part.name] = scanner.integer() if part.sign == "#" else _ATTRIBUTES[part.name](scanner)
 
 
 _PARTS: Mapping[str, Callable[[Reading, Draft, Item], None]] = {
@@ -224,9 +209,7 @@ _PARTS: Mapping[str, Callable[[Reading, Draft, Item], None]] = {
     "token": _token,
     "$": _choice,
     "~": _bracketed,
-    "!": _flag,
-    "#": _whole,
-    "@": _own,
+    **dict.fromkeys("!#@", _attribute),
 }
 
 
@@ -237,13 +220,9 @@ def _inbounds(scanner: Scanner) -> tuple[bool, ...]:
     return scanner.several("[]", lambda: literals.read_flag(scanner))
 
 
-def _hints(scanner: Scanner) -> Hints:
-    return literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
-
-
 _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
     "inbounds": _inbounds,
-    "optimization_hints": _hints,
+    "optimization_hints": lambda scanner: literals.read_hints(scanner) if scanner.accept("optimization_hints") else {},
     "permutation": lambda scanner: scanner.several("[]", scanner.integer),
     "predicate": literals.read_assumption,
     "message": Scanner.string,

@@ -34,8 +34,9 @@ class Places:
 
     def read(self, scanner: Scanner) -> Location | None:
         """The ``loc(…)`` that may follow an operation; None without one, or for ``loc(unknown)``."""
-        if not scanner.accept("loc"):
-            return None
+        return self._enclosed(scanner) if scanner.accept("loc") else None
+
+    def _enclosed(self, scanner: Scanner) -> Location | None:
         scanner.expect("(")
         found = self._place(scanner)
         scanner.expect(")")
@@ -44,8 +45,13 @@ class Places:
     def _place(self, scanner: Scanner) -> Location | None:
         if scanner.accept("unknown"):
             return None
-        if scanner.sees('"'):
-            return self._in_file(scanner)
+        if scanner.sees('"'):  # ``"file":line:column``, or ``"name"`` and perhaps the place it names
+            file = scanner.string()
+            if scanner.accept(":"):
+                line = int(scanner.need(_NUMBER, "a line number")[0])
+                scanner.expect(":")
+                return Location(file, line, int(scanner.need(_NUMBER, "a column")[0]))
+            return self._enclosed(scanner) if scanner.sees("(") else None
         if scanner.accept("callsite"):
             scanner.expect("(")
             callee = self._place(scanner)
@@ -54,15 +60,26 @@ class Places:
             scanner.expect(")")
             return _called(callee, caller)
         if scanner.accept("fused"):
-            return self._fused(scanner)
+            if scanner.accept("<"):
+                self._skip_to_close(scanner)
+            places = scanner.several("[]", lambda: self._place(scanner))
+            return next((place for place in places if place), None)  # the first of which anything is known
         if scanner.accept("#cuda_tile.di_loc"):
-            return self._of_scope(scanner)
+            scanner.expect("<")
+            found = self._place(scanner)
+            scanner.expect("in")
+            # A function's description: an alias, or ``#cuda_tile.di_subprogram<…>`` with others inside.
+            scanner.need(_ALIAS, "a scope")
+            if scanner.accept("<"):
+                self._skip_to_close(scanner)
+            scanner.expect(">")
+            return found
         if scanner.sees("loc"):
             return self.read(scanner)
-        start, found = scanner.at, scanner.need(_ALIAS, "a place in the source")
-        if found[1] not in self._aliases:
-            raise scanner.error(f"#{found[1]} is not defined", start)
-        return self._aliased(found[1], scanner)
+        start, name = scanner.at, scanner.need(_ALIAS, "a place in the source")[1]
+        if name not in self._aliases:
+            raise scanner.error(f"#{name} is not defined", start)
+        return self._aliased(name, scanner)
 
     def _aliased(self, name: str, scanner: Scanner) -> Location | None:
         if name not in self._known:
@@ -77,40 +94,6 @@ class Places:
             self._text.at = before
             self._open.discard(name)
         return self._known[name]
-
-    def _in_file(self, scanner: Scanner) -> Location | None:
-        """``"file":line:column``, or ``"name"`` and perhaps the place it names."""
-        file = scanner.string()
-        if not scanner.accept(":"):
-            if not scanner.accept("("):
-                return None
-            named = self._place(scanner)
-            scanner.expect(")")
-            return named
-        line = int(scanner.need(_NUMBER, "a line number")[0])
-        scanner.expect(":")
-        return Location(file, line, int(scanner.need(_NUMBER, "a column")[0]))
-
-    def _of_scope(self, scanner: Scanner) -> Location | None:
-        scanner.expect("<")
-        found = self._place(scanner)
-        scanner.expect("in")
-        self._skip_scope(scanner)
-        scanner.expect(">")
-        return found
-
-    def _fused(self, scanner: Scanner) -> Location | None:
-        """The first of the places that were fused of which anything is known."""
-        if scanner.accept("<"):
-            self._skip_to_close(scanner)
-        places = scanner.several("[]", lambda: self._place(scanner))
-        return next((place for place in places if place), None)
-
-    def _skip_scope(self, scanner: Scanner) -> None:
-        """A function's description: an alias, or ``#cuda_tile.di_subprogram<…>`` with others inside."""
-        scanner.need(_ALIAS, "a scope")
-        if scanner.accept("<"):
-            self._skip_to_close(scanner)
 
     def _skip_to_close(self, scanner: Scanner) -> None:
         depth = 1

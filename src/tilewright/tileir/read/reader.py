@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.errors import CompilerMissing
@@ -114,7 +114,14 @@ def read_operation(reading: Reading) -> Op:
     """``%0, %1 = name …``, with what is nested inside."""
     scanner = reading.scanner
     scanner.begin()
-    line, names = scanner.line, _result_names(reading)
+    line = scanner.line
+    names: list[str] = []
+    if scanner.sees("%"):  # ``%0, %1 =`` → both; ``%0:2 =`` → ``%0#0``, ``%0#1``
+        while not names or scanner.accept(","):
+            name = scanner.value()
+            group = scanner.match(_COUNT)
+            names.extend([f"{name}#{n}" for n in range(int(group[1]))] if group else [name])
+        scanner.expect("=")
     start = scanner.at
     if scanner.sees('"'):
         raise scanner.error("the generic form of operations is not read")
@@ -124,20 +131,6 @@ def read_operation(reading: Reading) -> Op:
         return read_plain(reading, draft)
     _WITH_REGIONS[draft.name](reading, draft)
     return draft.finish(reading)
-
-
-def _result_names(reading: Reading) -> list[str]:
-    """``%0, %1 =`` → both; ``%0:2 =`` → ``%0#0``, ``%0#1``."""
-    scanner = reading.scanner
-    if not scanner.sees("%"):
-        return []
-    names: list[str] = []
-    while not names or scanner.accept(","):
-        name = scanner.value()
-        group = scanner.match(_COUNT)
-        names.extend([f"{name}#{n}" for n in range(int(group[1]))] if group else [name])
-    scanner.expect("=")
-    return names
 
 
 def _for(reading: Reading, draft: Draft) -> None:
@@ -244,13 +237,7 @@ def read_parameters(reading: Reading) -> list[tuple[str, Type]]:
     return list(scanner.several("()", parameter))
 
 
-_WITH_REGIONS: Mapping[str, Callable[[Reading, Draft], None]] = {
-    "for": _for,
-    "loop": _loop,
-    "if": _if,
-    "reduce": _reduce,
-    "scan": _reduce,
-}
+_WITH_REGIONS = {"for": _for, "loop": _loop, "if": _if, "reduce": _reduce, "scan": _reduce}
 
 OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_tensor_view"}
 """All that can stand in an entry."""

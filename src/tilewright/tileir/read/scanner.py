@@ -103,7 +103,12 @@ class Scanner:
         return self.need(_VALUE, "a value (%…)")[0]
 
     def string(self) -> str:
-        return unescaped(self.need(_STRING, "a string in double quotes")[1])
+        """Bytes that are not printable ASCII stand in the text as ``\\C3``."""
+        raw = _ESCAPE.sub(
+            lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()),
+            self.need(_STRING, "a string in double quotes")[1].encode("utf-8", "replace"),
+        )
+        return raw.decode("utf-8", "backslashreplace")
 
     def symbol(self) -> str:
         """``@name`` or ``@"any name"``, without the ``@``."""
@@ -121,11 +126,3 @@ class Scanner:
 @cache
 def _literal(literal: str) -> re.Pattern[str]:
     return re.compile(re.escape(literal) + (r"(?!\w)" if literal[-1].isalnum() else ""))
-
-
-def unescaped(text: str) -> str:
-    """The text of a string: bytes that are not printable ASCII stand in it as ``\\C3``."""
-    raw = _ESCAPE.sub(
-        lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()), text.encode("utf-8", "replace")
-    )
-    return raw.decode("utf-8", "backslashreplace")

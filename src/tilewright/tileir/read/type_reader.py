@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 
 from tilewright.tileir.read.scanner import Scanner
 from tilewright.tileir.read.tree import (
@@ -15,6 +14,7 @@ from tilewright.tileir.read.tree import (
     TileType,
     TokenType,
     Type,
+    ViewType,
 )
 
 PADDINGS = frozenset(("zero", "neg_zero", "nan", "pos_inf", "neg_inf"))
@@ -32,10 +32,14 @@ def read_type(scanner: Scanner) -> Type:
     kind = scanner.word()
     if kind == "token":
         return TokenType()
-    if kind not in _READINGS:
+    if kind not in ("tile", "tensor_view", "partition_view", "strided_view", "gather_scatter_view"):
         raise scanner.error(f"unknown type '{kind}'", start)
     scanner.expect("<")
-    type_ = _READINGS[kind](scanner)
+    type_: Type
+    if kind == "tile":
+        type_ = _tile(scanner)
+    else:
+        type_ = _tensor_view(scanner) if kind == "tensor_view" else _view(scanner, kind)
     scanner.expect(">")
     return type_
 
@@ -69,24 +73,28 @@ def _tensor_view(scanner: Scanner) -> TensorViewType:
     return TensorViewType(shape, element, strides)
 
 
-def _partition_view(scanner: Scanner) -> PartitionViewType:
-    tile, padding, tensor = _tile_shape(scanner), _padding(scanner), _viewed(scanner)
-    return PartitionViewType(tile, _dim_map(scanner, tile), padding, tensor)
-
-
-def _strided_view(scanner: Scanner) -> StridedViewType:
-    tile = _tile_shape(scanner)
-    scanner.expect("traversal_strides", "=")
-    steps = _list(scanner)
+def _view(scanner: Scanner, kind: str) -> ViewType:
+    scanner.expect("tile", "=")
+    tile = tuple(int(extent) for extent in scanner.need(_TILE_SHAPE, "a tile's shape")[1].split("x") if extent)
     scanner.expect(",")
-    padding, tensor = _padding(scanner), _viewed(scanner)
-    return StridedViewType(tile, steps, _dim_map(scanner, tile), padding, tensor)
-
-
-def _gather_scatter_view(scanner: Scanner) -> GatherScatterViewType:
-    tile, padding, tensor = _tile_shape(scanner), _padding(scanner), _viewed(scanner)
-    scanner.expect(",", "sparse_dim", "=")
-    return GatherScatterViewType(tile, scanner.integer(), padding, tensor)
+    steps: tuple[int, ...] = ()
+    if kind == "strided_view":
+        scanner.expect("traversal_strides", "=")
+        steps = _list(scanner)
+        scanner.expect(",")
+    padding, start, tensor = _padding(scanner), scanner.at, read_type(scanner)
+    if not isinstance(tensor, TensorViewType):
+        raise scanner.error("a view is of a tensor_view", start)
+    if kind == "gather_scatter_view":
+        scanner.expect(",", "sparse_dim", "=")
+        return GatherScatterViewType(tile, scanner.integer(), padding, tensor)
+    dim_map = tuple(range(len(tile)))  # not written where the axes of the tile are the tensor's, in order
+    if scanner.accept(","):
+        scanner.expect("dim_map", "=")
+        dim_map = _list(scanner)
+    if kind == "strided_view":
+        return StridedViewType(tile, steps, dim_map, padding, tensor)
+    return PartitionViewType(tile, dim_map, padding, tensor)
 
 
 def _shape(scanner: Scanner) -> tuple[int | None, ...]:
@@ -94,13 +102,6 @@ def _shape(scanner: Scanner) -> tuple[int | None, ...]:
     while found := scanner.match(_EXTENT):
         shape.append(None if found[1] == "?" else int(found[1]))
     return tuple(shape)
-
-
-def _tile_shape(scanner: Scanner) -> tuple[int, ...]:
-    scanner.expect("tile", "=")
-    found = scanner.need(_TILE_SHAPE, "a tile's shape")[1]
-    scanner.expect(",")
-    return tuple(int(extent) for extent in found.split("x") if extent)
 
 
 def _padding(scanner: Scanner) -> str | None:
@@ -112,21 +113,6 @@ def _padding(scanner: Scanner) -> str | None:
         raise scanner.error(f"unknown padding value '{padding}'", start)
     scanner.expect(",")
     return padding
-
-
-def _viewed(scanner: Scanner) -> TensorViewType:
-    start, found = scanner.at, read_type(scanner)
-    if not isinstance(found, TensorViewType):
-        raise scanner.error("a view is of a tensor_view", start)
-    return found
-
-
-def _dim_map(scanner: Scanner, tile: tuple[int, ...]) -> tuple[int, ...]:
-    """Which of the tensor's axes each of the tile's lies along; not written where they are in order."""
-    if not scanner.accept(","):
-        return tuple(range(len(tile)))
-    scanner.expect("dim_map", "=")
-    return _list(scanner)
 
 
 def _known(scanner: Scanner, start: int, numbers: tuple[int | None, ...], otherwise: str) -> tuple[int, ...]:
@@ -143,12 +129,3 @@ def _list(scanner: Scanner) -> tuple[int, ...]:
 def _numbers(scanner: Scanner) -> tuple[int | None, ...]:
     texts = scanner.several("[]", lambda: scanner.need(_NUMBER, "a number or '?'")[0])
     return tuple(None if text == "?" else int(text) for text in texts)
-
-
-_READINGS: Mapping[str, Callable[[Scanner], Type]] = {
-    "tile": _tile,
-    "tensor_view": _tensor_view,
-    "partition_view": _partition_view,
-    "strided_view": _strided_view,
-    "gather_scatter_view": _gather_scatter_view,
-}

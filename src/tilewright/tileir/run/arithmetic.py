@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -78,8 +79,8 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
         if mode == "nearest_even" and name != "fma":
             return near
         return float64_exactly(name, near, operands, mode)
-    if mode != "nearest_even":
-        return _directed(name, operands, element, mode)
+    if mode != "nearest_even":  # from float64, which holds the result exactly or rounded to odd
+        return round_to(_odd(name, tuple(operand.astype(np.float64) for operand in operands), mode), element, mode)
     if name == "fma":
         return _fused(operands, element)
     result = NEAREST[name](*operands)
@@ -89,19 +90,9 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
 
 
 NEAREST: dict[str, Function] = {
-    "addf": np.add,
-    "subf": np.subtract,
-    "mulf": np.multiply,
-    "divf": np.divide,
-    "sqrt": np.sqrt,
+    "addf": np.add, "subf": np.subtract, "mulf": np.multiply, "divf": np.divide, "sqrt": np.sqrt,
     "fma": lambda a, b, c: a * b + c,
-}
-
-
-def _directed(name: str, operands: tuple[Array, ...], element: str, mode: str) -> Array:
-    """Rounded in a direction: from float64, which holds the result exactly or rounded to odd."""
-    wide = tuple(operand.astype(np.float64) for operand in operands)
-    return round_to(_odd(name, wide, mode), element, mode)
+}  # fmt: skip
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
@@ -148,26 +139,13 @@ def remf(op: Op, lhs: Array, rhs: Array) -> Array:
         return np.fmod(_single(lhs), _single(rhs)).astype(STORAGE[element])
 
 
-def _signs(values: Array) -> tuple[Array, Array]:
-    """The bits of ``values`` as integers, and an integer with the sign bit only."""
-    bits = values.view(f"u{values.dtype.itemsize}")
-    return bits, np.array(1 << (8 * values.dtype.itemsize - 1), bits.dtype)
-
-
-@implements("absf")
-def absf(op: Op, source: Array) -> Array:
-    """Clears the sign, that of NaN too."""
+@implements("absf", "negf")
+def change_sign(op: Op, source: Array) -> Array:
+    """Clears or flips the sign, that of zero and NaN too."""
     _element(op)
-    bits, sign = _signs(source)
-    return np.asarray(bits & ~sign).view(source.dtype)
-
-
-@implements("negf")
-def negf(op: Op, source: Array) -> Array:
-    """Flips the sign, that of zero and NaN too."""
-    _element(op)
-    bits, sign = _signs(source)
-    return np.asarray(bits ^ sign).view(source.dtype)
+    bits = source.view(f"u{source.dtype.itemsize}")
+    sign = np.array(1 << (8 * source.dtype.itemsize - 1), bits.dtype)
+    return np.asarray(bits & ~sign if op.name == "absf" else bits ^ sign).view(source.dtype)
 
 
 @implements("maxf", "minf")
@@ -186,15 +164,10 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
             together = first + second if largest else -(-first - second)
             result = np.where(zero & (first == second), together, result)
         if (result != result).any():
-            result = _with_nan(result, first, second, op.attributes.get("propagate_nan", False))
+            if not op.attributes.get("propagate_nan", False):  # not NumPy's fmax: it lets a signalling NaN win
+                result = np.where(np.isnan(first), second, np.where(np.isnan(second), first, result))
+            result = np.where(np.isnan(result), result.dtype.type(np.nan), result)
         return result.astype(STORAGE[element], copy=False)
-
-
-def _with_nan(result: Array, first: Array, second: Array, propagating: bool) -> Array:
-    """Where ``result`` is NaN: the other operand's number, if there is one and it counts."""
-    if not propagating:  # not NumPy's fmax: it lets a signalling NaN win
-        result = np.where(np.isnan(first), second, np.where(np.isnan(second), first, result))
-    return np.where(np.isnan(result), result.dtype.type(np.nan), result)
 
 
 @implements("ceil", "floor")
@@ -246,14 +219,6 @@ def function(op: Op, **named: Array) -> Array:
         return (flushed(result) if flushing else result).astype(STORAGE[element], copy=False)
 
 
-def _made_odd(near: Array, remainder: Array) -> Array:
-    """``near + remainder`` rounded to odd, where ``near`` is that sum rounded to nearest (float64)."""
-    bits = np.asarray(near).view(np.int64)
-    wrong = (remainder != 0) & (bits & 1 == 0) & np.isfinite(near) & np.isfinite(remainder)
-    outward = np.signbit(remainder) == np.signbit(near)
-    return np.where(wrong, bits + np.where(outward, 1, -1), bits).view(np.float64)
-
-
 def sum_and_rest(a: Array, b: Array) -> tuple[Array, Array]:
     """float64 ``a + b`` rounded to nearest, and what that lost (exactly, unless the sum overflows)."""
     total = np.asarray(a + b)
@@ -263,7 +228,11 @@ def sum_and_rest(a: Array, b: Array) -> tuple[Array, Array]:
 
 def sum_odd(a: Array, b: Array) -> Array:
     """float64 ``a + b`` rounded to odd."""
-    return _made_odd(*sum_and_rest(a, b))
+    near, rest = sum_and_rest(a, b)
+    bits = near.view(np.int64)
+    wrong = (rest != 0) & (bits & 1 == 0) & np.isfinite(near) & np.isfinite(rest)
+    outward = np.signbit(rest) == np.signbit(near)
+    return np.where(wrong, bits + np.where(outward, 1, -1), bits).view(np.float64)
 
 
 def directed_sum(a: Array, b: Array, mode: str) -> Array:
@@ -276,14 +245,10 @@ def directed_sum(a: Array, b: Array, mode: str) -> Array:
     return np.where(down, np.nextafter(near, -np.inf), np.where(up, np.nextafter(near, np.inf), near))
 
 
-LARGEST = (2 - 2.0**-52) * 2.0**1023
 RATIONAL: dict[str, Callable[..., Fraction]] = {
-    "addf": operator.add,
-    "subf": operator.sub,
-    "mulf": operator.mul,
-    "divf": operator.truediv,
+    "addf": operator.add, "subf": operator.sub, "mulf": operator.mul, "divf": operator.truediv,
     "fma": lambda a, b, c: a * b + c,
-}
+}  # fmt: skip
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
@@ -305,23 +270,19 @@ def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: s
         numbers = [float(column[place]) for column in columns]
         if name == "sqrt":
             results[place] = _rounded_root(numbers[0], mode) if numbers[0] > 0 else results[place]
-            continue
-        exact = RATIONAL[name](*(Fraction(number) for number in numbers))
-        if exact:
-            results[place] = rounded_fraction(exact, mode)
         else:
-            results[place] = _zero(name, numbers, mode)
+            exact = RATIONAL[name](*map(Fraction, numbers))
+            results[place] = rounded_fraction(exact, mode) if exact else _zero(name, numbers, mode)
     return results.reshape(shape)
 
 
 def _zero(name: str, numbers: list[float], mode: str) -> float:
     """The zero that an exact result of zero is: of the terms' common sign, else by the direction."""
+    product = math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1])
     if name in ("mulf", "divf"):
-        return math.copysign(0.0, math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1]))
-    first = numbers[0]
+        return math.copysign(0.0, product)
+    first = product if name == "fma" else numbers[0]
     last = -numbers[-1] if name == "subf" else numbers[-1]
-    if name == "fma":
-        first = math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1])
     if math.copysign(1.0, first) == math.copysign(1.0, last):
         return math.copysign(0.0, first)
     return -0.0 if mode == "negative_inf" else 0.0
@@ -352,9 +313,7 @@ def rounded_fraction(exact: Fraction, mode: str) -> float:
         "positive_inf": exact > 0 and rest > 0,
     }[mode]
     result = (whole + up) * unit
-    if result >= Fraction(2) ** 1024:
-        outward = mode == "nearest_even" or mode == ("negative_inf" if exact < 0 else "positive_inf")
-        number = math.inf if outward else LARGEST
-    else:
-        number = float(result)
+    outward = mode == "nearest_even" or mode == ("negative_inf" if exact < 0 else "positive_inf")
+    beyond = math.inf if outward else sys.float_info.max
+    number = float(result) if result < Fraction(2) ** 1024 else beyond
     return -number if exact < 0 else number

@@ -16,25 +16,15 @@ from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
 
 _INTEGER: dict[str, np.ufunc] = {
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "add": np.add,
-    "max": np.maximum,
-    "min": np.minimum,
-    "umax": np.maximum,
-    "umin": np.minimum,
-}
-_EXCHANGED = ("int32", "int64", "float32", "float64")
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "add": np.add, "max": np.maximum,
+    "min": np.minimum, "umax": np.maximum, "umin": np.minimum,
+}  # fmt: skip
 SUPPORTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_INTEGER, ("int32", "int64")),
+    **dict.fromkeys(("xchg", "cas"), ("int32", "int64", "float32", "float64")),
     "addf": ("float16", "bfloat16", "float32", "float64"),
-    "xchg": _EXCHANGED,
-    "cas": _EXCHANGED,
 }
 """What Tile IR has, and ``addf`` of bf16."""
-
-_UNSIGNED = ("umax", "umin")
 
 
 def check(operation: str, mode: str, dtype: DType) -> None:
@@ -59,7 +49,7 @@ def update(
         found, _ = _in_rounds(elements.view(bits), at, values.view(bits), None, lambda old, new, _: (new, None))
         return found.view(values.dtype), wrote
     dtype = values.dtype
-    if mode in _UNSIGNED:
+    if mode in ("umax", "umin"):
         elements, values = elements.view(bits), values.view(bits)
     with np.errstate(all="ignore"):
         found = _combined(elements, at, values, np.add if mode == "addf" else _INTEGER[mode], wanted)

@@ -66,8 +66,7 @@ def itof(op: Op, from_: Array) -> Array:
     if name in ("f8E4M3FN", "f8E5M2", "f4E2M1FN"):
         form = FORMATS[name]
         half_unit = form.largest / (2 - 2.0 ** (1 - form.precision)) * 2.0**-form.precision
-        beyond = np.abs(exact) >= form.largest + half_unit
-        if beyond.any():
+        if (np.abs(exact) >= form.largest + half_unit).any():
             raise Unsupported(f"itof to {name} of a number beyond its range")
     return rounded
 
@@ -93,26 +92,17 @@ def ftoi(context: Context, op: Op, from_: Array) -> Array:
     with np.errstate(invalid="ignore"):  # signalling NaN
         numbers = from_ if from_.dtype == np.float64 else from_.astype(np.float32).astype(np.float64)
     whole = rounded_to_integer(numbers, "zero")
-    if not op.attributes.get("saturating"):
-        low, high = _range(result, is_signed(op))
-        outside = ~((whole >= low) & (whole < float(high + 1)))
-        report(context, op, outside, f"ftoi, not saturating, of NaN or of a number that {result} does not have")
-    return _clipped(whole, result, is_signed(op))
-
-
-def _range(element: Element, is_signed: bool) -> tuple[int, int]:
-    width = width_of(element)
-    return (-(1 << (width - 1)), (1 << (width - 1)) - 1) if is_signed else (0, (1 << width) - 1)
-
-
-def _clipped(whole: Array, element: Element, is_signed: bool) -> Array:
-    low, high = _range(element, is_signed)
-    whole = np.where(np.isnan(whole), 0.0, whole)
-    if width_of(element) < 64:
-        return wrapped(np.clip(whole, low, high).astype(np.int64), element)
-    # 2**63 - 1 and 2**64 - 1 are not float64: convert what is below, and put the limit where it is not.
-    kind = np.int64 if is_signed else np.uint64
+    width = width_of(result)
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if is_signed(op) else (0, (1 << width) - 1)
     inside = (whole >= low) & (whole < float(high + 1))
+    if not op.attributes.get("saturating"):
+        report(context, op, ~inside, f"ftoi, not saturating, of NaN or of a number that {result} does not have")
+    whole = np.where(np.isnan(whole), 0.0, whole)
+    if width < 64:
+        return wrapped(np.clip(whole, low, high).astype(np.int64), result)
+    # 2**63 - 1 and 2**64 - 1 are not float64: convert what is below, and put the limit where it is not.
+    kind = np.int64 if is_signed(op) else np.uint64
+    inside |= whole == 0  # NaN
     converted = np.where(inside, whole, 0.0).astype(kind)
     limits = np.where(whole < 0, kind(low), kind(high))
     return np.where(inside, converted, limits).view(np.int64)
@@ -130,12 +120,11 @@ def trunci(context: Context, op: Op, from_: Array) -> Array:
     """Keeps the low bits."""
     source, result = element_of(op, "from_"), element_of(op)
     narrow = wrapped(from_, result)
-    check_wrap(
-        context,
-        op,
-        lambda: signed(narrow).astype(from_.dtype) != from_,
-        lambda: unsigned(narrow, result).astype(np.uint64) != unsigned(from_, source).astype(np.uint64),
-    )
+
+    def unsigned_wrap() -> Array:
+        return np.asarray(unsigned(narrow, result).astype(np.uint64) != unsigned(from_, source).astype(np.uint64))
+
+    check_wrap(context, op, lambda: signed(narrow).astype(from_.dtype) != from_, unsigned_wrap)
     return narrow
 
 

@@ -20,9 +20,6 @@ from tilewright.tileir.run.numbers import PREDICATES, signed, unsigned, width_of
 from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 from tilewright.tileir.watch.findings import ASSUMPTION
 
-NO_SIGNED_WRAP = ("no_signed_wrap", "no_wrap")
-NO_UNSIGNED_WRAP = ("no_unsigned_wrap", "no_wrap")
-
 
 def element_of(op: Op, operand: str | None = None) -> Element:
     """The integer element type of the result, or of an operand."""
@@ -52,12 +49,12 @@ def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsig
     """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only what
     addresses and branches are made of, every signed one. The checks are only worked out where they are asked for."""
     overflow = op.attributes.get("overflow", "none")
-    if context.dry and overflow not in NO_SIGNED_WRAP:
+    if overflow in ("no_signed_wrap", "no_wrap"):
+        report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
+    elif context.dry:
         where = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
         report(context, op, signed_wrap(), where)
-    if overflow in NO_SIGNED_WRAP:
-        report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
-    if overflow in NO_UNSIGNED_WRAP:
+    if overflow in ("no_unsigned_wrap", "no_wrap"):
         report(context, op, unsigned_wrap(), f"{op.name} declared to have no unsigned overflow overflows")
 
 
@@ -75,9 +72,8 @@ def sum_or_difference(context: Context, op: Op, lhs: Array, rhs: Array) -> Array
         return np.asarray(((a ^ number) & (other ^ number)) < 0)
 
     def unsigned_wrap() -> Array:
-        if op.name == "subi":
-            return np.asarray(unsigned(lhs, element) < unsigned(rhs, element))
-        return np.asarray(unsigned(result, element) < unsigned(lhs, element))
+        low, high = (lhs, rhs) if op.name == "subi" else (result, lhs)
+        return np.asarray(unsigned(low, element) < unsigned(high, element))
 
     check_wrap(context, op, signed_wrap, unsigned_wrap)
     return result
@@ -136,13 +132,10 @@ def absi(op: Op, source: Array) -> Array:
 @implements_in_context("negi")
 def negi(context: Context, op: Op, source: Array) -> Array:
     """Wraps around: the least number stays."""
-    element = element_of(op)
-    number = signed(source)
+    element, number = element_of(op), signed(source)
+    check_wrap(context, op, lambda: number == -(1 << (width_of(element) - 1)), lambda: number != 0)
     with np.errstate(over="ignore"):
-        result = wrapped(-number, element)
-    least = -(1 << (width_of(element) - 1))
-    check_wrap(context, op, lambda: number == least, lambda: number != 0)
-    return result
+        return wrapped(-number, element)
 
 
 def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
@@ -184,12 +177,8 @@ def remi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
 
 
 COMBINED: dict[str, np.ufunc] = {
-    "maxi": np.maximum,
-    "mini": np.minimum,
-    "andi": np.bitwise_and,
-    "ori": np.bitwise_or,
-    "xori": np.bitwise_xor,
-}
+    "maxi": np.maximum, "mini": np.minimum, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
+}  # fmt: skip
 
 
 @implements(*COMBINED)

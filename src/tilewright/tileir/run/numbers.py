@@ -19,30 +19,18 @@ from tilewright.tileir.run.registry import Array, Unsupported
 from tilewright.tileir.watch.arrays import DType
 
 STORAGE: Mapping[str, DType] = {
-    "i1": np.dtype(np.bool_),
-    "i4": np.dtype(np.int8),
-    "i8": np.dtype(np.int8),
-    "i16": np.dtype(np.int16),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "tf32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-    "f8E4M3FN": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8E5M2": np.dtype(ml_dtypes.float8_e5m2),
-    "f8E8M0FNU": np.dtype(ml_dtypes.float8_e8m0fnu),
-    "f4E2M1FN": np.dtype(ml_dtypes.float4_e2m1fn),
-}
+    element: np.dtype(stored)
+    for element, stored in {
+        "i1": np.bool_, "i4": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+        "f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "tf32": np.float32, "f64": np.float64,
+        "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2, "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+        "f4E2M1FN": ml_dtypes.float4_e2m1fn,
+    }.items()
+}  # fmt: skip
 """One array element for each tile element: an i4 is a sign-extended int8, an f4E2M1FN a byte of which the low four bits
 count, a tf32 a float32 whose low 13 bits are zero."""
 
-MEMORY_BITS: Mapping[str, int] = {
-    **{element: 8 * dtype.itemsize for element, dtype in STORAGE.items()},
-    "i4": 4,
-    "f4E2M1FN": 4,
-}
+MEMORY_BITS = {element: 8 * dtype.itemsize for element, dtype in STORAGE.items()} | {"i4": 4, "f4E2M1FN": 4}
 """Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low half (`packed`).
 An i1 takes a byte, 0 or 1."""
 
@@ -79,8 +67,6 @@ FORMATS: Mapping[str, Format] = {
 }
 """Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only conversions to
 them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
-
-SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
 def dtype_of(element: Element) -> DType:
@@ -132,15 +118,11 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
             return _stored(_round_by_scaling(values, FORMATS[element], mode), element)
         if element in ("f32", "f16"):
             return values.astype(STORAGE[element])
-        return _nearest_even(values if values.dtype == np.float32 else odd_float32(values), element)
-
-
-def _nearest_even(values: Array, element: str) -> Array:
-    """float32 to a narrower format."""
-    if element == "bf16":
-        return values.astype(STORAGE[element])
-    largest = np.float32(FORMATS[element].largest)
-    return _stored(np.clip(values, -largest, largest), element)
+        values = values if values.dtype == np.float32 else odd_float32(values)
+        if element == "bf16":
+            return values.astype(STORAGE[element])
+        largest = np.float32(FORMATS[element].largest)
+        return _stored(np.clip(values, -largest, largest), element)
 
 
 def _tf32(values: Array, mode: str) -> Array:
@@ -168,20 +150,14 @@ def _round_by_scaling(values: Array, form: Format, mode: str) -> Array:
     # In two steps, as 2**-unit itself may be beyond float64 where the number is subnormal there.
     scaled = np.ldexp(np.ldexp(exact, -(unit // 2)), -(unit - unit // 2))
     rounded = np.ldexp(rounded_to_integer(scaled, mode), unit)
-    rounded = np.where(np.isfinite(exact), rounded, exact)
-    return _limited(rounded, form, mode)
-
-
-def _limited(values: Array, form: Format, mode: str) -> Array:
-    """Replaces what is beyond the range."""
-    finite = np.isfinite(values)
-    outward = np.full(values.shape, form.overflow)
+    finite = np.isfinite(exact)
+    rounded = np.where(finite, rounded, exact)
+    beyond = np.full(rounded.shape, form.overflow)  # what numbers beyond the range become
     if mode == "zero":
-        outward[finite] = form.largest
+        beyond[finite] = form.largest
     elif mode in ("negative_inf", "positive_inf"):
-        inward = finite & (np.signbit(values) == (mode == "positive_inf"))
-        outward[inward] = form.largest
-    return np.where(np.abs(values) > form.largest, np.copysign(outward, values), values)
+        beyond[finite & (np.signbit(rounded) == (mode == "positive_inf"))] = form.largest
+    return np.where(np.abs(rounded) > form.largest, np.copysign(beyond, rounded), rounded)
 
 
 def rounded_to_integer(values: Array, mode: str) -> Array:
@@ -228,18 +204,14 @@ def odd_float32(values: Array) -> Array:
 
 def flushed(values: Array) -> Array:
     """f32 with subnormal numbers replaced by zeros of their sign."""
-    small = np.abs(values) < SMALLEST_NORMAL
+    small = np.abs(values) < np.float32(2.0**-126)  # the smallest normal number
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
 
 
 PREDICATES: Mapping[str, np.ufunc] = {
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "less_than": np.less,
-    "less_than_or_equal": np.less_equal,
-    "greater_than": np.greater,
-    "greater_than_or_equal": np.greater_equal,
-}
+    "equal": np.equal, "not_equal": np.not_equal, "less_than": np.less, "less_than_or_equal": np.less_equal,
+    "greater_than": np.greater, "greater_than_or_equal": np.greater_equal,
+}  # fmt: skip
 
 
 def width_of(element: Element) -> int:

@@ -20,13 +20,9 @@ from tilewright.tileir.run.registry import Array, Unsupported, implements
 FloatType: TypeAlias = "type[np.float32] | type[np.float64]"
 
 ACCUMULATORS = {
-    "f16": ("f16", "f32"),
-    "bf16": ("f32",),
-    "tf32": ("f32",),
-    "f32": ("f32",),
+    **dict.fromkeys(("f16", "f8E4M3FN", "f8E5M2"), ("f16", "f32")),
+    **dict.fromkeys(("bf16", "tf32", "f32"), ("f32",)),
     "f64": ("f64",),
-    "f8E4M3FN": ("f16", "f32"),
-    "f8E5M2": ("f16", "f32"),
 }
 """Input → accumulators (cuda.tile.mma's documentation, 1.7.0)."""
 SCALED = {
@@ -36,8 +32,6 @@ SCALED = {
     ("f4E2M1FN", "f8E4M3FN"): (16,),
 }
 """Input and scale → elements along K that share a scale (cuda.tile.mma_scaled's documentation, 1.7.0)."""
-FLOAT32_INTEGERS = 1 << 24
-"""float32 has all integers up to here."""
 
 
 @implements("mmaf")
@@ -64,7 +58,7 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
         raise Unsupported(f"mmai of {sides[0]} and {sides[1]} into {into}")
     left = lhs if op.attributes["signedness_lhs"] == "signed" else unsigned(lhs, "i8")
     right = rhs if op.attributes["signedness_rhs"] == "signed" else unsigned(rhs, "i8")
-    exact: FloatType = np.float32 if lhs.shape[-1] << 16 <= FLOAT32_INTEGERS else np.float64
+    exact: FloatType = np.float32 if lhs.shape[-1] <= 256 else np.float64
     return wrapped(product(left, right, exact).astype(np.int64) + acc, "i32")
 
 
@@ -75,14 +69,6 @@ def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rh
     Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once: more precise than a
     GPU. A NaN scale makes NaN.
     """
-    _check_scaled(op)
-    left = lhs.astype(np.float64) * _spread(lhs_scale, lhs.shape[-1], -1)
-    right = rhs.astype(np.float64) * _spread(rhs_scale, rhs.shape[-2], -2)
-    with np.errstate(all="ignore"):
-        return round_to(product(left, right, np.float64) + acc, _element(op, "acc"))
-
-
-def _check_scaled(op: Op) -> None:
     for side, axis in (("lhs", -1), ("rhs", -2)):
         pair = (_element(op, side), _element(op, f"{side}_scale"))
         extent, scales = (op.tile(name).shape[axis] for name in (side, f"{side}_scale"))
@@ -90,6 +76,10 @@ def _check_scaled(op: Op) -> None:
             raise Unsupported(f"mmaf_scaled of {pair[0]} with {scales} scales {pair[1]} for {extent} elements")
     if _element(op, "acc") != "f32":
         raise Unsupported(f"mmaf_scaled into {_element(op, 'acc')}")
+    left = lhs.astype(np.float64) * _spread(lhs_scale, lhs.shape[-1], -1)
+    right = rhs.astype(np.float64) * _spread(rhs_scale, rhs.shape[-2], -2)
+    with np.errstate(all="ignore"):
+        return round_to(product(left, right, np.float64) + acc, _element(op, "acc"))
 
 
 def _spread(scales: Array, extent: int, axis: int) -> Array:

@@ -28,21 +28,12 @@ Combine = Callable[[Sequence[Array], Sequence[Array]], tuple[Array, ...]]
 """What was combined so far and the current elements → the combination, all for each operand."""
 
 WRAPPING: dict[str, np.ufunc] = {
-    "addi": np.add,
-    "muli": np.multiply,
-    "andi": np.bitwise_and,
-    "ori": np.bitwise_or,
-    "xori": np.bitwise_xor,
-}
+    "addi": np.add, "muli": np.multiply, "andi": np.bitwise_and, "ori": np.bitwise_or, "xori": np.bitwise_xor,
+}  # fmt: skip
 """Integer bodies whose result does not depend on the order, nor (except for i1 and i4) on the signedness."""
 EXTREMES: dict[str, np.ufunc] = {"maxi": np.maximum, "mini": np.minimum}
-LARGEST: dict[tuple[str, bool], np.ufunc] = {
-    ("maxf", False): np.fmax,
-    ("maxf", True): np.maximum,
-    ("minf", False): np.fmin,
-    ("minf", True): np.minimum,
-}
-"""By name and ``propagate_nan``."""
+LARGEST = {"maxf": (np.fmax, np.maximum), "minf": (np.fmin, np.minimum)}
+"""Without and with ``propagate_nan``."""
 ROUNDING: dict[str, np.ufunc] = {"addf": np.add, "mulf": np.multiply}
 
 
@@ -52,10 +43,9 @@ def reduce(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array |
     if any(isinstance(operand, Unknown) for operand in operands):
         return _unknown(op)
     axis = 1 + int(op.attributes["dim"])
-    if (one := single_operation(op)) is not None:
-        known = _reduced_at_once(one, operands[0], axis)
-        if known is not None:
-            return (known,)
+    one = single_operation(op)
+    if one is not None and (known := _reduced_at_once(one, operands[0], axis)) is not None:
+        return (known,)
     values = _along_first(operands, axis)
     combine = _combination(context, op.regions[0])
     while len(values[0]) > 1:
@@ -74,8 +64,7 @@ def scan(context: Context, op: Op, operands: Sequence[Array]) -> tuple[Array | U
         return _unknown(op)
     axis, reverse = 1 + int(op.attributes["dim"]), bool(op.attributes["reverse"])
     values = [np.flip(value, 0) if reverse else value for value in _along_first(operands, axis)]
-    known = _scanned_at_once(op, values[0])
-    if known is not None:
+    if (known := _scanned_at_once(op, values[0])) is not None:
         values = [known]
     else:
         combine, distance = _combination(context, op.regions[0]), 1
@@ -138,7 +127,14 @@ def _reduced_at_once(one: Op, values: Array, axis: int) -> Array | None:
     if one.name in EXTREMES:
         seen = values if one.attributes["signedness"] == "signed" else values.view(f"u{values.dtype.itemsize}")
         return np.asarray(EXTREMES[one.name].reduce(seen, axis)).view(values.dtype)
-    return _extreme(one, values, axis)
+    if one.name not in LARGEST:
+        return None
+    # NumPy is not asked where NaN or zeros of both signs may be the result: the bits of the one and the order of the
+    # others are left to the operation itself.
+    ufunc = LARGEST[one.name][bool(one.attributes.get("propagate_nan"))]
+    wide = values.astype(np.float32) if values.dtype.itemsize == 2 else values  # exact, and NumPy is quicker
+    result = np.asarray(ufunc.reduce(wide, axis))
+    return None if np.any((result == 0) | np.isnan(result)) else result.astype(values.dtype, copy=False)
 
 
 def _halved(ufunc: np.ufunc, values: Array, axis: int) -> Array:
@@ -150,17 +146,6 @@ def _halved(ufunc: np.ufunc, values: Array, axis: int) -> Array:
             combined = ufunc(values[:half], values[half : 2 * half])
             values = combined if count % 2 == 0 else np.concatenate([combined, values[-1:]])
     return np.asarray(values[0])
-
-
-def _extreme(one: Op, values: Array, axis: int) -> Array | None:
-    """maxf or minf. NumPy is not asked where NaN or zeros of both signs may be the result: the bits of the one and the
-    order of the others are left to the operation itself."""
-    ufunc = LARGEST.get((one.name, bool(one.attributes.get("propagate_nan"))))
-    if ufunc is None:
-        return None
-    wide = values.astype(np.float32) if values.dtype.itemsize == 2 else values  # exact, and NumPy is quicker
-    result = np.asarray(ufunc.reduce(wide, axis))
-    return None if np.any((result == 0) | np.isnan(result)) else result.astype(values.dtype, copy=False)
 
 
 def _scanned_at_once(op: Op, values: Array) -> Array | None:

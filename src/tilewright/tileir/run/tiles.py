@@ -124,25 +124,22 @@ def _checked(
 @implements("pack")
 def pack(op: Op, source: Array) -> Array:
     """The bytes of a 1-D tile, little-endian; of two 4-bit elements the first is the low half."""
-    kind = op.tile("source")
-    _check_bytes(op, kind)
-    whole = np.ascontiguousarray(source)
+    kind, whole = _checked_bytes(op, op.tile("source")), np.ascontiguousarray(source)
     return (packed(whole) if bits_of(kind.element) == 4 else whole).view(np.int8)
 
 
 @implements("unpack")
 def unpack(op: Op, source: Array) -> Array:
     """The inverse of `pack`."""
-    kind = op.tile()
-    _check_bytes(op, kind)
-    whole = np.ascontiguousarray(source)
+    kind, whole = _checked_bytes(op, op.tile()), np.ascontiguousarray(source)
     return unpacked(whole, str(kind.element)) if bits_of(kind.element) == 4 else whole.view(dtype_of(kind.element))
 
 
-def _check_bytes(op: Op, kind: TileType) -> None:
-    """Whether the storage holds the bits that are packed."""
+def _checked_bytes(op: Op, kind: TileType) -> TileType:
+    """``kind``, where its storage holds the bits that are packed."""
     if len(kind.shape) != 1 or isinstance(kind.element, PointerType) or kind.element in ("i1", "tf32"):
         raise Unsupported(f"{op.name} of {kind}")
+    return kind
 
 
 @implements_in_context("get_tile_block_id")
@@ -161,15 +158,11 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
     return tuple(np.array([extent], np.int32) for extent in context.grid)
 
 
-@implements("make_token", "join_tokens", "memory_fence_alias_tko")
+@implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
 def token(op: Op, **tokens: Sequence[None]) -> None:
     """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here happen in
-    the order of the text anyway."""
-
-
-@implements("gdc_wait_tko", "gdc_launch_dependents_tko")
-def dependent_launch(op: Op, **tokens: Sequence[None]) -> None:
-    """Nothing: one grid runs at a time, so what it waits for has ended and what it launches has not begun."""
+    the order of the text anyway. One grid runs at a time, so what it waits for has ended and what it launches has not
+    begun."""
 
 
 @implements_in_context("assert")
@@ -211,11 +204,7 @@ def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) ->
     pairing, whose output the dialect leaves undefined, and where their numbers differ.
     """
     given = iter(zip(tiles, elements, strict=True))
-
-    def replaced(found: re.Match[str]) -> str:
-        return "%" if found["kind"] == "%" else _printed(found, given)
-
-    done = EXPRESSION.sub(replaced, text)
+    done = EXPRESSION.sub(lambda found: "%" if found["kind"] == "%" else _printed(found, given), text)
     if next(given, None) is not None:
         raise Unsupported(f"print_tko: more arguments than expressions in {text!r}")
     return done
@@ -236,13 +225,9 @@ def _printed(found: re.Match[str], given: Iterator[tuple[Array, Element]]) -> st
 
 
 def _nested(value: Nested, flags: str, size: str, kind: str) -> str:
+    """Numbers as C prints them, where Python's ``%`` differs from it."""
     if isinstance(value, list):
         return f"[{', '.join(_nested(one, flags, size, kind) for one in value)}]"
-    return _number(value, flags, size, kind)
-
-
-def _number(value: int | float, flags: str, size: str, kind: str) -> str:
-    """One number as C prints it, where Python's ``%`` differs from it."""
     if kind in UNSIGNED:
         flags = flags.replace("+", "").replace(" ", "")
     if kind in INTEGERS and "." in size:

@@ -10,12 +10,7 @@ import numpy as np
 from tilewright.tileir.watch.arrays import Array, Bytes, DType, Indices, Int32s, Mask
 from tilewright.tileir.watch.shadow import Shadow
 
-WORDS: dict[int, DType] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.uint16),
-    4: np.dtype(np.uint32),
-    8: np.dtype(np.uint64),
-}
+WORDS: dict[int, DType] = {width: np.dtype(f"u{width}") for width in (1, 2, 4, 8)}
 """Integers that carry an element's bits, by its bytes."""
 
 

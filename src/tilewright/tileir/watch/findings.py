@@ -33,11 +33,9 @@ class Finding:
     """How many elements are affected, over all blocks."""
 
     def __str__(self) -> str:
-        where = [str(self.location)] if self.location else []
-        if self.block is not None:
-            where.append(f"block {self.block}")
-        times = f" ({self.count} times)" if self.count > 1 else ""
+        where = [str(one) for one in (self.location, self.block and f"block {self.block}") if one]
         place = f" [{', '.join(where)}]" if where else ""
+        times = f" ({self.count} times)" if self.count > 1 else ""
         return f"{self.kind}: {self.message}{place}{times}"
 
 

@@ -127,14 +127,10 @@ class Trace:
         if not who.any():
             return None
         strange = (who != blocks) & (who != 0)
-        if not strange.any():
-            return None
-        if clocks.active:
+        if clocks.active and strange.any():
             at = np.flatnonzero(strange)
             strange[at] = ~self._before(_at(blocks, at), who[at], granules[at], clocks)
-            if not strange.any():
-                return None
-        return np.where(strange, who, np.int32(0))
+        return np.where(strange, who, np.int32(0)) if strange.any() else None
 
     def record(self, blocks: Blocks, granules: Indices, clocks: Clocks) -> Mask | None:
         """Enters an access. Returns the elements that another lane of the same access entered too, if any."""
@@ -150,15 +146,11 @@ class Trace:
                 several = np.where(old == MANY, MANY, LISTED if clocks.active else MANY).astype(np.int32)
                 now = np.where(mine, blocks, several).astype(np.int32)
         self.who[granules] = now
-        again = None
-        if not isinstance(blocks, int):
-            again = np.take(self.who, granules) != now
-            if again.any():
-                self.who[granules[again]] = LISTED if clocks.active else MANY
-            else:
-                again = None
+        again = None if isinstance(blocks, int) else np.take(self.who, granules) != now
+        if again is not None and again.any():
+            self.who[granules[again]] = LISTED if clocks.active else MANY
         self._date(blocks, granules, old, clocks)
-        return again
+        return again if again is not None and again.any() else None
 
     def _date(self, blocks: Blocks, granules: Indices, old: Int32s, clocks: Clocks) -> None:
         """Records when the access was made, where a later access may need it."""
@@ -313,8 +305,7 @@ class Shadow:
         found = []
         for other in CONFLICTS[kind]:
             trace = self._traces[other]
-            strangers = trace.others(blocks, granules, clocks) if trace else None
-            if strangers is not None:
+            if trace and (strangers := trace.others(blocks, granules, clocks)) is not None:
                 found.append((other, strangers))
         mine = self._traces[kind]
         if mine is None:
@@ -326,9 +317,8 @@ class Shadow:
 
     def shared_by(self, blocks: list[int]) -> None:
         """More blocks than were entered made what was entered, before there were clocks."""
-        for trace in self._traces:
-            if trace:
-                trace.early.update(blocks)
+        for trace in filter(None, self._traces):
+            trace.early.update(blocks)
 
     def other_tensors(self, bit: int, writes: bool, granules: Indices) -> Bytes | None:
         """Enters through which tensor an access goes. Returns for each element the bits of the tensors through which

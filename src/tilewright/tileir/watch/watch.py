@@ -131,10 +131,8 @@ class Watch:
             return
         access, shadow = touched.access, touched.allocation.shadow
         granules, per_element = shadow.granules(touched.offsets, touched.width)
-        if access.acquires:
-            released = shadow.released(granules)
-            if released is not None:
-                self._clocks.acquire(touched.blocks, released)
+        if access.acquires and (released := shadow.released(granules)) is not None:
+            self._clocks.acquire(touched.blocks, released)
         self._show(touched)
         if access.releases and touched.how != READ:
             if touched.wrote is not None:
@@ -170,28 +168,24 @@ class Watch:
 
     def _kinds(self, touched: Touched, per_element: int) -> Iterator[tuple[int, Mask | None]]:
         """As which kinds of access to enter which granules. An update that did not write has read."""
-        strong = touched.access.strong
+        read, write = (STRONG_READ, STRONG_WRITE) if touched.access.strong else (WEAK_READ, WEAK_WRITE)
         if touched.how == READ:
-            yield STRONG_READ if strong else WEAK_READ, None
+            yield read, None
         elif touched.wrote is None or touched.wrote.all():
-            yield STRONG_WRITE if strong else WEAK_WRITE, None
+            yield write, None
         else:
             wrote = np.repeat(touched.wrote, per_element)
-            yield STRONG_READ if strong else WEAK_READ, ~wrote
+            yield read, ~wrote
             if wrote.any():
-                yield STRONG_WRITE if strong else WEAK_WRITE, wrote
+                yield write, wrote
 
     def report(self, kind: str, touched: Touched, elements: Indices, because: str) -> None:
         """A finding about ``elements``, of those touched; the first of them is named."""
-        first = int(elements[0])
-        allocation, access = touched.allocation, touched.access
-        index = allocation.index_of(int(touched.offsets[first]))
-        block = touched.block_of(first)
-        text = f"{access.op.name} {touched.how} {allocation.name}[{', '.join(map(str, index))}]{because}"
-        where = self.block(access, block)
-        self.findings.add(
-            Finding(kind, text, access.op.location, where, allocation.name, index, len(np.unique(elements)))
-        )
+        first, op = int(elements[0]), touched.access.op
+        name, index = touched.allocation.name, touched.allocation.index_of(int(touched.offsets[first]))
+        text = f"{op.name} {touched.how} {name}[{', '.join(map(str, index))}]{because}"
+        where = self.block(touched.access, touched.block_of(first))
+        self.findings.add(Finding(kind, text, op.location, where, name, index, len(np.unique(elements))))
 
     def block(self, access: Access, number: int) -> tuple[int, int, int]:
         """The coordinates of a block that is numbered from 1."""
@@ -204,8 +198,7 @@ class Watch:
         elements = at // per_element if element is None else element[at]
         first = int(who[at[0]])
         name = f"block {self.block(touched.access, first)}" if first > 0 else "another block"
-        did = _WORDS[kind]
-        self.report(RACE, touched, elements, f", which {name} {did} without synchronisation between them")
+        self.report(RACE, touched, elements, f", which {name} {_WORDS[kind]} without synchronisation between them")
 
     def written_twice(self, touched: Touched, lost: Indices) -> None:
         """``lost``: elements of a store that do not hold what it stored there. Those that two blocks stored to are
