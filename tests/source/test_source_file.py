@@ -20,7 +20,7 @@ OTHERS = {
     "cli/example.py": "the first line of a shipped example",
     "playbook/analyses/short_lines.py": "whether shorter lines mean the same",
     "runtime/store/config_file.py": "a config file that is written as Python",
-    "space/predicates.py": "the text of a lambda; below source in the layers",
+    "space/space.py": "the text of a lambda; below source in the layers",
     "testing/entries.py": "whether a change is Python",
 }
 """Modules outside of source/ that parse Python, and what for: none of them looks for kernels or configurations."""

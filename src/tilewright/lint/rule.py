@@ -64,7 +64,7 @@ class Rule(ABC):
     @cached_property
     def _paragraphs(self) -> list[str]:
         text = type(self).__doc__ or sys.modules[type(self).__module__].__doc__ or ""
-        return [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+        return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\n|\n(?=\s*(?:Fix|Sources):)", text)]
 
     def _marked(self, mark: str) -> str:
         return next((text.removeprefix(mark).strip() for text in self._paragraphs if text.startswith(mark)), "")

@@ -25,7 +25,7 @@ from tilewright.source.values import (
     arguments,
     assigned,
     called_name,
-    passes,
+    looped,
     rounds,
     value_of,
 )
@@ -158,7 +158,8 @@ class _ConfigurationReader:
             seen.calls.add(node)
             yield from found
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            yield from self._comprehended(node.elt, node.generators, names, seen)
+            for inner in looped(node.generators, names, seen.undecided):
+                yield from self._visit(node.elt, inner, seen)
         elif isinstance(node, ast.For):
             for bound in rounds(node.target, node.iter, names):
                 yield from self._all(node.body, {**names, **bound}, seen)
@@ -172,21 +173,6 @@ class _ConfigurationReader:
             yield from self._all(node.body, {**outer, **assigned(node.body)}, seen)
         else:
             yield from self._all(ast.iter_child_nodes(node), names, seen)
-
-    def _comprehended(
-        self, element: ast.expr, loops: list[ast.comprehension], names: Names, seen: _Visit
-    ) -> Iterator[Written]:
-        if not loops:
-            yield from self._visit(element, names, seen)
-            return
-        first, *rest = loops
-        for bound in rounds(first.target, first.iter, names):
-            inner = {**names, **bound}
-            for condition in first.ifs:
-                if isinstance(value_of(condition, inner), Unread):
-                    seen.undecided(condition)
-            if passes(first.ifs, inner):
-                yield from self._comprehended(element, rest, inner, seen)
 
     def _branches(
         self, test: ast.expr, body: Iterable[ast.AST], orelse: Iterable[ast.AST], names: Names, seen: _Visit

@@ -91,10 +91,21 @@ def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[
         yield {name: Unread(f"{name} in {ast.unparse(iterable)}") for name in _targets(target)}
 
 
-def passes(conditions: list[ast.expr], names: Names) -> bool:
-    """Whether the conditions hold; one that cannot be read is taken to."""
-    values = (value_of(condition, names) for condition in conditions)
-    return all(isinstance(value, Unread) or bool(value) for value in values)
+def looped(
+    loops: Sequence[ast.comprehension], names: Names, unread: Callable[[ast.expr], None] = lambda condition: None
+) -> Iterator[Names]:
+    """The names in each round of a comprehension's loops; a condition that cannot be read is taken to hold."""
+    if not loops:
+        yield names
+        return
+    first, *rest = loops
+    for bound in rounds(first.target, first.iter, names):
+        inner = {**names, **bound}
+        values = {condition: value_of(condition, inner) for condition in first.ifs}
+        for condition in (condition for condition, value in values.items() if isinstance(value, Unread)):
+            unread(condition)
+        if all(isinstance(value, Unread) or bool(value) for value in values.values()):
+            yield from looped(rest, inner, unread)
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
@@ -159,7 +170,7 @@ def _value(node: ast.expr, names: Names) -> Known:
             part_of: Known = _known(whole, names)[_known(part, names)]
             return part_of
         case ast.ListComp(elt=elt, generators=loops) | ast.GeneratorExp(elt=elt, generators=loops):
-            return _few(value_of(elt, inner) for inner in _looped(loops, names))
+            return _few(value_of(elt, inner) for inner in looped(loops, names))
         case ast.Call():
             return _called(node, names)
     raise _Unknown
@@ -203,17 +214,6 @@ def _dictionary(keys: list[ast.expr | None], values: list[ast.expr], names: Name
     for key, value in zip(keys, values, strict=True):
         items |= _known(value, names) if key is None else {_known(key, names): value_of(value, names)}
     return items
-
-
-def _looped(loops: list[ast.comprehension], names: Names) -> Iterator[Names]:
-    if not loops:
-        yield names
-        return
-    first, *rest = loops
-    for bound in rounds(first.target, first.iter, names):
-        inner = {**names, **bound}
-        if passes(first.ifs, inner):
-            yield from _looped(rest, inner)
 
 
 def _called(node: ast.Call, names: Names) -> Known:

@@ -52,7 +52,11 @@ class Field:
             self.candidates = {config: replace(each, checked=NOT_ASKED) for config, each in self.candidates.items()}
         self.tried: list[Configuration] = []
         self.race = RaceResult((), ())
-        self.space = self._space(ranking(screened), screened.get(task.space.shipped), top)
+        ranked, shipped = ranking(screened), screened.get(task.space.shipped)
+        same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
+        baseline = same_code or task.space.shipped
+        predicted = {config: time for config in ranked if (time := self.candidates[config].predicted) is not None}
+        self.space = SearchSpace(ranked, predicted, baseline if baseline in ranked else None, top, self.measured)
 
     @classmethod
     def screened(
@@ -61,12 +65,6 @@ class Field:
         """Judges from their machine code which candidates are worth verifying and racing."""
         screened = screen_compiled(task, workload, target.board, bound, compiled, task.space.shipped)
         return cls(task, workload, target, bound, compiled, screened, top)
-
-    def _space(self, ranked: tuple[Configuration, ...], shipped: Screened | Failed | None, top: int) -> SearchSpace:
-        same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
-        baseline = same_code or self.task.space.shipped
-        predicted = {config: time for config in ranked if (time := self.candidates[config].predicted) is not None}
-        return SearchSpace(ranked, predicted, baseline if baseline in ranked else None, top, self.measured)
 
     # Verify ---------------------------------------------------------------------------------------
 
@@ -77,7 +75,8 @@ class Field:
         """
         self.tried += batch
         unverified = [each for each in batch if not judge.is_verified(self.workload.name, self._contestant(each))]
-        self.remember(unverified[:1] if ahead else batch)
+        if self.measured:  # the cubins lie where the launches of a worker find them, so that it compiles nothing
+            remember(self.task, [self.compiled[config] for config in (unverified[:1] if ahead else batch)])
         if ahead:
             for config in unverified[:1]:
                 judge.verify(self.workload.name, self._contestant(config))
@@ -102,17 +101,14 @@ class Field:
             candidate = replace(candidate, status="wrong", reason=verdict.reason)
         self.candidates[config] = candidate if checked is None else replace(candidate, checked=checked)
 
-    def remember(self, configurations: Sequence[Configuration]) -> None:
-        """Puts the cubins where the launches of a worker find them, so that it compiles nothing."""
-        if self.measured:
-            remember(self.task, [self.compiled[config] for config in configurations])
-
     # Race -----------------------------------------------------------------------------------------
 
     @property
     def contestants(self) -> tuple[Contestant, ...]:
         """Those that were tried and are correct."""
-        return tuple(self._contestant(config) for config in self.tried if self._is_correct(config))
+        tried = [(config, self.candidates[config]) for config in self.tried]
+        right = [(config, each) for config, each in tried if each.checked and each.checked.verdict == "correct"]
+        return tuple(self._contestant(config) for config, each in right if each.status not in ("failed", "wrong"))
 
     @property
     def baseline(self) -> Contestant | None:
@@ -137,11 +133,6 @@ class Field:
 
     def _contestant(self, config: Configuration) -> Contestant:
         return Contestant(str(config), Configured(config), cost_of(self.candidates[config].code))
-
-    def _is_correct(self, config: Configuration) -> bool:
-        candidate = self.candidates[config]
-        correct = candidate.checked is not None and candidate.checked.verdict == "correct"
-        return correct and candidate.status not in ("failed", "wrong")
 
     # Decide ---------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.executors import executor_of
 from tilewright.executors.base import Executor
@@ -15,33 +15,11 @@ from tilewright.race.rules import Policy
 from tilewright.records import Checked
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
-from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult
+from tilewright.worker.client import Contestant, RaceClient
 from tilewright.worker.messages import Configured
 
 if TYPE_CHECKING:
     from tilewright.verify.quick import QuickChecker
-
-
-class Judge(Protocol):
-    """Who verifies and races: the race client where there is a GPU, else the interpreter, which races nothing."""
-
-    seed: int
-    progress: Progress
-
-    @property
-    def steps(self) -> int:
-        """How much was verified and raced so far; an answer that was known already does not count."""
-        ...
-
-    def prepare(self, workload: str) -> None: ...
-
-    def is_verified(self, workload: str, contestant: Contestant) -> bool: ...
-
-    def verify(self, workload: str, contestant: Contestant) -> Checked | Eliminated: ...
-
-    def race(
-        self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None
-    ) -> RaceResult | None: ...
 
 
 class Interpreted:
@@ -67,10 +45,14 @@ class Interpreted:
         """Nothing is timed."""
 
 
+Judge: TypeAlias = RaceClient | Interpreted
+"""Who verifies and races: the race client where there is a GPU, else the interpreter, which races nothing."""
+
+
 @contextmanager
 def judge_of(
     task: Task, target: Target, executor: Executor | None, policy: Policy, seed: int | None, progress: Progress
-) -> Iterator[RaceClient | Interpreted]:
+) -> Iterator[Judge]:
     """The judge for a target. It ends ``executor``, which by default is a worker process on this machine."""
     seed = secrets.randbits(31) if seed is None else seed
     if target.measured:

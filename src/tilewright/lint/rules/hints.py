@@ -36,9 +36,7 @@ class HintsNotApplied(Rule):
     Configurations that differ only in such a hint are the same kernel, timed several times: the choice between them is
     noise, and the one that is taken is then launched as it was never timed. In fmha of TileGym 1.5.1 three of the four
     Blackwell configurations are one and the same kernel.
-
     Fix: pass hints_fn, for example `lambda cfg: {"num_ctas": cfg.num_ctas, "occupancy": cfg.occupancy}`.
-
     Sources: TileGym 1.5.1: ops/cutile/attention.py.
     """
 
@@ -65,9 +63,7 @@ class HintsNeverTimed(Rule):
 
     Other hints are other machine code: registers, shared memory and spills change (rms_norm on sm_90: 255 registers by
     default, 64 at occupancy 4). What is launched was then never timed against anything.
-
     Fix: set the same hints in hints_fn as in the launch, or leave them to the kernel's decorator.
-
     Sources: TileGym 1.5.1: ops/cutile/attention.py.
     """
 
@@ -128,9 +124,7 @@ class DecoratorHints(Rule):
 
     In cuda-tile 1.7 a path that forgets replace_hints launches with the decorator's value and says nothing: what runs
     has another value of the hint than the search picked.
-
     Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -170,9 +164,7 @@ class HintsDropped(Rule):
 
     `ct.kernel(k._pyfunc, …)` starts from the defaults of cuda-tile 1.7, so opt_level, num_worker_warps and whatever
     else the decorator says is lost; replace_hints keeps it. It also reaches for a private attribute.
-
     Fix: write `k.replace_hints(…)`.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -198,9 +190,7 @@ class HintsOnHotPath(Rule):
 
     Each new kernel object has an empty cache of its own and is specialised again at its launch: 0.04 ms become 16 to 39
     ms, 100 to 500 times as long.
-
     Fix: make it once, at the top of the file or where the cache misses, and keep it beside the configuration.
-
     Sources: TileGym 1.5.1: suites/liger/cutile/grpo_loss.py.
     """
 
@@ -253,9 +243,7 @@ class NoOpHint(Rule):
     Configurations that differ in it alone are one and the same program: the search times it several times and picks
     noise. Occupancy 16 and 32 never differed from 8, and 1 never from automatic, in 24 cells of kernel and
     architecture. Each hint is varied alone around a few configurations of the first workload; this needs --compile.
-
     Fix: take the hint, or the values that repeat, out of the space.
-
     Sources: tileiras 13.4.
     """
 

@@ -19,7 +19,6 @@ class CannotBeRead(Rule):
     """The file is not valid Python, or its expressions are nested too deep.
 
     Nothing in it can be looked at.
-
     Fix: mend the line, or leave the file out of the paths.
     """
 
@@ -45,9 +44,7 @@ class CacheKey(Rule):
     vector width, sizes about tiles, constants about everything. Rounding to a power of two merges shapes up to twice
     apart, and divisible with ragged ones. A cache that outlives its process also needs GPU model and toolkit: `cuda:0`
     names neither.
-
     Fix: put every size, constant and dtype of the launch into the key, with strides and address % 16 of each tensor.
-
     Sources: TileGym 1.5.1: ops/cutile/softmax.py; ops/cutile/matmul.py.
     """
 
@@ -78,10 +75,7 @@ class CacheKey(Rule):
                     told.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
                 if told:
                     level: Level = "warning" if left or rounded else "note"
-                    key, place = (
-                        cache.writes[0].key,
-                        cache.writes[0].place,
-                    )  # the tuple that a name stands for, else here
+                    key, place = cache.writes[0].key, cache.writes[0].place
                     bindings = file.bindings(key.id, key) if isinstance(key, ast.Name) else ()
                     where = next((binding.place for binding in bindings if binding.value is not None), place)
                     yield self.at(file, where, f"the key of {cache.name} {' and '.join(told)}", level)
@@ -122,9 +116,7 @@ class ProcessOnlyCache(Rule):
     A dictionary at the top of a module dies with its process: each worker, rank and restart repeats the search, at the
     same time as the others on the same GPU; and it grows with every shape. The caches of TileGym 1.5.1 are of this
     kind.
-
     Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
-
     Sources: TileGym 1.5.1.
     """
 
@@ -143,9 +135,7 @@ class SearchOnHotPath(Rule):
 
     A search launches each candidate up to 1000 times, with a flushed L2 before each: tens of milliseconds to seconds
     where one launch is meant. exhaustive_search remembers nothing itself.
-
     Fix: ask a cache first, search only where it misses, and store configuration and kernel together.
-
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -193,9 +183,7 @@ class SwitchAfterCache(Rule):
 
     It is ignored where the cache holds a tuned entry, and what is taken while it is set is stored as if it had been
     tuned, and stays when it is lifted. One file of TileGym 1.5.1 does so.
-
     Fix: read the switch before the cache and store nothing while it is set, or make it part of the key.
-
     Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
     """
 
@@ -219,9 +207,7 @@ class NoSwitch(Rule):
 
     CI wants the same kernel every time, and a profiler sees every trial. Of the 40 files of TileGym 1.5.1 that search,
     16 ask for no switch of any kind.
-
     Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
-
     Sources: TileGym 1.5.1.
     """
 
@@ -255,9 +241,7 @@ class DeadSwitch(Rule):
     DISABLE_AUTOTUNE and DISABLE_CUTILE_TUNE are read nowhere in TileGym, whose own CI sets the first; no variable turns
     on flush-to-zero or approximate arithmetic in cuda-tile 1.7. Of all these only Tilewright's own wrapper honours
     DISABLE_AUTOTUNE=1.
-
     Fix: set the name that is read: TILEGYM_DISABLE_AUTOTUNE, or the operation's own argument.
-
     Sources: cuda-tile 1.7; TileGym 1.5.1.
     """
 
@@ -293,9 +277,7 @@ class CurrentDevice(Rule):
 
     With two models of GPU in a machine, tensors on cuda:1 get the tiles and the grid of cuda:0. cuda-tile itself
     compiles for the device of the launch since 1.6.
-
     Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.
-
     Sources: cuda-tile 1.6.
     """
 

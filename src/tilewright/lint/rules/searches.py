@@ -32,9 +32,7 @@ class InPlaceSearch(Rule):
     A search launches the kernel hundreds of times. Where it reads an array that it also writes, all but the first
     launch see another input: the result is wrong, and so may be the time. A clone in args_fn is outside the timed
     region and costs about 4 µs of wall time a sample.
-
     Fix: in args_fn pass a scratch buffer or `tensor.clone()`; let only the final launch work in place.
-
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -108,9 +106,7 @@ class SpaceIsNoList(Rule):
 
     exhaustive_search of cuda-tile 1.7 asks for its length and walks it several times: a generator raises TypeError, and
     of a dictionary it takes the keys for configurations. A set has no order that lasts.
-
     Fix: pass `list(…)` of the configurations.
-
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -155,9 +151,7 @@ class NoSuchResultAttribute(Rule):
 
     A TuningResult of cuda-tile 1.7 has best, successes and failures; a Measurement has config, mean_us, num_samples and
     error_margin_us. Documents name others that never existed: AttributeError, after minutes of search.
-
     Fix: read result.best.config and result.best.mean_us.
-
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
@@ -178,9 +172,7 @@ class CompilerTimeout(Rule):
 
     A candidate that runs out of time is one of the failures, which nobody reads: the choice then depends on how busy
     the machine is. A matmul tile that spills takes 1 to 4 s alone on a core, and one took 33 s.
-
     Fix: compile ahead in parallel with a budget for each candidate, or look at result.failures and say what is gone.
-
     Sources: TileGym 1.5.1: 12 files of ops/cutile.
     """
 
@@ -220,9 +212,7 @@ class HopperTakesBlackwell(Rule):
     Hopper has no tensor memory: accumulators sit in registers, and tiles of 256 spill. Of TileGym's matmul list
     256×256×64, 512×256×64 and 256×256×128 make 1240 to 1590 spill stores on sm_90; attention tiles of 256×128 make
     4029.
-
     Fix: add a branch for capability 9 with tiles of 64 to 128, or keep large tiles to num_ctas 2 and more.
-
     Sources: TileGym 1.5.1: ops/cutile/matmul.py.
     """
 
@@ -288,9 +278,7 @@ class LargeProduct(Rule):
     exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one core, and a
     single bad one 33 s. The old rule of at most 30 configurations is outdated: what counts is time; only products of
     more than 64 are named.
-
     Fix: drop what cannot win before the search, or compile ahead in parallel with a budget for each candidate.
-
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 

@@ -21,9 +21,7 @@ class NoSuchMethod(Rule):
     """A tile has no such method.
 
     A tile changes its type by astype alone; the compiler of cuda-tile 1.7 stops at `.to` and `.cast`.
-
     Fix: write `tile.astype(ct.float32)`.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -53,9 +51,7 @@ class NoSuchName(Rule):
 
     Documents and models carry over names of other languages, such as ct.constexpr, which does not exist in cuda-tile
     1.7: AttributeError when the line runs. Compared with the cuda-tile that is installed beside Tilewright.
-
     Fix: see the message, or cuda.tile's own list of names.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -88,9 +84,7 @@ class KernelCalled(Rule):
 
     In cuda-tile 1.7 a kernel can only be launched; calling one raises TypeError, on the host and in another kernel.
     Helpers of a kernel stay undecorated.
-
     Fix: launch it with ct.launch, or take the decorator off the helper.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -116,9 +110,7 @@ class DeviceOpOnHost(Rule):
 
     Grids are plain Python integers: of cuda-tile 1.7's operations only cdiv works on the host, the others raise 'Device
     functions can only be called from device code'.
-
     Fix: use Python's own arithmetic, or ct.cdiv.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -136,9 +128,7 @@ class SwizzleWithoutClamp(Rule):
 
     Where the number of tile rows is no multiple of the group, tiles are never computed and others lie outside: of 10×4
     tiles in groups of 8 six are missing, of 4×4 eight.
-
     Fix: `group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient.
-
     Sources: Triton's tutorial on matrix multiplication, which clamps.
     """
 
@@ -191,9 +181,7 @@ class MissingPadding(Rule):
     The loop rounds the number of tiles up, and without padding_mode the elements past the end are undetermined. On
     Ampere (sm_80) they are not zero: where K is no multiple of the tile, the sum is wrong. On Hopper and Blackwell the
     hardware happens to fill in zeros, so tests there pass.
-
     Fix: padding_mode=ct.PaddingMode.ZERO on the load; check_bounds=False where K is always a multiple.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -280,9 +268,7 @@ class UnusedParameter(Rule):
 
     cuda-tile 1.7 packs and passes it at every launch; as a constant it also makes a kernel for each value. No error:
     the rule is one of style, and off unless selected.
-
     Fix: take it out of the signature and the launches.
-
     Sources: cuda-tile 1.7.
     """
 

@@ -20,9 +20,7 @@ class TileNotPowerOfTwo(Rule):
     """A tile extent is no power of two.
 
     The compiler of cuda-tile 1.7 refuses it with a type error, also with FP8: tiles of 48 or 96 do not work.
-
     Fix: round up to a power of two, and pad or mask what is too much.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -56,9 +54,7 @@ class Fp8Division(Rule):
     An FP8 bucket is 1/8 to 1/16 of its value wide, and an approximate quotient falls on the other side of its edge: the
     codes differ from the reference's. The advice to write RoundingMode.FULL is wrong today: in cuda-tile 1.7 with
     tileiras 13.4.92 FULL and APPROX are both a reciprocal and a product; only the plain division is correctly rounded.
-
     Fix: divide with `/`, or ct.truediv without a rounding mode.
-
     Sources: cuda-tile 1.7; tileiras 13.4.92.
     """
 
@@ -91,9 +87,7 @@ class ElementIndex(Rule):
 
     In cuda-tile 1.7 ct.load and ct.store count in tiles of the given shape: `bid * TILE` reaches TILE times too far,
     and a tile wholly outside its array is undefined behaviour. Only gather and scatter count elements.
-
     Fix: drop the factor: `index=(bid,)`.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -117,9 +111,7 @@ class RuntimeShape(Rule):
 
     cuda-tile 1.7 fixes the shapes of tiles when the kernel is compiled; a plain parameter is known only at the launch,
     and the compiler refuses it.
-
     Fix: annotate the parameter with ct.Constant[int].
-
     Sources: cuda-tile 1.7.
     """
 
@@ -144,9 +136,7 @@ class NotAnArgument(Rule):
     """A launch cannot take this argument.
 
     A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError there, in cuda-tile 1.7 too.
-
     Fix: pass a tensor of one element and a constant that says whether it counts; a number instead of a string.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -173,9 +163,7 @@ class GridShape(Rule):
 
     Anything else raises at the launch: 'Grid must be a tuple', 'Grid dimensions must be at most 3'. A true division
     makes a float, which raises as well.
-
     Fix: write `(blocks,)`, with // or ct.cdiv for quotients.
-
     Sources: cuda-tile 1.7.
     """
 
@@ -206,9 +194,7 @@ class AutotuneLaunch(Rule):
 
     cuda.tile_experimental.autotune_launch is gone from cuda-tile 1.7: what imports it fails on an up-to-date
     installation.
-
     Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
-
     Sources: cuda-tile 1.7.
     """
 

@@ -108,9 +108,6 @@ class Buffers:
     def input_slices(self, part: Slice) -> dict[str, Array]:
         return {name: self.slice_of(name, self.all[name].tensor, part) for name in self.task.inputs}
 
-    def output_slices(self, part: Slice, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-        return {name: self.slice_of(name, tensors[name], part) for name in self.task.outputs}
-
 
 def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -> None:
     if how.steps is not None or how.like:
