@@ -13,12 +13,11 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, TypeVar
 
 from tilewright.errors import StorageError
@@ -178,20 +177,15 @@ class DatabaseFile:
     It belongs to one thread of one process; another process opens its own.
     """
 
-    def __init__(self, path: Path, schema: Schema, clock: Callable[[], datetime], token: Callable[[int], str]):
-        """``clock`` and ``token`` give runs their names and times."""
+    def __init__(self, path: Path, schema: Schema):
         self.path = path.absolute()
         self._schema = schema
-        self._clock = clock
-        self._token = token
         self._connection: sqlite3.Connection | None = None
 
     def __enter__(self: Opened) -> Opened:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -200,17 +194,12 @@ class DatabaseFile:
         if connection is not None:
             connection.close()
 
-    def _named(self, now: datetime) -> str:
-        """The name of a run; names sort by time."""
-        return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         with self._seam():
             if self._connection is None:
                 self._make_folder()
-            connection = self._opened()
-            with transaction(connection, "IMMEDIATE"):
+            with transaction(connection := self._opened(), "IMMEDIATE"):
                 yield connection
 
     @contextmanager

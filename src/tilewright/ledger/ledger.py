@@ -15,37 +15,42 @@ The file is ``ledger.db``; what belongs to a run lies in ``runs/RUN/`` beside it
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.ledger import rows
-from tilewright.ledger.file import Unusable, dump, insert
+from tilewright.ledger.codec import to_json
+from tilewright.ledger.file import Unusable, as_text, dump, insert, number, rebuilt
 from tilewright.ledger.records import EntryHistory, Iteration, Metrics, RunRecord
-from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row, unfinished
+from tilewright.ledger.runs import RunLedger, finish_of, row_of
 from tilewright.race.stats import geometric_mean
+from tilewright.records import Json, Value
+
+Row = dict[str, Value]
+
+SAMPLES = "samples_us"
+TIMED = {"measured": "candidate", "incumbent": "incumbent", "baseline": "baseline"}
+"""Field of a `WorkloadOutcome` → the version whose time it is."""
+_COLUMNS = ("n", "entry", "optimization", "site", "value", "correctness", "status", "risk", "gain", "reason")
+"""Fields of an `Iteration` that are columns as they are."""
 
 
-class Ledger(LedgerFile):
-    """The runs of `optimize` in the ledger."""
+class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
+    """The runs of `optimize` in the ledger. `resume` gives the iterations."""
 
-    command = "optimize"
-
-    # Writing
+    command, record = "optimize", RunRecord
 
     def begin(self, record: RunRecord) -> RunRecord:
         """Start a run; the record comes back with its ``started``, and with a ``run`` where it had none."""
-        begun = replace(record, run=record.run or self.new_name(), started=self._now())
-        with self._writing() as connection:
-            insert_run(connection, run_row(begun, self.command, begun.kernel, begun.kind))
-        return begun
+        return self._begun(replace(record, run=record.run or self.new_name()), record.kernel, record.kind)
 
     def append(self, run: str, iteration: Iteration) -> None:
         """Record one iteration with all that belongs to it, or nothing of it."""
         at = self._now()
-        row, attempts, samples = rows.of_iteration(run, iteration)
+        row, attempts, samples = _rows(run, iteration)
         with self._writing() as connection:
-            _require_open(connection, run)
+            self._require_open(connection, run)
             _require_next(connection, run, iteration.n)
             insert(connection, "iterations", row | {"at": at})
             for attempt in attempts:
@@ -61,33 +66,13 @@ class Ledger(LedgerFile):
         at = self._now()
         row = {"run": run, "event": "finished", "at": at, "stop_reason": stop_reason}
         with self._writing() as connection:
-            _require_open(connection, run)
+            self._require_open(connection, run)
             insert(connection, "run_events", row | {"final": dump(final), "patch": patch})
-
-    # Reading
-
-    def resume(self, key: str) -> tuple[RunRecord, tuple[Iteration, ...]] | None:
-        """The newest run of ``key`` that has not finished, with its iterations; None where there is none."""
-        with self._reading() as connection:
-            row = unfinished(connection, key, self.command)
-            if row is None:
-                return None
-            record, iterations = rows.run(row, None), tuple(_iterations(connection, row["id"]))
-        with self._writing() as connection:
-            _require_open(connection, record.run)
-            insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
-        return record, iterations
-
-    def run(self, name: str) -> RunRecord:
-        """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
-        with self._reading() as connection:
-            row = row_of(connection, name, self.command)
-            return rows.run(row, finish_of(connection, row["id"]))
 
     def iterations(self, run: str) -> tuple[Iteration, ...]:
         """The iterations of a run, with their attempts and samples, in order."""
         with self._reading() as connection:
-            return tuple(_iterations(connection, row_of(connection, run, self.command)["id"]))
+            return self._parts(connection, row_of(connection, run, self.command)["id"])
 
     def history(
         self, *, measured: bool, arch: str | None = None, kind: str | None = None, without: str | None = None
@@ -115,23 +100,29 @@ class Ledger(LedgerFile):
                 incumbent = row["predicted_ms"]
                 if row["entry"] and gain is not None:
                     gains.setdefault(row["entry"], []).append(gain)
-        return {entry: _history(entry, tried, gains.get(entry, [])) for entry, tried in tries.items()}
+        kept = {entry: sum(row["status"] == "keep" for row in tried) for entry, tried in tries.items()}
+        return {
+            entry: EntryHistory(entry, len(tried), kept[entry], geometric_mean(gains.get(entry, [])))
+            for entry, tried in tries.items()
+        }
 
+    def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
+        final = json.loads(finish["final"])
+        return {"stop_reason": finish["stop_reason"], "final": final, "patch": finish["patch"]}
 
-def _iterations(connection: sqlite3.Connection, run: str) -> Iterator[Iteration]:
-    attempts = "SELECT * FROM attempts WHERE run = ? AND n = ? ORDER BY position"
-    samples = "SELECT * FROM samples WHERE run = ? AND n = ?"
-    for row in connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY n", (run,)).fetchall():
-        key = (run, row["n"])
-        yield rows.iteration(
-            row, connection.execute(attempts, key).fetchall(), connection.execute(samples, key).fetchall()
+    def _parts(self, connection: sqlite3.Connection, run: str) -> tuple[Iteration, ...]:
+        attempts = "SELECT * FROM attempts WHERE run = ? AND n = ? ORDER BY position"
+        samples = "SELECT * FROM samples WHERE run = ? AND n = ?"
+        rows = connection.execute("SELECT * FROM iterations WHERE run = ? ORDER BY n", (run,)).fetchall()
+        return tuple(
+            _iteration(row, *(connection.execute(query, (run, row["n"])).fetchall() for query in (attempts, samples)))
+            for row in rows
         )
 
-
-def _require_open(connection: sqlite3.Connection, run: str) -> None:
-    row_of(connection, run, whole=True)
-    if finish_of(connection, run) is not None:
-        raise Unusable(f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run")
+    def _require_open(self, connection: sqlite3.Connection, run: str) -> None:
+        super()._require_open(connection, run)
+        if finish_of(connection, run) is not None:
+            raise Unusable(f"holds run {run} as finished, and a finished run takes nothing more; fix: start a run")
 
 
 def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
@@ -148,6 +139,59 @@ def _ratio(before: float | None, after: float | None) -> float | None:
     return before / after if before and after else None
 
 
-def _history(entry: str, tries: list[sqlite3.Row], gains: list[float]) -> EntryHistory:
-    keeps = sum(row["status"] == "keep" for row in tries)
-    return EntryHistory(entry, len(tries), keeps, geometric_mean(gains))
+# Rows: the samples are in a table of their own, one row for each version and workload; reading puts them back
+
+
+def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
+    """The rows of ``iterations`` (without ``at``), ``attempts`` and ``samples``."""
+    data = to_json(iteration)
+    samples: list[Row] = [
+        {"run": run, "n": iteration.n, "version": version, "workload": workload, "us": as_text(time.pop(SAMPLES))}
+        for version, workload, time in _times(data)
+    ]
+    records = _objects(data.pop("attempts"))
+    attempts: list[Row] = [
+        {
+            "run": run,
+            "n": iteration.n,
+            "position": position,
+            "value": attempt.value,
+            "status": attempt.status,
+            "reason": attempt.reason,
+            "code_hash": attempt.code.code_hash if attempt.code else None,
+            "record": as_text(record),
+        }
+        for position, (attempt, record) in enumerate(zip(iteration.attempts, records, strict=True))
+    ]
+    row: Row = {"run": run} | {name: getattr(iteration, name) for name in _COLUMNS}
+    row |= {"latency_ms": number(iteration.latency_ms), "predicted_ms": number(iteration.predicted_ms)}
+    row["record"] = as_text(data)
+    return row, attempts, samples
+
+
+def _times(data: dict[str, Json]) -> Iterator[tuple[str, str, dict[str, Json]]]:
+    """Version, workload and the JSON of every measured time of an iteration."""
+    for outcome in _objects(data["outcomes"]):
+        for field, version in TIMED.items():
+            if isinstance(time := outcome.get(field), dict):
+                yield version, str(outcome["workload"]), time
+    for position, attempt in enumerate(_objects(data["attempts"])):
+        measured = attempt.get("measured")
+        for workload, time in measured.items() if isinstance(measured, dict) else ():
+            if isinstance(time, dict):
+                yield f"attempt {position}", workload, time
+
+
+def _objects(data: Json) -> list[dict[str, Json]]:
+    """The objects in a list of JSON."""
+    return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+
+
+def _iteration(row: sqlite3.Row, attempts: Sequence[sqlite3.Row], samples: Sequence[sqlite3.Row]) -> Iteration:
+    """The iteration with its attempts, and every time with its samples."""
+    data = json.loads(row["record"])
+    data["attempts"] = [json.loads(attempt["record"]) for attempt in attempts]
+    us = {(sample["version"], sample["workload"]): sample["us"] for sample in samples}
+    for version, workload, time in _times(data):
+        time[SAMPLES] = json.loads(us[version, workload])
+    return rebuilt(Iteration, data)

@@ -3,7 +3,7 @@
     RunRecord ── Iteration ─┬─ WorkloadOutcome    the value that went furthest, on each workload
                             └─ Attempt            every value that was tried, also what failed
 
-The loop makes them, `ledger.py` keeps them, `reporting/` shows them. Predicted and measured times have
+The loop makes them, `ledger.py` keeps them, `report/` shows them. Predicted and measured times have
 fields of their own everywhere. A ratio is the candidate's time over another version's, paired by rounds:
 below 1 is faster. Times are microseconds (``us``) or milliseconds (``ms``), as the name says.
 """
@@ -19,9 +19,7 @@ from tilewright.records import Bound, Checked, Json, Machine, MachineCode, Measu
 
 Correctness: TypeAlias = Literal["PASS", "FAIL", "unverified"]
 IterationStatus: TypeAlias = Literal["keep", "revert", "crash"]
-AttemptStatus: TypeAlias = Literal[
-    "raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed"
-]  # fmt: skip
+AttemptStatus: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "failed", "wrong", "crashed"]
 Risk: TypeAlias = Literal["lossless", "lossy"]
 
 MIXED = "mixed"

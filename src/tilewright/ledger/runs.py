@@ -17,17 +17,31 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Generic, TextIO, TypeVar
 
 from tilewright.errors import RequestError, UnknownChoice
 from tilewright.ledger.codec import Dataclass, from_json, to_json
-from tilewright.ledger.file import DatabaseFile, as_text, home, insert, make_private, text_of, transaction, utc_now
+from tilewright.ledger.file import (
+    DatabaseFile,
+    as_text,
+    home,
+    insert,
+    make_private,
+    rebuilt,
+    text_of,
+    transaction,
+    utc_now,
+)
 from tilewright.ledger.records import BaseRun, RunOverview, TuneRun
 from tilewright.ledger.tables import LEDGER
 from tilewright.records import Json, Value
+
+Run = TypeVar("Run", bound=BaseRun)
+Parts = TypeVar("Parts")
+Row = dict[str, Value]
 
 LATEST = "latest"
 """The name by which a person asks for the newest run."""
@@ -66,16 +80,20 @@ class LedgerFile(DatabaseFile):
         token: Callable[[int], str] = secrets.token_hex,
         note: Callable[[str], None] = _to_stderr,
     ):
-        super().__init__(Path(path or default_path()), LEDGER, clock, token)
-        self._note = note
+        super().__init__(Path(path or default_path()), LEDGER)
+        self._clock, self._token, self._note = clock, token, note
 
     def folder(self, run: str) -> Path:
         """Where the views of a run lie. The first view makes it, with `file.make_private`."""
         return self.path.parent / "runs" / run
 
     def new_name(self) -> str:
-        """A name for a run that has not begun; names sort by time."""
+        """A name for a run that has not begun."""
         return self._named(self._clock())
+
+    def _named(self, now: datetime) -> str:
+        """Names sort by time."""
+        return f"{now:%Y%m%d-%H%M%S}-{now.microsecond:06d}-{self._token(3)}"
 
     def find(self, name: str) -> tuple[str, str]:
         """The whole name of a run and the command that made it. ``name``: as `row_of` takes it."""
@@ -122,10 +140,69 @@ class LedgerFile(DatabaseFile):
         if runs is None:
             return
         with transaction(connection, "IMMEDIATE"):
-            _copy(connection, runs)
+            there = {name for (name,) in connection.execute("SELECT id FROM runs")}
+            for run, workloads, finish in runs:
+                if run["id"] in there:
+                    continue
+                insert_run(connection, run)
+                for workload, candidates in workloads:
+                    number = insert(connection, "workloads", workload)
+                    for candidate in candidates:
+                        insert(connection, "candidates", candidate | {"workload": number})
+                if finish is not None:
+                    insert(connection, "run_events", finish)
         for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):  # SQLite has removed it, or another process was faster
                 os.rename(f"{old}{suffix}", f"{old}.imported{suffix}")
+
+
+class RunLedger(LedgerFile, Generic[Run, Parts]):
+    """The runs of one command."""
+
+    record: type[Run]
+
+    def run(self, name: str) -> Run:
+        """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
+        with self._reading() as connection:
+            row = row_of(connection, name, self.command)
+            return self._record(row, finish_of(connection, row["id"]))
+
+    def resume(self, key: str) -> tuple[Run, Parts] | None:
+        """The newest run of ``key`` that has not finished, with what it has done; None where there is none."""
+        query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
+            (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
+        with self._reading() as connection:
+            row = connection.execute(query, (key, self.command)).fetchone()
+            if row is None:
+                return None
+            record, parts = self._record(row), self._parts(connection, row["id"])
+        with self._writing() as connection:
+            self._require_open(connection, record.run)
+            insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
+        return record, parts
+
+    def _begun(self, record: Run, kernel: str, kind: str = "") -> Run:
+        now = self._clock()
+        begun = replace(record, run=record.run or self._named(now), started=text_of(now))
+        with self._writing() as connection:
+            insert_run(connection, run_row(begun, self.command, kernel, kind))
+        return begun
+
+    def _record(self, row: sqlite3.Row, finish: sqlite3.Row | None = None) -> Run:
+        data = json.loads(row["record"])
+        if finish is not None:
+            data |= {"finished": finish["at"]} | self._end(finish)
+        return rebuilt(self.record, data)
+
+    def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
+        """What its event ``finished`` says of a run."""
+        raise NotImplementedError
+
+    def _parts(self, connection: sqlite3.Connection, run: str) -> Parts:
+        raise NotImplementedError
+
+    def _require_open(self, connection: sqlite3.Connection, run: str) -> None:
+        row_of(connection, run, self.command, whole=True)
 
 
 def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Dataclass]) -> None:
@@ -153,7 +230,7 @@ def _overview(row: sqlite3.Row) -> RunOverview:
     )
 
 
-def insert_run(connection: sqlite3.Connection, row: dict[str, Value]) -> None:
+def insert_run(connection: sqlite3.Connection, row: Row) -> None:
     """A row of ``runs``, and its event."""
     insert(connection, "runs", row)
     insert(connection, "run_events", {"run": row["id"], "event": "started", "at": row["started"]})
@@ -182,14 +259,6 @@ def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whol
     return row
 
 
-def unfinished(connection: sqlite3.Connection, key: str, command: str) -> sqlite3.Row | None:
-    """The newest run of ``key`` that has not finished."""
-    query = f"""SELECT * FROM runs WHERE key = ? AND command = ? AND NOT EXISTS
-        (SELECT 1 FROM run_events WHERE run = runs.id AND event = 'finished') {_NEWEST_FIRST} LIMIT 1"""
-    row: sqlite3.Row | None = connection.execute(query, (key, command)).fetchone()
-    return row
-
-
 def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
     """The event that closed the run, or None."""
     query = "SELECT * FROM run_events WHERE run = ? AND event = 'finished'"
@@ -197,7 +266,7 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
     return row
 
 
-def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> dict[str, Value]:
+def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> Row:
     """The row of ``runs``; what its end adds is in ``run_events``."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
     return {
@@ -217,59 +286,33 @@ def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> dict[str
 
 # Old results
 
-Row = dict[str, Value]
 
+def _read_old(path: Path) -> list[tuple[Row, list[tuple[Row, list[Row]]], Row | None]] | None:
+    """The rows of each run, of its workloads with their candidates, and of its end, out of an old results file.
 
-@dataclass(frozen=True)
-class _OldRun:
-    row: Row
-    finish: Row | None
-    workloads: list[tuple[Row, list[Row]]]
-    """Each with its candidates."""
-
-
-def _read_old(path: Path) -> list[_OldRun] | None:
-    """The runs of an old results file as rows of the ledger; None where the file is another program's."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        named = "SELECT 1 FROM sqlite_master WHERE name = 'tilewright_schema'"
-        if connection.execute(named).fetchone() is None:
-            return None
-        return [_old_run(connection, dict(run)) for run in connection.execute("SELECT * FROM runs ORDER BY number")]
-
-
-def _old_run(connection: sqlite3.Connection, run: Row) -> _OldRun:
-    """The columns of workloads and candidates are the old ones; the run gets a record."""
+    None where the file is another program's. The columns of workloads and candidates are the old ones.
+    """
     columns = "configuration, status, reason, code_hash, code, compile_seconds, predicted_us, predicted, median_us"
     candidates = f"""SELECT position, {columns}, measured, samples, checked FROM candidates
         WHERE run = :run AND workload = :name ORDER BY position"""
     workloads = """SELECT run, name, dims, bound, best, tied, shipped, reason, race FROM workloads
         WHERE run = ? ORDER BY position"""
-    rows = [dict(row) for row in connection.execute(workloads, (run["id"],))]
-    race: dict[str, Json] = next((json.loads(row["race"]) for row in rows if row["race"]), {})
-    end: Row = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
-    return _OldRun(
-        _old_run_row(run, race),
-        end if run["finished"] is not None else None,
-        [(row, [dict(candidate) for candidate in connection.execute(candidates, row)]) for row in rows],
-    )
+    found = []
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        named = "SELECT 1 FROM sqlite_master WHERE name = 'tilewright_schema'"
+        if connection.execute(named).fetchone() is None:
+            return None
+        for run in map(dict, connection.execute("SELECT * FROM runs ORDER BY number")):
+            rows = [dict(row) for row in connection.execute(workloads, (run["id"],))]
+            race: dict[str, Json] = next((json.loads(row["race"]) for row in rows if row["race"]), {})
+            end: Row = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
+            parts = [(row, [dict(candidate) for candidate in connection.execute(candidates, row)]) for row in rows]
+            found.append((_old_run_row(run, race), parts, end if run["finished"] is not None else None))
+    return found
 
 
-def _copy(connection: sqlite3.Connection, runs: list[_OldRun]) -> None:
-    there = {name for (name,) in connection.execute("SELECT id FROM runs")}
-    for run in runs:
-        if run.row["id"] in there:
-            continue
-        insert_run(connection, run.row)
-        for workload, candidates in run.workloads:
-            number = insert(connection, "workloads", workload)
-            for candidate in candidates:
-                insert(connection, "candidates", candidate | {"workload": number})
-        if run.finish is not None:
-            insert(connection, "run_events", run.finish)
-
-
-def _old_run_row(run: dict[str, Value], race: dict[str, Json]) -> dict[str, Value]:
+def _old_run_row(run: Row, race: dict[str, Json]) -> Row:
     """Board and bandwidth were not kept; policy and seed are those of one of its races."""
     policy = race.get("policy")
     data: dict[str, Json] = {

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from tilewright.ledger.codec import to_json
 from tilewright.ledger.file import as_text, dump, insert, maybe, number, parse, rebuilt
 from tilewright.ledger.records import TuneRun
-from tilewright.ledger.runs import LedgerFile, finish_of, insert_run, row_of, run_row, unfinished
+from tilewright.ledger.runs import RunLedger, finish_of
 from tilewright.records import (
     Bound,
     Candidate,
@@ -44,25 +43,21 @@ _CURRENT = """FROM workloads AS new WHERE run = ?
 """The rows that count, in the order in which the workloads were first saved."""
 
 
-class TuneLedger(LedgerFile):
-    """The runs of `tune` in the ledger."""
+class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
+    """The runs of `tune` in the ledger. `resume` gives the workloads that are done, by name."""
 
-    command = "tune"
+    command, record = "tune", TuneRun
 
     def begin(self, record: TuneRun) -> TuneRun:
         """Start a run; the record comes back with its name and the moment of its start."""
-        now = self._clock()
-        begun = replace(record, run=self._named(now), started=now.isoformat(timespec="microseconds"))
-        with self._writing() as connection:
-            insert_run(connection, run_row(begun, self.command, begun.task))
-        return begun
+        return self._begun(record, record.task)
 
     def save(self, run: str, result: WorkloadResult) -> None:
         """Store one workload with all its candidates, or nothing of it."""
         workload = _workload_row(run, result)
         candidates = [_candidate_row(candidate) for candidate in result.candidates]
         with self._writing() as connection:
-            row_of(connection, run, self.command, whole=True)
+            self._require_open(connection, run)
             saved = insert(connection, "workloads", workload)
             for position, row in enumerate(candidates):
                 insert(connection, "candidates", row | {"workload": saved, "position": position})
@@ -71,44 +66,27 @@ class TuneLedger(LedgerFile):
         """Mark the run as complete, with the wall seconds of each stage. Of two processes the first one counts."""
         event: dict[str, Value] = {"run": run, "event": "finished", "at": self._now(), "seconds": dump(seconds)}
         with self._writing() as connection:
-            row_of(connection, run, self.command, whole=True)
+            self._require_open(connection, run)
             if finish_of(connection, run) is None:
                 insert(connection, "run_events", event)
-
-    def resume(self, key: str) -> tuple[TuneRun, dict[str, WorkloadResult]] | None:
-        """The newest run of ``key`` that has not finished, and its workloads by name; None without one."""
-        with self._reading() as connection:
-            row = unfinished(connection, key, self.command)
-            if row is None:
-                return None
-            record = _run(row, None)
-            results = {result.workload.name: result for result in _results(connection, record.run)}
-        with self._writing() as connection:
-            insert(connection, "run_events", {"run": record.run, "event": "resumed", "at": self._now()})
-        return record, results
-
-    def run(self, name: str) -> TuneRun:
-        """The run of that name, of that beginning where only one has it, or the newest for ``latest``."""
-        with self._reading() as connection:
-            row = row_of(connection, name, self.command)
-            return _run(row, finish_of(connection, row["id"]))
 
     def load(self, run: str) -> TuningResult:
         """The run as `tune` returned it; of an unfinished run, the workloads that are done."""
         record = self.run(run)
         with self._reading() as connection:
-            results = tuple(_results(connection, record.run))
+            results = tuple(self._parts(connection, record.run).values())
         return TuningResult(record.task, record.machine, record.measured, results, record.run, record.seconds)
+
+    def _end(self, finish: sqlite3.Row) -> dict[str, Json]:
+        return {"seconds": json.loads(finish["seconds"])}
+
+    def _parts(self, connection: sqlite3.Connection, run: str) -> dict[str, WorkloadResult]:
+        candidates = "SELECT * FROM candidates WHERE workload = ? ORDER BY position"
+        rows = connection.execute(f"SELECT * {_CURRENT}", (run,)).fetchall()
+        return {row["name"]: _result(row, connection.execute(candidates, (row["number"],)).fetchall()) for row in rows}
 
 
 # Rows
-
-
-def _run(row: sqlite3.Row, finish: sqlite3.Row | None) -> TuneRun:
-    data = json.loads(row["record"])
-    if finish is not None:
-        data |= {"finished": finish["at"], "seconds": json.loads(finish["seconds"])}
-    return rebuilt(TuneRun, data)
 
 
 def _workload_row(run: str, result: WorkloadResult) -> dict[str, Value]:
@@ -149,12 +127,6 @@ def _candidate_row(candidate: Candidate) -> dict[str, Value]:
         "samples": as_text(samples),
         "checked": dump(candidate.checked),
     }
-
-
-def _results(connection: sqlite3.Connection, run: str) -> Iterator[WorkloadResult]:
-    candidates = "SELECT * FROM candidates WHERE workload = ? ORDER BY position"
-    for row in connection.execute(f"SELECT * {_CURRENT}", (run,)).fetchall():
-        yield _result(row, connection.execute(candidates, (row["number"],)).fetchall())
 
 
 def _result(row: sqlite3.Row, rows: list[sqlite3.Row]) -> WorkloadResult:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -213,7 +212,7 @@ class _File(DatabaseFile):
     """The file, opened by the first call and closed by ``with``; every method may raise `StorageError`."""
 
     def __init__(self, path: Path, busy_seconds: float):
-        super().__init__(path, replace(TUNED, busy_seconds=busy_seconds), utc_now, secrets.token_hex)
+        super().__init__(path, replace(TUNED, busy_seconds=busy_seconds))
 
     def there(self) -> bool:
         """Whether there is a file yet. A folder that may not be entered is an error."""
