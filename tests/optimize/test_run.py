@@ -6,6 +6,7 @@ P-02, P-14, P-18, F-1, F-2, X-12, X-15 of the requirements; what `--json` promis
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 from tests.optimize.kit import SCALE, git, repository
 
 from tilewright.cli import optimize_table as optimize_tables
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize.gates.interpreting import Interpreting
@@ -319,6 +320,28 @@ def test_without_a_repository_there_is_a_private_one(tmp_path: Path) -> None:
     assert (
         git(private, "--git-dir", str(private), "rev-parse", str(found.record.branch)).strip() == found.kept[-1].commit
     )
+
+
+def test_a_task_object_is_the_task_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a program has it that imports the task: no ``file``, no ``edit``."""
+    file = repository(tmp_path / "user", STEEP.replace("task =", "steep ="), name="steep_ops.py")
+    monkeypatch.syspath_prepend(file.parent)
+    task = importlib.import_module("steep_ops").steep
+    found = optimize(task, arch="sm_90", seed=1, options=Options(iterations=1, only=("tile_sizes",), seconds=60))
+    assert found.kept and found.record.where == f"{file}:scale"
+    with pytest.raises(TaskError, match="'scale' is not in a file"):
+        optimize(replace(task, launch=eval("lambda: None")), arch="sm_90", options=OPTIONS)
+
+
+def test_a_home_that_cannot_be_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = repository(tmp_path / "user", STEEP)
+    for name in ("runs", "worktrees"):
+        home = tmp_path / name
+        home.mkdir()
+        (home / name).write_text("mine")
+        monkeypatch.setenv("TILEWRIGHT_HOME", str(home))
+        with pytest.raises(StorageError, match=rf"^cannot use {home}.*; fix: set TILEWRIGHT_HOME to "):
+            optimize(str(file), arch="sm_90", seed=1, options=OPTIONS)
 
 
 @pytest.mark.parametrize("changes", [{"iterations": -1}, {"patience": 0}, {"minutes": 0.0}])

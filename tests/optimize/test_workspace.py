@@ -731,7 +731,7 @@ def test_git_that_does_not_answer_is_given_up(
 
 def test_a_home_that_cannot_be_written_is_one_line(checkout: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot write .*file"):
+    with pytest.raises(StorageError, match="cannot use .*file"):
         Workspace.open(task_in(checkout), "run-1", tmp_path / "file", DATE)
 
 

@@ -15,7 +15,7 @@ import linecache
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from importlib.machinery import SourceFileLoader
@@ -104,9 +104,9 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
 
 def editable_files(task: Task) -> tuple[Path, ...]:
-    """The files of ``task.edit`` as absolute paths."""
-    folder = _file_of(task).parent
-    return tuple(Path(os.path.normpath(folder / name)) for name in task.edit)
+    """The files of ``task.edit``, else the task's own, as absolute paths."""
+    file = _file_of(task)
+    return tuple(Path(os.path.normpath(file.parent / name)) for name in task.edit or (file.name,))
 
 
 def where_is(task: Task) -> str:
@@ -115,10 +115,19 @@ def where_is(task: Task) -> str:
 
 
 def _file_of(task: Task) -> Path:
-    file = task.file or Path(inspect.getsourcefile(task.launch) or "")
+    file = task.file or _file_of_code(task.launch)
     if not file.is_file():
-        raise TaskError(f"task '{task.name}' is not in a file; kernels are compiled from their source file")
+        raise TaskError(f"task '{task.name}' is not in a file, which a kernel is compiled from; fix: write it into one")
     return file
+
+
+def _file_of_code(launch: Callable[..., object]) -> Path:
+    """Where a function, a partial of one, or a callable object is written; a path that is no file where nowhere."""
+    code = inspect.unwrap(getattr(launch, "func", launch))
+    try:
+        return Path(inspect.getsourcefile(code if inspect.isroutine(code) else type(code)) or "").resolve()
+    except (TypeError, OSError):  # of a class in no file
+        return Path()
 
 
 def _chosen(found: dict[str, Task], wanted: str, file: str) -> Task:

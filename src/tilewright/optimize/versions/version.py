@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.errors import RequestError, TaskError
+from tilewright.ledger.file import storage
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 
@@ -46,9 +47,10 @@ def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVer
     alone = len({path.name for path in files}) == len(files)
     above = "" if alone else os.path.commonpath([path.parent for path in files])
     copies = {path: own / (path.name if alone else path.relative_to(above)) for path in files}
-    for path, text in zip(files, texts.values(), strict=True):
-        copies[path].parent.mkdir(parents=True, exist_ok=True)
-        copies[path].write_bytes(text.encode())
+    with storage(own):
+        for path, text in zip(files, texts.values(), strict=True):
+            copies[path].parent.mkdir(parents=True, exist_ok=True)
+            copies[path].write_bytes(text.encode())
     return KernelVersion(name, {str(path): str(copy) for path, copy in copies.items()})
 
 

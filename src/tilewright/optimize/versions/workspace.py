@@ -19,13 +19,13 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from tilewright.errors import MachineError, StorageError
+from tilewright.errors import MachineError
+from tilewright.ledger.file import storage
 from tilewright.optimize.versions.git import Git, GitError
 from tilewright.optimize.versions.repositories import RepositoryPlace, place_of
 from tilewright.optimize.versions.version import Forbidden, read_source
@@ -74,7 +74,7 @@ class Workspace:
         """
         files, kernel = editable_files(task), _word(task.name)
         texts = {path: read_source(path) for path in files}
-        with _disk(home):
+        with storage(home):
             home = home.absolute()
             folder = _worktrees(home) / _word(run)
             lock = _locked(folder.with_suffix(".lock"), run)
@@ -122,7 +122,7 @@ class Workspace:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
         if strange := [str(path) for path in texts if path not in self.place.names]:
             raise PathGate(_not_editable(strange))
-        with _disk(self.folder):
+        with storage(self.folder):
             for path, text in texts.items():
                 (self.folder / self.place.names[path]).write_bytes(text.encode())
         try:
@@ -337,11 +337,3 @@ def _locked(path: Path, run: str) -> IO[bytes]:
                 lock.close()
                 raise MachineError(f"run {run} is in progress in another process") from None
             time.sleep(0.02)
-
-
-@contextmanager
-def _disk(where: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"cannot write {error.filename or where}: {error.strerror}") from error
