@@ -23,6 +23,7 @@ import numpy.typing as npt
 from tilewright.ledger import codec
 from tilewright.records import Json, Value
 from tilewright.runtime.arrays import ArrayFacts, CallValue, KernelObject, facts_of
+from tilewright.source.digest import source_of
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, row_major, span
 
 CONTENTS_BYTES = 64 << 10
@@ -240,8 +241,6 @@ def _contents(value: CallValue, array: ArraySpec) -> str | None:
 
 def _source(kernel: KernelObject) -> tuple[str, str]:
     """Its hash, and why there is none."""
-    from tilewright.source.digest import source_of
-
     try:
         return source_of(kernel), ""
     except Exception as error:  # inspect's, for a function without a file

@@ -317,10 +317,9 @@ def _like(numbers: tuple[int, ...]) -> str:
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
     """The last number as an expression of dimensions (``extents``: their names), if it is an extent or an index of an
     axis; else the number."""
-    is_index = array.most <= 1 or array.last not in extents
-    if is_index and array.last + 1 in extents:
-        return f"{extents[array.last + 1]} - 1"
-    return extents.get(array.last, array.last)
+    last = array.last
+    is_index = array.most <= 1 or last not in extents
+    return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)
 
 
 def _index_array(argument: Argument) -> IndexArray | None:

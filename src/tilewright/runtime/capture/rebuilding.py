@@ -19,6 +19,9 @@ from tilewright.errors import RequestError, TaskError, in_one_line
 from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import read
 from tilewright.runtime.capture.described import ALIGNED_TO, WHOLE, Argument, DescribedLaunch, extent_bytes, unpacked
+from tilewright.source.digest import source_of
+from tilewright.source.needed import loaded_part
+from tilewright.task.loading import editable
 from tilewright.task.tensors import ITEM_BYTES
 
 if TYPE_CHECKING:
@@ -52,8 +55,6 @@ def rebuilt(
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
     """The kernel, from its module, else from its file; see `rebuilt` for the errors."""
-    from tilewright.source.digest import source_of
-
     kernel = _attribute(_module(launch), launch.qualname)
     if kernel is None or not hasattr(kernel, "_pyfunc"):
         raise RequestError(f"{launch.file or launch.module} holds no kernel '{launch.qualname}' any more")
@@ -67,8 +68,6 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
 def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
     """The kernel as it is in its own file, whatever versions of it are loaded: from its package, else from the part of
     its file that it needs. Raises TaskError if it is gone."""
-    from tilewright.source.needed import loaded_part
-
     try:
         loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
     except Exception as error:  # the file's own code, or there is none
@@ -80,9 +79,6 @@ def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
 
 
 def _module(launch: DescribedLaunch) -> ModuleType:
-    from tilewright.source.needed import loaded_part
-    from tilewright.task.loading import editable
-
     path = Path(launch.file)
     module = sys.modules.get(launch.module)
     if launch.module != PROGRAM:
@@ -92,8 +88,7 @@ def _module(launch: DescribedLaunch) -> ModuleType:
             if not path.is_file():
                 raise RequestError(f"cannot import {launch.module}: {in_one_line(error)}") from error
     file = getattr(module, "__file__", None)
-    is_loaded = module is not None and file is not None and Path(file).resolve() == path
-    if module is not None and is_loaded and _attribute(module, launch.qualname) is not None:
+    if module is not None and file is not None and Path(file).resolve() == path and _attribute(module, launch.qualname):
         return module
     if not path.is_file():
         raise RequestError(f"the kernel's file is gone: {launch.file}")

@@ -64,6 +64,11 @@ class Recorded:
     estimated: int = 0
     """How many of ``count`` were not looked at: launches of this kernel, assigned to its kinds (`kinds`)."""
 
+    def __add__(self, other: Recorded) -> Recorded:
+        added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in added_up}
+        return replace(self, error=self.error or other.error, data={**other.data, **self.data}, **sums)
+
     @property
     def gpu(self) -> Times:
         """The samples for the mean."""
@@ -113,7 +118,7 @@ class Capture:
         kinds: dict[str, Recorded] = {}
         for recorded in (recorded for part in self.parts for recorded in part.launches):
             key = _kind(recorded.launch)
-            kinds[key] = together(kinds[key], recorded) if key in kinds else recorded
+            kinds[key] = kinds[key] + recorded if key in kinds else recorded
         return tuple(sorted(kinds.values(), key=lambda one: (-(one.total_us or 0.0), -one.count)))
 
 
@@ -124,12 +129,6 @@ def _kind(launch: DescribedLaunch) -> str:
         return replace(array, array=replace(array.spec, address_offset=array.spec.address_offset % 16))
 
     return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
-
-
-def together(recorded: Recorded, other: Recorded) -> Recorded:
-    added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
-    sums = {name: getattr(recorded, name) + getattr(other, name) for name in added_up}
-    return replace(recorded, error=recorded.error or other.error, data={**other.data, **recorded.data}, **sums)
 
 
 # Files ------------------------------------------------------------------------------------------------

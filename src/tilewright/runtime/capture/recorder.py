@@ -225,15 +225,12 @@ def launch_hook(original: LaunchFunction, skips: Skips, look: LaunchFunction, fa
     look(stream, grid, kernel, args, keywords): makes the launch. failed(error, kernel, grid, args): is called if a
     launch that passed through raised.
     """
-    known = getattr(original, "__text_signature__", None) == SIGNATURE
-    made = (_with_keyword if known else _with_any)(original, skips, look, failed)
-    return update_wrapper(made, original)
+    if getattr(original, "__text_signature__", None) != SIGNATURE:  # it may take other keywords: the longer way
 
+        def launch_with_any(stream: Stream, grid: Grid, kernel: KernelObject, args: Args, /, **more: bool) -> None:
+            return look(stream, grid, kernel, args, more)
 
-def _with_keyword(
-    original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction
-) -> LaunchFunction:
-    """For the known signature: without a dictionary of keywords."""
+        return update_wrapper(launch_with_any, original)
 
     def launch(
         stream: Stream, grid: Grid, kernel: KernelObject, kernel_args: Args, /, *,
@@ -257,25 +254,4 @@ def _with_keyword(
         more = {"programmatic_dependent_launch": programmatic_dependent_launch}
         return look(stream, grid, kernel, kernel_args, more)
 
-    return launch
-
-
-def _with_any(original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction) -> LaunchFunction:
-    """For a `ct.launch` that may take other keywords."""
-
-    def launch(stream: Stream, grid: Grid, kernel: KernelObject, kernel_args: Args, /, **more: bool) -> None:
-        try:
-            skip = skips[kernel]
-        except Exception:
-            skip = ()
-        try:
-            for _ in skip:
-                if not more:  # spares taking the dictionary apart
-                    return original(stream, grid, kernel, kernel_args)
-                return original(stream, grid, kernel, kernel_args, **more)
-        except BaseException as error:
-            failed(error, kernel, grid, kernel_args)
-            raise
-        return look(stream, grid, kernel, kernel_args, more)
-
-    return launch
+    return update_wrapper(launch, original)

@@ -25,6 +25,7 @@ from tilewright.runtime.arrays import CallValue, KernelObject, LiveArray
 from tilewright.runtime.capture.data import Elements, elements, numpy_dtype
 from tilewright.runtime.capture.described import WHOLE
 from tilewright.runtime.capture.rebuilding import torch_tensor, untouched_kernel
+from tilewright.source.digest import source_of
 from tilewright.space import knobs
 from tilewright.task.task import Launch, call_by_name
 from tilewright.task.tensors import ArraySpec, Dims, Output, Tensor, extent_of
@@ -68,8 +69,6 @@ class Captured:
     @cached_property
     def kernel(self) -> KernelObject:
         """The kernel in its own file. Raises TaskError if its source has changed."""
-        from tilewright.source.digest import source_of
-
         kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
         if source_of(kernel) != self.source:
             raise TaskError(
@@ -119,7 +118,12 @@ class Captured:
         """The outputs, from the Tile IR of the kernel; with ``element``, all floating-point numbers have that type."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
-        module = self._module(launch, element)
+        lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
+        if isinstance(lowered, Failed):
+            raise TaskError(f"the captured kernel is not lowered for these dimensions: {lowered.reason}")
+        if (key := (lowered.code, element)) not in self._read:
+            module = read_bytecode(lowered.code)
+            self._read[key] = module if element is None else in_precision(module, element)
         memory = Memory(watch=False)
         held, addresses = {}, {}
         for name, declared in arrays.items():
@@ -128,20 +132,10 @@ class Captured:
             held[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
             addresses[name] = memory.allocate(name, held[name]).address
         arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
-        done = run(module, arguments, launch.grid, memory, seed=None)
+        done = run(self._read[key], arguments, launch.grid, memory, seed=None)
         if done.findings:
             raise TaskError(f"the captured kernel itself, on these dimensions: {done.findings[0]}")
         return [held[name] for name in self._names(Output)]
-
-    def _module(self, launch: Launch, element: str | None) -> TileModule:
-        lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
-        if isinstance(lowered, Failed):
-            raise TaskError(f"the captured kernel is not lowered for these dimensions: {lowered.reason}")
-        key = (lowered.code, element)
-        if key not in self._read:
-            module = read_bytecode(lowered.code)
-            self._read[key] = module if element is None else in_precision(module, element)
-        return self._read[key]
 
     def _on_gpu(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> list[LiveArray]:
         import cuda.tile as ct

@@ -8,7 +8,7 @@ interpreter. What does not work stays as it was captured, and the file says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +57,9 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
     with _loaded(draft, folder) as task:
         draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
-        return replace(draft, independent=independent_of(task, draft.dimensions.steered)).text()
+        small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
+        free = [name for name in small if name not in draft.dimensions.steered]
+        return replace(draft, independent=tuple(name for name in free if _is_independent(task, small, name))).text()
 
 
 # Tiles and the grid -----------------------------------------------------------------------------------
@@ -245,13 +247,8 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
     return float(counts.scaled(counts.tensor_flop + counts.flop))
 
 
-def independent_of(task: Task, steered: Collection[str]) -> tuple[str, ...]:
-    """The dimensions that can be cut to any size, and along which a NaN in the inputs stays at its index."""
-    small = {name: 2 if size == 1 else size for name, size in small_shape(task).items()}
-    return tuple(name for name in small if name not in steered and _is_independent(task, small, name))
-
-
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
+    """Whether a dimension can be cut to any size, and a NaN in the inputs stays at its index along it."""
     extent = dims[name]
     axes = {tensor: spec.shape.index(name) for tensor, spec in task.tensors.items() if spec.shape.count(name) == 1}
     often = any(spec.shape.count(name) > 1 for spec in task.tensors.values())

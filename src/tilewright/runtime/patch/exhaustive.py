@@ -16,7 +16,7 @@ import builtins
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import FrameType
@@ -120,16 +120,12 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
         winner = _winner_of(problem, search)
         result = _result(problem, environment.winners.put(winner)) or _result(problem, winner)
     if not call.quiet:
-        print("\n".join((str(result), *_notes(problem, search))), flush=True)
+        notes = [str(result), *([f"  {search.note}"] if search.note else [])]
+        if isinstance(hints := problem.parts.get("launched_hints"), dict):
+            shown = ", ".join(f"{name}={value}" for name, value in hints.items())
+            notes.insert(1, f"  timed with {shown}, as the caller launches it")
+        print("\n".join(notes), flush=True)
     return result
-
-
-def _notes(problem: Problem, search: SearchResult) -> Iterator[str]:
-    if isinstance(hints := problem.parts.get("launched_hints"), dict):
-        shown = ", ".join(f"{name}={value}" for name, value in hints.items())
-        yield f"  timed with {shown}, as the caller launches it"
-    if search.note:
-        yield f"  {search.note}"
 
 
 def _first(problem: Problem, why: str) -> Any:
