@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console, RenderableType
 
-from tilewright.cli import doctor_table
+from tilewright.cli import doctor
 from tilewright.cli.candidate_table import by_time, microseconds
 from tilewright.cli.doctor import Probe
 from tilewright.cli.inspect_table import inspected
@@ -246,6 +246,6 @@ def test_checks_show_the_fix_below_the_finding() -> None:
         Probe("NVML", False, "not installed", required=False),
         Probe("GPU", None, "none"),
     ]
-    text = shown(doctor_table.table(found))
+    text = shown(doctor.table(found))
     assert [line[0] for line in text.splitlines() if line[0] != " "] == ["✓", "✗", "!", "–"]
     assert "fix: pip install nvidia-cuda-nvdisasm" in text

@@ -1,10 +1,8 @@
-"""What works on this machine, and how to fix what does not.
+"""`tilewright doctor`: what works on this machine, and how to fix what does not.
 
-    examine() → one `Probe` for each thing that Tilewright uses
-
-A probe that breaks is reported and does not stop the others. Without the ``required`` ones nothing can be inspected
-or predicted; the others limit what can be measured. To test the compiler, a small kernel is compiled and its machine
-code is read.
+`examine` gives one `Probe` for each thing that Tilewright uses. A probe that breaks is reported and does not stop the
+others. Without the ``required`` ones nothing can be inspected or predicted; the others limit what can be measured. To
+test the compiler, a small kernel is compiled and its machine code is read.
 """
 
 from __future__ import annotations
@@ -21,24 +19,30 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import util
 from pathlib import Path
 
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from tilewright.cli import terminal
+from tilewright.cli.shared import AsJson, print_json
+from tilewright.errors import CompilerMissing, StorageError, in_one_line
 from tilewright.hardware.gpu import Gpu, detect
 from tilewright.hardware.machine import driver_version, installed_version
 from tilewright.records import Json
 
-PYTHON = (3, 10)
 DRIVER = 580
 """Oldest driver branch that runs what tileiras 13 compiles; it brings CUDA 13.0."""
-CUDA_OF_DRIVER = (13, 0)
 PROBE_ARCH = "sm_90"
-PROBE_SECONDS = 60.0
 FREE_BYTES = 512 << 20
 """A run of some hundred configurations leaves less than 100 MB of cubins and results."""
 
 INSTALL = "pip install 'cuda-tile[tileiras]'"
-OPTIONAL = ("tileirdisasm", "cuTile's cache", "GPU", "driver", "torch", "NVML", "compute-sanitizer")
+TO_MEASURE = ("GPU", "driver", "torch")
+OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sanitizer")
 """Inspecting and predicting work without these."""
 
 
@@ -52,6 +56,39 @@ class Probe:
     fix: str = ""
     required: bool = True
     """Without it nothing can be inspected or predicted."""
+
+
+_optional = partial(Probe, required=False)
+
+
+def doctor(as_json: AsJson = False) -> None:
+    """What works on this machine, and how to fix what does not.
+
+    Exit code 0 where everything works that inspecting and predicting need; a GPU is not among it.
+
+    Example: `tilewright doctor`
+    """
+    probes = examine()
+    if as_json:
+        print_json(to_json(probes))
+    else:
+        console = terminal.stdout()
+        console.print(table(probes))
+        console.print(f"\n{verdict(probes)}")
+    if not healthy(probes):
+        raise typer.Exit(3)
+
+
+def table(probes: Sequence[Probe]) -> Table:
+    """What works, what does not, and how to fix it."""
+    rows = Table(Column(width=1), Column(no_wrap=True), Column(ratio=1), box=None, show_header=False, pad_edge=False)
+    for probe in probes:
+        mark, style = ("✗", "red") if probe.required else ("!", "yellow")
+        if probe.ok is not False:
+            mark, style = ("✓", "green") if probe.ok else ("–", "dim")
+        detail = Text(probe.detail + (f"\nfix: {probe.fix}" if probe.fix else ""))
+        rows.add_row(Text(mark, style=style), Text(probe.name, style="bold"), detail)
+    return rows
 
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
@@ -74,7 +111,13 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
     )
-    return tuple(_guarded(name, probe) for name, probe in examinations)
+    found = []
+    for name, probe in examinations:
+        try:
+            found.append(probe())
+        except Exception as error:  # whatever breaks on this machine is reported
+            found.append(Probe(name, False, in_one_line(error), required=name not in OPTIONAL))
+    return tuple(found)
 
 
 def healthy(probes: Sequence[Probe]) -> bool:
@@ -87,7 +130,7 @@ def verdict(probes: Sequence[Probe]) -> str:
     if not healthy(probes):
         broken = ", ".join(probe.name for probe in probes if probe.required and probe.ok is False)
         return f"not ready: {broken}"
-    measures = [probe for probe in probes if probe.name in ("GPU", "driver", "torch")]
+    measures = [probe for probe in probes if probe.name in TO_MEASURE]
     missing = ", ".join(probe.name for probe in measures if probe.ok is False)
     if missing:
         return f"inspect and predict work here; measuring does not yet: {missing}"
@@ -98,21 +141,12 @@ def verdict(probes: Sequence[Probe]) -> str:
 
 def to_json(probes: Sequence[Probe]) -> dict[str, Json]:
     """What `doctor --json` prints; scripts rely on these names."""
-    measures = all(probe.ok for probe in probes if probe.name in ("GPU", "driver", "torch"))
     return {
         "ok": healthy(probes),
-        "measures": healthy(probes) and measures,
+        "measures": healthy(probes) and all(probe.ok for probe in probes if probe.name in TO_MEASURE),
         "verdict": verdict(probes),
         "checks": [asdict(probe) for probe in probes],
     }
-
-
-def _guarded(name: str, probe: Callable[[], Probe]) -> Probe:
-    try:
-        return probe()
-    except Exception as error:  # whatever breaks on this machine is reported
-        detail = f"{type(error).__name__}: {_first_line(str(error))}"
-        return Probe(name, False, detail, required=name not in OPTIONAL)
 
 
 # The compiler -------------------------------------------------------------------------------------
@@ -120,8 +154,8 @@ def _guarded(name: str, probe: Callable[[], Probe]) -> Probe:
 
 def python() -> Probe:
     detail = f"{platform.python_version()} ({sys.executable})"
-    ok = sys.version_info[:2] >= PYTHON
-    return Probe("Python", ok, detail, "" if ok else f"use Python {PYTHON[0]}.{PYTHON[1]} or newer")
+    ok = sys.version_info >= (3, 10)
+    return Probe("Python", ok, detail, "" if ok else "use Python 3.10 or newer")
 
 
 def cuda_tile() -> Probe:
@@ -134,21 +168,20 @@ def cuda_tile() -> Probe:
         return Probe("cuda-tile", True, version)
     known = ", ".join(f"{prefix}x" for prefix in cutile_private.KNOWN)
     detail = f"{version}; its cache is known for {known} only, so a launch compiles once more"
-    return Probe("cuda-tile", False, detail, f"pip install 'cuda-tile=={known[:-1]}*'", required=False)
+    return _optional("cuda-tile", False, detail, f"pip install 'cuda-tile=={known[:-1]}*'")
 
 
 def tileiras() -> Probe:
-    from tilewright.errors import CompilerMissing
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     try:
         tool = find_tileiras()
     except CompilerMissing as error:
         return Probe("tileiras", False, str(error), INSTALL)
-    version, source = _release_in(tool.version_text), "pip" if tool.from_pip else "system"
+    version, source = _release(tool.version_text), "pip" if tool.from_pip else "system"
     mismatch = pip_mismatch()
-    fix = INSTALL if mismatch else ""
-    return Probe("tileiras", True, f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}", fix)
+    detail = f"{version} ({source}: {tool.path}){mismatch and '; ' + mismatch}"
+    return Probe("tileiras", True, detail, mismatch and INSTALL)
 
 
 def pip_mismatch() -> str:
@@ -172,13 +205,14 @@ def cuda_home(environ: Mapping[str, str]) -> Probe:
         return Probe("CUDA toolkit", None, "CUDA_HOME and CUDA_PATH are not set; none is needed")
     tool = find_tileiras()
     versions = {name: toolkit_version(Path(place)) for name, place in named.items()}
-    detail = ", ".join(f"{name}={place} ({_toolkit_text(versions[name])})" for name, place in named.items())
+    texts = {name: f"CUDA {v[0]}.{v[1]}" if v else "no CUDA toolkit is there" for name, v in versions.items()}
+    detail = ", ".join(f"{name}={place} ({texts[name]})" for name, place in named.items())
     others = [name for name, version in versions.items() if version != tool.version]
     if not others:
         return Probe("CUDA toolkit", True, detail)
     if tool.from_pip:
         return Probe("CUDA toolkit", True, f"{detail}; harmless: it is hidden from the pip compiler")
-    detail += f"; the system tileiras {_release_in(tool.version_text)} fails with another toolkit"
+    detail += f"; the system tileiras {_release(tool.version_text)} fails with another toolkit"
     return Probe("CUDA toolkit", False, detail, f"unset {' '.join(others)}, or {INSTALL}")
 
 
@@ -187,24 +221,19 @@ def toolkit_version(home: Path) -> tuple[int, int] | None:
     try:
         text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
-        text = _output([str(home / "bin" / "nvcc"), "--version"])
+        text = _version_text(home / "bin" / "nvcc")
     match = re.search(r"\bV?(\d+)\.(\d+)\.\d+", text)
     return (int(match[1]), int(match[2])) if match else None
 
 
-def _toolkit_text(version: tuple[int, int] | None) -> str:
-    return f"CUDA {version[0]}.{version[1]}" if version else "no CUDA toolkit is there"
-
-
 def nvdisasm() -> Probe:
-    from tilewright.errors import CompilerMissing
     from tilewright.machine_code.cubin import find_nvdisasm
 
     try:
         path = find_nvdisasm()
     except CompilerMissing as error:
         return Probe("nvdisasm", False, str(error).partition(";")[0], "pip install nvidia-cuda-nvdisasm")
-    return Probe("nvdisasm", True, f"{_release(path)} ({path})")
+    return Probe("nvdisasm", True, f"{_release(_version_text(path))} ({path})")
 
 
 def compiling() -> Probe:
@@ -232,12 +261,12 @@ def compile_probe() -> tuple[int] | str:
         block = ct.bid(0)
         ct.store(y, (block,), ct.load(x, (block,), (256,)) * 2)
 
-    language = CuTile()
     launch = Launch(twice, (4,), (ArraySpec("x", (1024,), "float32"), ArraySpec("y", (1024,), "float32")))
+    language = CuTile()
     lowered = language.lower(launch, {}, Configuration.of({}), PROBE_ARCH)
     if isinstance(lowered, Failed):
         return lowered.reason
-    built = language.assemble(lowered, PROBE_SECONDS)
+    built = language.assemble(lowered, 60.0)
     return built.reason if isinstance(built, Failed) else (machine_code.read(built.cubin).registers,)
 
 
@@ -247,20 +276,19 @@ def tileirdisasm() -> Probe:
     path = shutil.which("tileirdisasm", path=str(find_tileiras().path.parent))
     if path is None:
         detail = "not beside tileiras: Tile IR cannot be shown as text"
-        return Probe("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)", required=False)
-    return Probe("tileirdisasm", True, f"{_release(Path(path))} ({path})", required=False)
+        return _optional("tileirdisasm", False, detail, f"{INSTALL} (13.4 or newer)")
+    return Probe("tileirdisasm", True, f"{_release(_version_text(Path(path)))} ({path})", required=False)
 
 
 # Where things are kept ----------------------------------------------------------------------------
 
 
 def results_store() -> Probe:
-    from tilewright.errors import StorageError
     from tilewright.ledger.runs import LedgerFile, default_path
 
-    path, fix = default_path().absolute(), "set TILEWRIGHT_HOME to a directory that you can write"
+    path = default_path().absolute()
     if problem := not_writable(path.parent):
-        return Probe("results", False, problem, fix)
+        return Probe("results", False, problem, "set TILEWRIGHT_HOME to a directory that you can write")
     notes: list[str] = []
     try:
         with LedgerFile(path, note=notes.append) as ledger:
@@ -275,11 +303,10 @@ def cutile_cache() -> Probe:
 
     directory = cache_directory()
     if directory is None:
-        return Probe("cuTile's cache", None, "switched off: launches compile again", required=False)
+        return _optional("cuTile's cache", None, "switched off: launches compile again")
     if problem := not_writable(Path(directory)):
-        fix = "set CUDA_TILE_CACHE_DIR to a directory that you can write"
-        return Probe("cuTile's cache", False, problem, fix, required=False)
-    return Probe("cuTile's cache", True, directory, required=False)
+        return _optional("cuTile's cache", False, problem, "set CUDA_TILE_CACHE_DIR to a directory that you can write")
+    return _optional("cuTile's cache", True, directory)
 
 
 def free_disk() -> Probe:
@@ -318,38 +345,34 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
         hidden = environ.get("CUDA_VISIBLE_DEVICES")
         why = f"; CUDA_VISIBLE_DEVICES={hidden}" if hidden is not None else ""
         there = "a driver, but no visible GPU" if ctypes.util.find_library("cuda") else "none, and no driver"
-        return Probe("GPU", None, f"{there}{why}: times are predicted, not measured", required=False)
+        return _optional("GPU", None, f"{there}{why}: times are predicted, not measured")
     detail = f"{gpu.name}, {gpu.arch}, {gpu.sms} SMs, {gpu.memory_bytes / 2**30:.0f} GiB"
     if gpu.arch in ARCHITECTURES:
-        return Probe("GPU", True, detail, required=False)
-    detail += "; tileiras does not compile for it"
-    return Probe("GPU", False, detail, "use a GPU of sm_80 or newer", required=False)
+        return _optional("GPU", True, detail)
+    return _optional("GPU", False, f"{detail}; tileiras does not compile for it", "use a GPU of sm_80 or newer")
 
 
 def driver(gpu: Gpu | None, version: str | None) -> Probe:
     """r580 or newer, by its own number where that is known, else by the CUDA it supports."""
     if gpu is None:
-        return Probe("driver", None, "not needed without a GPU", required=False)
-    if version:
-        ok = int(version.split(".")[0]) >= DRIVER
-    else:
-        ok = tuple(int(part) for part in gpu.cuda_driver.split(".")) >= CUDA_OF_DRIVER
+        return _optional("driver", None, "not needed without a GPU")
+    ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
     detail = f"{version or 'version unknown'}, CUDA {gpu.cuda_driver}"
-    return Probe("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer", required=False)
+    return _optional("driver", ok, detail, "" if ok else f"install driver r{DRIVER} or newer")
 
 
 def torch(gpu: Gpu | None) -> Probe:
     """Measuring takes its device memory from torch; importing it takes seconds, so its files are read."""
     version, fix = installed_version("torch"), "pip install torch"
     if gpu is None:
-        return Probe("torch", None, f"{version or 'not installed'}; not needed without a GPU", required=False)
+        return _optional("torch", None, f"{version or 'not installed'}; not needed without a GPU")
     if version is None:
-        return Probe("torch", False, "not installed: measuring needs it", fix, required=False)
+        return _optional("torch", False, "not installed: measuring needs it", fix)
     cuda = torch_cuda()
     if cuda is None:
         fix += ", a build with CUDA (https://pytorch.org/get-started)"
-        return Probe("torch", False, f"{version} is built without CUDA", fix, required=False)
-    return Probe("torch", True, f"{version}, CUDA {cuda}", required=False)
+        return _optional("torch", False, f"{version} is built without CUDA", fix)
+    return _optional("torch", True, f"{version}, CUDA {cuda}")
 
 
 def torch_cuda() -> str | None:
@@ -363,44 +386,34 @@ def torch_cuda() -> str | None:
 
 def nvml(gpu: Gpu | None) -> Probe:
     if gpu is None:
-        return Probe("NVML", None, "not needed without a GPU", required=False)
+        return _optional("NVML", None, "not needed without a GPU")
     from tilewright.hardware.monitor import Monitor
 
     problem = Monitor().unavailable
     if problem is None:
-        return Probe("NVML", True, "clocks, throttling and other processes are recorded", required=False)
-    detail = f"{problem}; throttling and other load go unnoticed"
-    return Probe("NVML", False, detail, "pip install nvidia-ml-py", required=False)
+        return _optional("NVML", True, "clocks, throttling and other processes are recorded")
+    return _optional("NVML", False, f"{problem}; throttling and other load go unnoticed", "pip install nvidia-ml-py")
 
 
 def compute_sanitizer(gpu: Gpu | None) -> Probe:
     if gpu is None:
-        return Probe("compute-sanitizer", None, "not needed without a GPU", required=False)
+        return _optional("compute-sanitizer", None, "not needed without a GPU")
     from tilewright.verify.sanitizer_tool import ABSENT, find
 
     path = find()
-    detail = str(path) if path else f"{ABSENT}: checks go without it"
-    return Probe("compute-sanitizer", True if path else None, detail, required=False)
+    return _optional("compute-sanitizer", True if path else None, str(path or f"{ABSENT}: checks go without it"))
 
 
 # What they share ----------------------------------------------------------------------------------
 
 
-def _release(tool: Path) -> str:
-    return _release_in(_output([str(tool), "--version"]))
-
-
-def _release_in(text: str) -> str:
+def _release(text: str) -> str:
     match = re.search(r"\bV?(\d+\.\d+\.\d+)\b", text)
     return match[1] if match else "version unknown"
 
 
-def _output(command: Sequence[str]) -> str:
+def _version_text(tool: Path) -> str:
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False).stdout
+        return subprocess.run([tool, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -30,7 +30,7 @@ from tilewright.cli import (
     capture,
     check,
     compare,
-    doctor_table,
+    doctor,
     example,
     exit_codes,
     inspect,
@@ -86,7 +86,7 @@ app.add_typer(capture.app, name="captured")
 app.add_typer(tuned.app, name="tuned")
 app.command()(lint.lint)
 app.command()(transfer.transfer)
-app.command()(doctor_table.doctor)
+app.command()(doctor.doctor)
 app.command()(new.new)
 app.command()(example.example)
 
