@@ -49,6 +49,7 @@ class SpecifiedTrial:
     """A trial with its arguments as specifications."""
 
     trial: Trial
+    language: Language
     launch: Launch
     names: tuple[str, ...]
     """Of the kernel's parameters."""
@@ -80,7 +81,6 @@ class Ready:
     """A trial that can be launched."""
 
     described: SpecifiedTrial
-    language: Language
     lowered: Lowered
     header: Header
 
@@ -91,7 +91,7 @@ class Ready:
     @cached_property
     def flat(self) -> tuple[Argument, ...]:
         """What the compiled kernel is called with: constants are in its code."""
-        return self.language.arguments(self.described.launch)
+        return self.described.language.arguments(self.described.launch)
 
     @property
     def identity(self) -> Hashable:
@@ -118,7 +118,8 @@ class Building:
         self.seconds = {"lower": 0.0, "compile": 0.0}
         self._trials, self._arch, self._first = trials, arch, first
         self._done: dict[int, Ready | FailedTrial] = {}
-        self._lowered: dict[int, tuple[SpecifiedTrial, Language, Lowered]] = {}
+        self._described: dict[int, SpecifiedTrial] = {}
+        self._lowered: dict[int, Lowered] = {}
         self._futures: dict[Future[Outcome[Header]], list[int]] = {}
         self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
         self.hopeless: dict[int, str] = {}
@@ -152,25 +153,24 @@ class Building:
     def _start(self) -> None:
         """Lowers all and submits them to the compilers: the first one, then large tiles before small ones."""
         started = time.perf_counter()
-        described: dict[int, SpecifiedTrial] = {}
         for index, trial in enumerate(self._trials):
             trial_specified = trial if isinstance(trial, FailedTrial) else specified(trial)
             if isinstance(trial_specified, FailedTrial):
                 self._done[index] = trial_specified
             else:
-                described[index] = trial_specified
-        shared: dict[Hashable, tuple[Language, Lowered] | Failed] = {}
+                self._described[index] = trial_specified
+        shared: dict[Hashable, Lowered | Failed] = {}
         first: Hashable = None
-        for index in sorted(described, key=lambda i: (i != self._first, -described[i].size)):
-            result = self._lower(described[index], shared)
-            if isinstance(result, Failed):
-                self._done[index] = _failed(described[index].trial, result)
+        for index in sorted(self._described, key=lambda i: (i != self._first, -self._described[i].size)):
+            described = self._described[index]
+            lowered = self._lower(described, shared)
+            if isinstance(lowered, Failed):
+                self._done[index] = _failed(described.trial, lowered)
                 continue
-            language, lowered = result
-            self._lowered[index] = (described[index], language, lowered)
+            self._lowered[index] = lowered
             if index == self._first:
                 first = lowered.identity
-            if self._arch == "sm_90" and lowered.identity != first and described[index].has_to_spill(lowered):
+            if self._arch == "sm_90" and lowered.identity != first and described.has_to_spill(lowered):
                 self.hopeless[index] = HOPELESS
             else:
                 self._submit(index)
@@ -183,25 +183,21 @@ class Building:
         self.hopeless = {}
 
     def _submit(self, index: int) -> None:
-        _, language, lowered = self._lowered[index]
-        self._futures.setdefault(self._pool.submit(language, lowered), []).append(index)
+        future = self._pool.submit(self._described[index].language, self._lowered[index])
+        self._futures.setdefault(future, []).append(index)
 
-    def _lower(
-        self, trial: SpecifiedTrial, shared: dict[Hashable, tuple[Language, Lowered] | Failed]
-    ) -> tuple[Language, Lowered] | Failed:
+    def _lower(self, trial: SpecifiedTrial, shared: dict[Hashable, Lowered | Failed]) -> Lowered | Failed:
         """Equal kernel objects with equal arguments are lowered once: the grid is not a part of the code."""
         launch = trial.launch
         key = (id(launch.kernel), repr(launch.args))
         if key not in shared:
-            language = language_of(launch.kernel)
             launch = launch if trial.own_args is None else Launch(launch.kernel, launch.grid, trial.own_args)
             try:
-                lowered = language.lower(launch, {}, Configuration(()), self._arch)
+                shared[key] = trial.language.lower(launch, {}, Configuration(()), self._arch)
             except TilewrightError:
                 raise
             except Exception as error:
-                lowered = Failed("front end", in_one_line(error))
-            shared[key] = lowered if isinstance(lowered, Failed) else (language, lowered)
+                shared[key] = Failed("front end", in_one_line(error))
         return shared[key]
 
     def _compiled(self, futures: Sequence[Future[Outcome[Header]]]) -> Iterator[int]:
@@ -211,14 +207,14 @@ class Building:
             self.seconds["compile"] += time.perf_counter() - started
             built, header = future.result()
             for index in self._futures[future]:
-                described, language, lowered = self._lowered[index]
+                described, lowered = self._described[index], self._lowered[index]
                 if isinstance(header, Failed):
                     self._done[index] = _failed(described.trial, header)
                 else:
-                    self._done[index] = Ready(described, language, lowered, header)
+                    self._done[index] = Ready(described, lowered, header)
             if isinstance(built, Built):
                 with suppress(Exception):  # a full disk, a locked cache: the launch then compiles again
-                    language.remember([built])
+                    described.language.remember([built])
             yield from self._futures[future]
             started = time.perf_counter()
 
@@ -254,8 +250,8 @@ def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:
         return FailedTrial("launch", str(error), trial.label, trial.config, TypeError)
     except Exception as error:  # the caller's own code, for this configuration
         return FailedTrial("launch", in_one_line(error), trial.label, trial.config, type(error))
-    launch = Launch(trial.kernel, trial.grid, specs)
-    return SpecifiedTrial(trial, launch, names, frozenset(arrays), args if shared else None)
+    language, launch = language_of(trial.kernel), Launch(trial.kernel, trial.grid, specs)
+    return SpecifiedTrial(trial, language, launch, names, frozenset(arrays), args if shared else None)
 
 
 def written_by(trial: Trial, arch: str) -> frozenset[str]:
@@ -263,8 +259,7 @@ def written_by(trial: Trial, arch: str) -> frozenset[str]:
     trial_specified = specified(trial)
     if isinstance(trial_specified, FailedTrial):
         return frozenset()
-    launch = trial_specified.launch
-    language = language_of(launch.kernel)
+    language, launch = trial_specified.language, trial_specified.launch
     lowered = language.lower(launch, {}, Configuration(()), arch)
     if isinstance(lowered, Failed):
         return frozenset()

@@ -259,7 +259,7 @@ class _SearchRun:
     def _alike(self, index: int) -> list[int]:
         """All trials with equal work, the one that is shown for them first."""
         identity = self.ready[index].identity
-        same = [i for i in sorted(self.ready) if self.ready[i].identity == identity]
+        same = (i for i, ready in self.ready.items() if ready.identity == identity)
         return sorted(same, key=lambda i: (i != self.shipped, i))
 
     def _in_order(self) -> tuple[TrialOutcome, ...]:

@@ -26,11 +26,11 @@ from tilewright.runtime.store.warn_once import warn_once
 WAIT_SECONDS = 600.0
 """The longest wait for another process's search; searches that a program waits for take less."""
 POLL_SECONDS = 0.02
+NO_FILE = -1
 
 _guard = threading.Lock()
-_ours: set[str] = set()
-"""The paths that threads of this process hold."""
-_open: set[int] = set()
+_ours: dict[str, int] = {}
+"""The paths that threads of this process hold → the locked file, or `NO_FILE` if no file can be locked."""
 _forks = threading.Event()
 """Set once `_after_fork` is registered."""
 
@@ -44,15 +44,13 @@ def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: 
     """
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
-    held = _taken(path)
-    while held is None and time.monotonic() < deadline:
+    while not (taken := _taken(path)) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        held = _taken(path)
     try:
-        yield held is not None
+        yield taken
     finally:
-        if held is not None:
-            _give_back(path, held)
+        if taken:
+            _give_back(path)
 
 
 def _path(key: str, folder: Path | None) -> str:
@@ -64,80 +62,74 @@ def _path(key: str, folder: Path | None) -> str:
         return name
 
 
-NO_FILE = -1
-
-
-def _taken(path: str) -> int | None:
-    """The locked file; `NO_FILE` if no file can be locked; None if another thread or process holds the lock."""
+def _taken(path: str) -> bool:
+    """Whether this thread now holds the lock."""
     with _guard:
         if not _forks.is_set():
             os.register_at_fork(after_in_child=_after_fork)
             _forks.set()
         if path in _ours:
-            return None
-        _ours.add(path)
+            return False
+        _ours[path] = NO_FILE
+    taken = False
     try:
-        held = _locked(path)
+        taken = _locked(path)
     except OSError as error:
         warn_once(
             f"cannot lock files in {os.path.dirname(path)} ({error.strerror}): several processes may tune "
             f"one kernel at a time; fix: set {winners.VARIABLE} to a directory that you can write"
         )
-        held = NO_FILE
-    except BaseException:
-        _ours.discard(path)
-        raise
-    if held is None:
-        _ours.discard(path)
-    return held
+        taken, _ours[path] = True, NO_FILE
+    finally:
+        if not taken:
+            _ours.pop(path, None)
+    return taken
 
 
-def _locked(path: str) -> int | None:
+def _locked(path: str) -> bool:
     import fcntl
 
     if not os.path.isabs(path):
-        return NO_FILE
+        return True
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    _open.add(opened)
+    opened = _ours[path] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    locked = False
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(opened), os.stat(path)):
-            return opened
+        locked = os.path.samestat(os.fstat(opened), os.stat(path))
     except (BlockingIOError, FileNotFoundError):
         pass  # held by another; or removed by its holder between the last two lines
-    except BaseException:
-        _close(opened)
-        raise
-    _close(opened)
-    return None
+    finally:
+        if not locked:
+            _close(path)
+    return locked
 
 
-def _give_back(path: str, held: int) -> None:
+def _give_back(path: str) -> None:
     try:
-        if held != NO_FILE:
+        if _ours.get(path, NO_FILE) != NO_FILE:
             os.unlink(path)
     except OSError:
         pass  # a file that stays is not locked
     finally:
-        if held != NO_FILE:
-            _close(held)
-        _ours.discard(path)
+        _close(path)
+        _ours.pop(path, None)
 
 
-def _close(opened: int) -> None:
+def _close(path: str) -> None:
     import fcntl
 
-    fcntl.flock(opened, fcntl.LOCK_UN)  # closing is not enough if a child has a copy
-    _open.discard(opened)
-    os.close(opened)
+    opened = _ours.get(path, NO_FILE)
+    if opened != NO_FILE:
+        fcntl.flock(opened, fcntl.LOCK_UN)  # closing is not enough if a child has a copy
+        _ours[path] = NO_FILE
+        os.close(opened)
 
 
 def _after_fork() -> None:
     """A child holds no lock. Its copies of the files would keep the parent's locks after the parent's end."""
     global _guard
-    for opened in _open:
+    for opened in {*_ours.values()} - {NO_FILE}:
         os.close(opened)
-    _open.clear()
     _ours.clear()
     _guard = threading.Lock()

@@ -36,9 +36,7 @@ def bucketed(part: Json, bucket: Bucket) -> Json:
     each = [bucket] * len(shape) if callable(bucket) else [*bucket, *[None] * len(shape)]
     rounded: list[Json] = [_extent(extent, how) for extent, how in zip(shape, each, strict=False)]
     others = {name: value for name, value in part.items() if name != "shape"}
-    return {
-        **others, "bucket": rounded, "strides": "row-major" if strides == row_major(shape) else part["strides"]
-    }  # fmt: skip
+    return {**others, "bucket": rounded, "strides": "row-major" if strides == row_major(shape) else part["strides"]}
 
 
 def _numbers(part: Json) -> tuple[int, ...]:
