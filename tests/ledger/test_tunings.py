@@ -194,7 +194,7 @@ def test_runs_are_listed_newest_first(path: Path) -> None:
     store.save(second, result("a small one"))
     store.finish(first, {"race": 1.0})
     assert (first, second) == ("20251121-000000-000000-0f0f0f", "20251121-000001-000000-0f0f0f")
-    matmul, norm = store.runs()
+    norm, matmul = store.runs()  # the newest event: a run that finishes is the newest again
     assert (matmul.run, matmul.task, matmul.key, matmul.arch, matmul.gpu) == (second, "matmul", "b", "sm_90", "H200")
     assert (matmul.finished, matmul.measured, matmul.workloads) == (None, True, ("large", "a small one"))
     assert (norm.started, norm.finished) == ("2025-11-21T00:00:00.000000+00:00", "2025-11-21T00:00:02.000000+00:00")

@@ -64,15 +64,30 @@ def test_latest_is_the_newest_run_of_either_command(path: Path, run: str) -> Non
     assert report(run[: len(run) - 2], ledger=path).run == run
 
 
-def test_a_run_is_found_by_its_task(path: Path, run: str) -> None:
-    optimized(path)
+def test_latest_is_the_run_that_finished_last(path: Path) -> None:
     with TuneLedger(path) as ledger:
-        ledger.begin(replace(tune_run(), task="another"))
-    newest = report(load_task(str(EXAMPLE)), ledger=path)
-    assert newest.run == report(str(EXAMPLE), ledger=path).run
-    assert newest.details.run.task == "rms_norm"
-    with pytest.raises(UnknownChoice, match=r"unknown run of task 'matmul'; known: "):
-        report(str(EXAMPLE.with_name("matmul.py")), ledger=path)
+        interrupted, later = tuned(ledger, finish=False), tuned(ledger)
+        assert report(ledger=path).run == later
+        ledger.resume("key")
+        ledger.finish(interrupted, {})
+        assert [one.run for one in ledger.runs()] == [interrupted, later]
+    assert report(ledger=path).run == interrupted
+
+
+def test_a_run_is_found_by_the_file_of_its_task(path: Path, tmp_path: Path) -> None:
+    file, same_name = tmp_path / "norm.py", tmp_path / "other.py"
+    for copy in (file, same_name):
+        copy.write_text(EXAMPLE.read_text())
+    with TuneLedger(path) as ledger:
+        of_file, _ = (ledger.begin(replace(tune_run(), where=f"{one}:rms_norm")).run for one in (file, EXAMPLE))
+    assert report(load_task(str(file)), ledger=path).run == report(str(file), ledger=path).run == of_file
+    with pytest.raises(RequestError, match=rf"^no run of {same_name}:rms_norm in .*; `tilewright tune {same_name}` "):
+        report(str(same_name), ledger=path)
+
+
+def test_without_a_run_it_says_what_makes_one(path: Path) -> None:
+    with pytest.raises(RequestError, match=f"^no runs in {path}; `tilewright tune FILE` makes one$"):
+        report(ledger=path)
 
 
 def test_an_unknown_run_names_the_runs_of_both(path: Path, run: str) -> None:

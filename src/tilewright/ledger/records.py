@@ -201,6 +201,8 @@ class RunOverview:
     run: str
     command: str
     task: str
+    where: str
+    """The task's file and name, as `load_task` takes them; "" in runs of earlier versions."""
     kernel: str
     key: str
     arch: str

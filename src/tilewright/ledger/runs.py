@@ -50,7 +50,8 @@ SHOWN_RUNS = 5
 _NAME, _RESULTS = "ledger.db", "results.db"
 _AT_THE_END = ("finished", "stop_reason", "final", "patch", "seconds")
 """Fields of a run that its event ``finished`` has."""
-_NEWEST_FIRST = "ORDER BY started DESC, number DESC"
+_NEWEST_FIRST = "ORDER BY (SELECT max(at) FROM run_events WHERE run = runs.id) DESC, runs.number DESC"
+"""By what happened to a run last: one that is resumed and finishes is the newest again."""
 
 
 def default_path() -> Path:
@@ -213,13 +214,14 @@ def write_jsonl(stream: TextIO, run: Dataclass, kind: str, parts: Iterable[Datac
 
 # Runs and their events
 
-_OVERVIEWS = """SELECT runs.*, finish.at AS finished, finish.stop_reason AS stop_reason,
+_OVERVIEWS = f"""SELECT runs.*, coalesce(json_extract(runs.record, '$.where'), '') AS "where",
+        finish.at AS finished, finish.stop_reason AS stop_reason,
         (SELECT count(*) FROM iterations WHERE run = runs.id) AS iterations,
         (SELECT count(*) FROM iterations WHERE run = runs.id AND status = 'keep' AND n > 0) AS kept,
         (SELECT json_group_array(name) FROM
             (SELECT name FROM workloads WHERE run = runs.id GROUP BY name ORDER BY min(number))) AS workloads
     FROM runs LEFT JOIN run_events AS finish ON finish.run = runs.id AND finish.event = 'finished'
-    WHERE ? IN (runs.task, '') AND ? IN (runs.command, '') ORDER BY runs.started DESC, runs.number DESC"""
+    WHERE ? IN (runs.task, '') AND ? IN (runs.command, '') {_NEWEST_FIRST}"""
 
 
 def _overview(row: sqlite3.Row) -> RunOverview:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import RequestError
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.runs import LATEST, SHOWN_RUNS, LedgerFile, write_jsonl
+from tilewright.ledger.runs import LATEST, LedgerFile, write_jsonl
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.report import page, tune_views
 from tilewright.report.evidence import OptimizeEvidence, TuneEvidence, collect, collect_tune
 from tilewright.report.markdown import markdown
-from tilewright.task.loading import load_task
+from tilewright.task.loading import task_of, where_is
 from tilewright.task.task import Task
 
 
@@ -58,10 +58,13 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
 
     run: a run's name, its beginning or ``latest``; or a task, or ``FILE[:TASK]``, for its newest run.
     ledger: the file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
-    Raises `UnknownChoice` where there is no such run, and `StorageError` where the ledger cannot be read.
+    Raises `RequestError` where there is no such run, and `StorageError` where the ledger cannot be read.
     """
     with LedgerFile(ledger) as file:
-        name, command = file.find(_newest_of(run, file) if isinstance(run, Task) or ".py" in run else run)
+        asked = run if isinstance(run, str) and ".py" not in run else _newest_of(run, file)
+        if not file.runs():
+            raise RequestError(f"no runs in {file.path}; `tilewright tune FILE` makes one")
+        name, command = file.find(asked)
         folder = file.folder(name)
     if command == "tune":
         with TuneLedger(ledger) as tunings:
@@ -71,8 +74,11 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
 
 
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:
-    task = load_task(asked).name if isinstance(asked, str) else asked.name
-    runs = file.runs(task)
-    if not runs:
-        raise UnknownChoice("run of task", task, [one.run for one in file.runs()[:SHOWN_RUNS]])
-    return runs[0].run
+    task = task_of(asked)
+    where = where_is(task)
+    for one in file.runs(task.name):
+        if one.where == where:
+            return one.run
+    raise RequestError(
+        f"no run of {where} in {file.path}; `tilewright tune {asked if asked is not task else where}` makes one"
+    )
