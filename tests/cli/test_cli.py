@@ -527,8 +527,13 @@ def until(condition: Callable[[], Any], seconds: float = 30.0) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
 @pytest.mark.parametrize(
     ("command", "terminal_", "number"),
-    [("inspect", False, signal.SIGINT), ("tune", True, signal.SIGINT), ("tune", False, signal.SIGTERM)],
-    ids=["inspect, from kill", "tune, from the terminal", "tune, SIGTERM"],
+    [
+        ("inspect", False, signal.SIGINT),
+        ("tune", True, signal.SIGINT),
+        ("tune", False, signal.SIGTERM),
+        ("inspect", False, signal.SIGTERM),
+    ],
+    ids=["inspect, from kill", "tune, from the terminal", "tune, SIGTERM", "inspect, SIGTERM"],
 )
 def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     command: str, terminal_: bool, number: signal.Signals, tmp_path: Path

@@ -464,3 +464,10 @@ def test_what_fits_is_within_the_sm(name: str, kernel: dict[str, int]) -> None:
     assert ctas * warps <= arch.max_warps_per_sm
     assert ctas * warps * 32 * kernel["registers"] <= arch.registers_per_sm
     assert ctas * (kernel["shared_bytes"] + KIB) <= arch.shared_bytes_per_sm
+
+
+def test_the_name_of_a_board_is_no_architecture() -> None:
+    with pytest.raises(RequestError, match=r"^'h100' is a board, not an architecture: write sm_90$"):
+        architecture("h100")
+    with pytest.raises(UnknownChoice):
+        architecture("rtx")

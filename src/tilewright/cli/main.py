@@ -102,11 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_codes.error(text, code, as_json)
 
     terminal.replace_what_stdout_lacks()
+    terminated: list[int] = []  # typer turns every KeyboardInterrupt into exit code 130
     try:
-        with _sigterm_as_ctrl_c():
+        with _sigterm_as_ctrl_c(terminated):
             code = int(app(args=arguments, prog_name="tilewright", standalone_mode=False) or 0)
         sys.stdout.flush()
-        return failed("interrupted", code) if code == exit_codes.INTERRUPTED else code
+        if code != exit_codes.INTERRUPTED:
+            return code
+        return failed("terminated", exit_codes.TERMINATED) if terminated else failed("interrupted", code)
     except (Interrupted, KeyboardInterrupt, typer.Abort) as interruption:
         code = getattr(interruption, "code", exit_codes.INTERRUPTED)
         return failed(str(interruption) or "interrupted", code)
@@ -134,10 +137,12 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 
 @contextmanager
-def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: what was finished is kept, and child processes end."""
+def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: what was finished is kept, and child processes end. It is added to
+    ``received``."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         raise Terminated
 
     if threading.current_thread() is not threading.main_thread():

@@ -162,6 +162,9 @@ def architecture(name: str) -> Architecture:
     base = name[:-1]
     if name.endswith(("a", "f")) and base in ARCHITECTURES:
         raise RequestError(f"'{name}' is a feature set of {base}, which the compiler chooses itself: write {base}")
+    meant = {product.arch for product in BOARDS.values() if name.lower() in product.name.lower().split()}
+    if len(meant) == 1:
+        raise RequestError(f"'{name}' is a board, not an architecture: write {meant.pop()}")
     raise UnknownChoice("architecture", name, ARCHITECTURES)
 
 

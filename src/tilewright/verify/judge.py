@@ -95,7 +95,10 @@ class Compared:
     @property
     def verdict(self) -> str:
         """How near, in words, of an output that is right."""
-        return f"exact ({self.allowed.why})" if self.allowed.worst == 0 else f"{self.share:.0%} of the allowed error"
+        if self.allowed.worst == 0:
+            return f"exact ({self.allowed.why})"
+        norm = "" if self.error.worst >= self.share * self.allowed.worst else " by the norm of all elements"
+        return f"{self.share:.0%} of the allowed error{norm}"
 
 
 def judge_memory(memory: RunMemory) -> None:
