@@ -34,8 +34,6 @@ from tilewright.tileir.read.scanner import ReadError
 ARCH = "sm_90"
 MOST_FACTORS = 3
 """The most factors of one axis of the grid."""
-PERSISTENT = "get_num_tile_blocks"
-"""The operation that reads the number of blocks. A kernel that has it works with any number of them."""
 RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
@@ -53,7 +51,7 @@ class CapturedLaunch:
     launch: DescribedLaunch
     touched: TouchedArrays
     persistent: bool
-    """Whether it works with any number of blocks."""
+    """Whether it reads the number of blocks: then it works with any."""
     orderly: bool
     """Whether the outputs do not depend on the order of the blocks: there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
@@ -84,7 +82,7 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
         raise RequestError(f"{launch.kernel}: its Tile IR cannot be read: {error}") from None
     accesses = touched(module.entry(), language.arguments(made))
     _refuse(launch, accesses)
-    persistent = any(op.name == PERSISTENT for op in module.entry().walk())
+    persistent = any(op.name == "get_num_tile_blocks" for op in module.entry().walk())
     orderly = not any(direction(op) == "atomic" for op in module.entry().walk())
     launch = _merged(launch, accesses)
     rising = {name: array for name, array in index_arrays(launch).items() if name in accesses.read - accesses.written}
@@ -291,7 +289,6 @@ class IndexArray:
 
 
 def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
-    """The arrays whose numbers rise, by name."""
     return {array.name: array for array in map(_index_array, launch.arrays()) if array is not None}
 
 

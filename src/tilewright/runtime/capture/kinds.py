@@ -80,7 +80,6 @@ class LaunchCounter:
 
     @property
     def made(self) -> int:
-        """Launches until now."""
         return self._before + self._length - length_hint(self.skip)
 
     def come(self) -> int:
@@ -277,7 +276,6 @@ class RecordedKernel:
         self.forget(counter)
 
     def forget(self, counter: LaunchCounter) -> None:
-        """Forgets all launches."""
         self.counter = counter
         self.kinds: dict[LaunchKey, LaunchKind] = {}
         self.others, self.lost = Cell(), Cell()

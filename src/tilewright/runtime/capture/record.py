@@ -21,8 +21,6 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 
 VERSION = 1
 Kind = TypeVar("Kind")
-ENOUGH = 3
-"""Samples of a busy GPU after which those of an idle GPU are ignored."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ class Recorded:
 
     @property
     def gpu(self) -> Times:
-        """The samples for the mean."""
-        return self.busy if self.busy.samples >= ENOUGH or not self.idle.samples else self.idle
+        """The samples for the mean: those of an idle GPU are ignored if there are three of a busy one."""
+        return self.busy if self.busy.samples >= 3 or not self.idle.samples else self.idle
 
     @property
     def at_most(self) -> bool:

@@ -73,8 +73,6 @@ class Recorder:
         self._started = perf_counter()
         self.launch = launch_hook(original, self._skips, self._look, self._failed)
 
-    # A launch
-
     def _look(self, stream: Stream, grid: Grid, kernel: KernelObject, args: Args, more: Mapping[str, bool]) -> None:
         seen = self._come(kernel, grid, args)
         try:
@@ -146,7 +144,6 @@ class Recorder:
         return kind, kind.in_graph if self._in_graph() else kind.own
 
     def _known(self, kernel: KernelObject) -> RecordedKernel:
-        """The function and hints of a kernel object."""
         known = self._objects.get(kernel)
         if known is not None:
             return known
@@ -162,8 +159,6 @@ class Recorder:
             known.objects.append(kernel)
             self._objects[kernel] = known
         return known
-
-    # What was recorded
 
     def recorded(self, finished: bool = False) -> ProcessRecord:
         """``finished``: waits a little for samples that the GPU has not passed yet. No launch waits for this."""

@@ -21,8 +21,7 @@ from tilewright.inspect.work import count
 from tilewright.race.stats import Array
 from tilewright.records import Failed, Value, Workload
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE
-from tilewright.runtime.capture.dimensions import NOTHING, SCALINGS
-from tilewright.runtime.capture.draft import TaskDraft
+from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
 from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form, captured_launch, grid_forms, is_told, tiles
 from tilewright.runtime.capture.record import Recorded
 from tilewright.task.loading import load_task

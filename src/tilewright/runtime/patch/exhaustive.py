@@ -33,7 +33,7 @@ from tilewright.runtime.search.scratch import DeviceLost
 from tilewright.runtime.search.trials import FailedTrial, Trial, checked_space, label, trials
 from tilewright.runtime.store import evidence
 from tilewright.runtime.store.warn_once import warn_once
-from tilewright.runtime.store.winners import Winner, Winners
+from tilewright.runtime.store.winners import Winner
 from tilewright.source.digest import source_of
 from tilewright.source.launched_hints import launched_hints
 
@@ -85,7 +85,7 @@ def answered(
     try:
         hints = launched_hints(caller, call.kernel) if call.hints_fn is None else {}
         problem = problem_of(call, space, hints, environment.board)
-        stored = _stored(problem, environment.winners)
+        stored = _result(problem, environment.winners.get(problem.key))
         return _searched(call, problem, now, environment) if stored is None else stored
     except (EmptySpace, NoSequence, DeviceLost):
         raise
@@ -105,7 +105,7 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
         why = "a CUDA graph is being captured" if capturing else f"{VARIABLE}=stored"
         return _first(problem, f"{why}, and no winner is stored for this search")
     with environment.search_lock(problem.key, wait=True) as mine:
-        if (stored := _stored(problem, environment.winners)) is not None:
+        if (stored := _result(problem, environment.winners.get(problem.key))) is not None:
             return stored  # another process has stored it meanwhile
         if not mine:
             return _first(problem, "another process has been tuning this for long")
@@ -157,16 +157,13 @@ def _winner_of(problem: Problem, search: SearchResult) -> Winner:
 # cuda-tile's result ----------------------------------------------------------------------------------
 
 
-def _stored(problem: Problem, winners: Winners) -> Any:
-    winner = winners.get(problem.key)
-    return None if winner is None else _result(problem, winner)
-
-
-def _result(problem: Problem, winner: Winner) -> Any:
-    """The `TuningResult`, in which a duplicate has the measurement of its representative; None if the winner is not of
-    this space: its index and all labels must agree."""
+def _result(problem: Problem, winner: Winner | None) -> Any:
+    """The `TuningResult`, in which a duplicate has the measurement of its representative; None if there is no winner,
+    or if it is not of this space: its index and all labels must agree."""
     from cuda.tile.tune import Measurement, TuningResult
 
+    if winner is None:
+        return None
     best, labels = winner.index, list(problem.labels)
     if best is None or not 0 <= best < len(labels) or winner.label != labels[best]:
         return None

@@ -51,10 +51,10 @@ class TilewrightWaiting:
 def start() -> None:
     """Waits for the modules if the environment asks for it; a value that is neither yes nor no gives one warning."""
     if os.environ.get(CAPTURE, "").strip():
-        _wait_for(LAUNCHES, install_capture)
+        _wait_for(LAUNCHES, _installer("tilewright.runtime.capture.capture", "record"))
     said = os.environ.get(VARIABLE, "").strip().lower()
     if said in ON:
-        _wait_for(AWAITED, install)
+        _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))
     elif said not in OFF:
         warn(f"{VARIABLE}='{os.environ[VARIABLE]}' is neither 1 nor 0: the program runs unpatched")
 
@@ -74,24 +74,16 @@ def _is_waiting(finder: object, module: str) -> bool:
     return type(finder).__name__ == TilewrightWaiting.__name__ and getattr(finder, "awaited", "") == module
 
 
-def install() -> None:
-    """After any error here the program runs unpatched, and one line says so."""
-    try:
-        from tilewright.runtime.patch import patch
+def _installer(module: str, verb: str) -> Callable[[], None]:
+    """Calls ``install`` of a module. After any error there the program runs as without it, and one line says so."""
 
-        patch.install()
-    except Exception as error:
-        warn(f"cannot patch {sys.executable}: {type(error).__name__}: {error}; the program runs unpatched")
+    def install() -> None:
+        try:
+            __import__(module, fromlist=["install"]).install()
+        except Exception as error:
+            warn(f"cannot {verb} {sys.executable}: {type(error).__name__}: {error}; the program runs un{verb}ed")
 
-
-def install_capture() -> None:
-    """After any error here the program runs unrecorded, and one line says so."""
-    try:
-        from tilewright.runtime.capture import capture
-
-        capture.install()
-    except Exception as error:
-        warn(f"cannot record {sys.executable}: {type(error).__name__}: {error}; the program runs unrecorded")
+    return install
 
 
 def warn(text: str) -> None:
