@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.latencies.unpaired import FEWEST, _ways, more_runs, unpaired_ratio_interval
+from tilewright.latencies.comparing import FEWEST, _ways, more_runs, unpaired_ratio_interval
 
 TIMES = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9)
 

@@ -1,22 +1,40 @@
 """Is a test slower than it was? From the medians of whole runs, with an interval, per test and direction.
 
 One run is not enough: the median of the same code moves by several percent from run to run, and the deviation
-inside one record does not show that. So the medians of several runs on each side are compared (`unpaired.py`). Where
-there are too few runs, the answer is how many more are needed.
+inside one record does not show that. So the medians of several runs on each side are compared. Where there are too few
+runs, the answer is how many more are needed.
+
+`stats.ratio_interval` pairs times of one round. Whole runs of a test suite, made before and after a change, have no
+pairs. The assumption here: without a change the runs of both groups could have come in any order, and a change
+multiplies every time by one factor. Then every split of all runs into the two groups is equally likely. That gives an
+interval from ranks, without a normal distribution: of the m·n ratios after/before, the k-th smallest and the k-th
+largest enclose the factor. Here k is the largest number with P(U <= k - 1) <= tail, and U counts the pairs in which
+after < before (H. B. Mann and D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe,
+Nonparametric Statistical Methods, 2nd ed. 1999, section 4.3). Ties only widen its coverage.
+
+The fewest runs that suffice follow from counting: with m and n runs the most extreme split has probability
+1 / C(m + n, m), so 95 % needs C(m + n, m) >= 40, for example 4 and 4, or 3 and 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import Literal, TypeAlias
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from tilewright.latencies.runs import SuiteRun
-from tilewright.latencies.unpaired import more_runs, unpaired_ratio_interval
-from tilewright.race.stats import Interval
+from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
+FEWEST = 3
+"""On each side. One run against forty would satisfy the arithmetic, but a disturbance of that one run, such as another
+program on the GPU, would then decide alone."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]
@@ -62,9 +80,8 @@ def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteR
     Only runs on the same host count. Of ``beside`` only those of the same revision count: a run of other code is
     no further sample of this code.
     """
-    here = [other for other in beside if other.place == run.place]
+    here, old = ([other for other in runs if other.place == run.place] for runs in (beside, baseline))
     same = [other for other in here if other.revision == run.revision]
-    old = [other for other in baseline if other.place == run.place]
     after, before = _medians((*same, run)), _medians(old)
     results = tuple(
         _change(key, after[key], before.get(key, ()))
@@ -72,7 +89,15 @@ def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteR
         for direction in record.directions
         for key in [(record.test, record.backend, direction)]
     )
-    return LatencyComparison(results, tuple(_notes(run, beside, here, same, baseline, old)))
+    notes = []
+    if elsewhere := [other for other in (*baseline, *beside) if other.place != run.place]:
+        places = ", ".join(sorted({str(other.place) for other in elsewhere}))
+        notes.append(f"{len(elsewhere)} runs are not compared, being of another place ({places}; here: {run.place})")
+    if others := len(here) - len(same):
+        notes.append(f"{others} runs of other revisions of the code are not counted with this one")
+    if len({other.revision for other in old}) > 1:
+        notes.append("the baseline mixes runs of several revisions of the code")
+    return LatencyComparison(results, (*notes, *_differences(run, old)))
 
 
 def _medians(runs: Iterable[SuiteRun]) -> Mapping[Key, tuple[float, ...]]:
@@ -99,40 +124,84 @@ def _judged(ratio: Interval, after: int, before: int) -> tuple[Verdict, str]:
         now, then = more_runs(after, before, CONFIDENCE)
         lacking = [f"{now} more of this code"] * (now > 0) + [f"{then} more in the baseline"] * (then > 0)
         return "not enough runs", f"{runs}: {' and '.join(lacking)}"
-    between = f"{_percent(ratio.low)} to {_percent(ratio.high)}, {runs}"
-    if ratio.low > 1.0:
-        return "slower", between
-    if ratio.high < 1.0:
-        return "faster", between
-    return "no difference shown", between
+    low, high = (f"{(edge - 1.0) * 100.0:+.1f} %" for edge in (ratio.low, ratio.high))
+    verdict: Verdict = "slower" if ratio.low > 1.0 else "faster" if ratio.high < 1.0 else "no difference shown"
+    return verdict, f"{low} to {high}, {runs}"
 
 
-def _percent(ratio: float) -> str:
-    return f"{(ratio - 1.0) * 100.0:+.1f} %"
-
-
-def _notes(
-    run: SuiteRun, beside: Sequence[SuiteRun], here: Sequence[SuiteRun], same: Sequence[SuiteRun],
-    baseline: Sequence[SuiteRun], old: Sequence[SuiteRun],
-) -> Iterable[str]:  # fmt: skip
-    elsewhere = [other for other in (*baseline, *beside) if other.place != run.place]
-    if elsewhere:
-        places = ", ".join(sorted({str(other.place) for other in elsewhere}))
-        yield f"{len(elsewhere)} runs are not compared, being of another place ({places}; here: {run.place})"
-    if len(here) > len(same):
-        yield f"{len(here) - len(same)} runs of other revisions of the code are not counted with this one"
-    if len({other.revision for other in old}) > 1:
-        yield "the baseline mixes runs of several revisions of the code"
+def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
+    """Of driver, versions and settings, in words."""
     for what, now, then in (
-        ("driver", {str(run.driver)}, {str(other.driver) for other in old}),
+        ("driver", str(run.driver), {str(other.driver) for other in old}),
         *(
-            (name, {version}, {other.versions.get(name, "none") for other in old})
+            (name, version, {other.versions.get(name, "none") for other in old})
             for name, version in run.versions.items()
         ),
         *(
-            (name, {run.settings.get(name, "unset")}, {other.settings.get(name, "unset") for other in old})
+            (name, run.settings.get(name, "unset"), {other.settings.get(name, "unset") for other in old})
             for name in sorted({*run.settings, *(name for other in old for name in other.settings)})
         ),
     ):
-        if old and now != then:
-            yield f"{what}: {', '.join(sorted(then))} in the baseline, {', '.join(now)} here"
+        if old and then != {now}:
+            yield f"{what}: {', '.join(sorted(then))} in the baseline, {now} here"
+
+
+# Two groups of times that were not taken in the same rounds
+
+
+def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
+    """Interval of the factor between two groups of positive times; below 1, ``after`` is faster.
+
+    ``centre`` is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). (0, inf) where the
+    groups are too small for the confidence.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence {confidence} is not between 0 and 1")
+    a: Array = np.asarray(after, dtype=np.float64)
+    b: Array = np.asarray(before, dtype=np.float64)
+    if a.ndim != 1 or b.ndim != 1 or not a.size or not b.size:
+        raise ValueError("a ratio needs two flat, non-empty lists of times")
+    ratios = np.sort(np.divide.outer(a, b), axis=None)
+    k = _rank(a.size, b.size, (1.0 - confidence) / 2.0) if min(a.size, b.size) >= FEWEST else 0
+    low, high = (float(ratios[k - 1]), float(ratios[-k])) if k else (0.0, math.inf)
+    return Interval(low, float(np.median(ratios)), high, confidence, a.size + b.size)
+
+
+def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
+    """How many runs each side lacks before an interval is possible: as few as possible in all.
+
+    Of equally few, those on one side are preferred, and those of the new code: the old code may be gone.
+    """
+    needed = 2.0 / (1.0 - confidence)
+    most = math.ceil(needed)
+    choices = (
+        (max(0, m - after), max(0, n - before))
+        for m in range(FEWEST, most + 1)
+        for n in range(FEWEST, most + 1)
+        if math.comb(max(m, after) + max(n, before), max(m, after)) >= needed * (1.0 - 1e-12)
+    )
+    return min(choices, key=lambda lacking: (sum(lacking), min(lacking) > 0, lacking[1]))
+
+
+@lru_cache(maxsize=1024)
+def _rank(m: int, n: int, tail: float) -> int:
+    """The largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Exact, in integers."""
+    allowed = tail * math.comb(m + n, m)
+    cumulative, k = 0, 0
+    for ways in _ways(m, n):
+        cumulative += ways
+        if cumulative > allowed * (1.0 + 1e-12):
+            break
+        k += 1
+    return k
+
+
+def _ways(m: int, n: int) -> list[int]:
+    """In how many of the C(m + n, m) splits U is 0, 1, … m·n: the coefficients of a Gaussian binomial."""
+    ways = [1] + [0] * (m * n)
+    for i in range(1, m + 1):
+        for u in range(m * n, n + i - 1, -1):  # times 1 - q^(n + i)
+            ways[u] -= ways[u - n - i]
+        for u in range(i, m * n + 1):  # over 1 - q^i
+            ways[u] += ways[u - i]
+    return ways

@@ -44,9 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"--tilewright-{given[0].replace('_', '-')} needs --tilewright")
         return
     from tilewright.errors import TilewrightError
-    from tilewright.latencies.session import LatencyOptions, LatencySession
+    from tilewright.latencies.session import LatencySession
 
     try:
-        config.pluginmanager.register(LatencySession(LatencyOptions.of(config)), NAME)
+        config.pluginmanager.register(LatencySession(config), NAME)
     except TilewrightError as error:
         raise pytest.UsageError(str(error)) from None

@@ -27,9 +27,6 @@ BACKENDS = ("cutile", "cutile_rs", "tilecpp", "triton", "pytorch")
 
 UNNAMED = "unnamed"
 
-SIGNIFICANT = 6
-"""Digits in the line: a timer has fewer."""
-
 
 @dataclass(frozen=True)
 class Latency:
@@ -91,8 +88,11 @@ def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Rec
 
 
 def line_of(record: Record) -> str:
-    """Such as ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 significant digits."""
-    shown = {direction: _shown(latency) for direction, latency in record.directions.items()}
+    """Such as ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 significant digits: a timer has fewer."""
+    shown = {}
+    for direction, latency in record.directions.items():
+        values: dict[str, Value] = {key: getattr(latency, key) for key in NUMBERS} | dict(latency.extra)
+        shown[direction] = {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in values.items()}
     return f"{record.backend.capitalize()}: {shown} ms"
 
 
@@ -101,13 +101,6 @@ def backend_of(test: str) -> str:
     _, _, parameters = test.partition("[")
     words = re.split(r"\W+", parameters)
     return next((word for word in words if word in BACKENDS), UNNAMED)
-
-
-def _shown(latency: Latency) -> dict[str, Value]:
-    values: dict[str, Value] = {key: getattr(latency, key) for key in NUMBERS} | dict(latency.extra)
-    return {
-        key: float(f"{value:.{SIGNIFICANT}g}") if isinstance(value, float) else value for key, value in values.items()
-    }
 
 
 def _read(test: str, value: object) -> Iterator[Record | Malformed]:
@@ -127,12 +120,11 @@ def _record(test: str, backend: str, directions: object) -> Record | Malformed:
         return Malformed(test, f"its benchmark record holds nothing of {backend}: {_kind(directions)}")
     latencies: dict[str, Latency] = {}
     for direction, numbers in directions.items():
-        if not isinstance(numbers, Mapping):
-            continue  # further keys are allowed
-        latency = _latency(numbers)
-        if isinstance(latency, str):
-            return Malformed(test, f"{backend} {direction}: {latency}")
-        latencies[str(direction)] = latency
+        if isinstance(numbers, Mapping):  # further keys are allowed
+            try:
+                latencies[str(direction)] = _latency(numbers)
+            except ValueError as error:
+                return Malformed(test, f"{backend} {direction}: {error}")
     return Record(test, backend, latencies)
 
 
@@ -140,39 +132,32 @@ def _is_numbers(value: object) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in NUMBERS)
 
 
-def _latency(numbers: Mapping[str, object]) -> Latency | str:
-    """The times of one direction, or what is wrong with them."""
+def _latency(numbers: Mapping[str, object]) -> Latency:
+    """The times of one direction, or a ValueError that says what is wrong with them."""
     if missing := [key for key in NUMBERS if key not in numbers]:
-        return f"{', '.join(missing)} missing"
+        raise ValueError(f"{', '.join(missing)} missing")
     plain: dict[str, float] = {}
     extra: dict[str, Value] = {}
     for key, value in numbers.items():
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if key in NUMBERS and not number:
-            return f"{key} is {_kind(value)}, not a number"
-        if isinstance(value, Real) and number:
+        if isinstance(value, Real) and not isinstance(value, bool):
             (plain if key in NUMBERS else extra)[str(key)] = float(value)
+        elif key in NUMBERS:
+            raise ValueError(f"{key} is {_kind(value)}, not a number")
         elif isinstance(value, (bool, str)):
             extra[str(key)] = value
-    if problem := _problem(plain):
-        return problem
-    return Latency(nrep=int(plain.pop("nrep")), extra=extra, **plain)
-
-
-def _problem(numbers: Mapping[str, float]) -> str:
     for key in ("mean", "median", "min", "max"):
-        if not (math.isfinite(numbers[key]) and numbers[key] > 0):
-            return f"{key} is {numbers[key]}, and a time is positive and finite"
-    count = numbers["nrep"]
+        if not (math.isfinite(plain[key]) and plain[key] > 0):
+            raise ValueError(f"{key} is {plain[key]}, and a time is positive and finite")
+    count = plain.pop("nrep")
     if not math.isfinite(count) or count < 1 or int(count) != count:
-        return f"nrep is {count:g}, not a count"
+        raise ValueError(f"nrep is {count:g}, not a count")
     for key in ("std", "rel_std"):
-        if not numbers[key] >= 0 and not (count == 1 and math.isnan(numbers[key])):  # one sample has no deviation
-            return f"{key} is {numbers[key]}, not a deviation"
-    slack = 1e-5 * numbers["median"]  # some were computed in single precision
-    if not numbers["min"] - slack <= numbers["median"] <= numbers["max"] + slack:
-        return "median is not between min and max"
-    return ""
+        if not plain[key] >= 0 and not (count == 1 and math.isnan(plain[key])):  # one sample has no deviation
+            raise ValueError(f"{key} is {plain[key]}, not a deviation")
+    slack = 1e-5 * plain["median"]  # some were computed in single precision
+    if not plain["min"] - slack <= plain["median"] <= plain["max"] + slack:
+        raise ValueError("median is not between min and max")
+    return Latency(nrep=int(count), extra=extra, **plain)
 
 
 def _kind(value: object) -> str:

@@ -17,7 +17,7 @@ import platform
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -101,27 +101,23 @@ def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
 
 def load(path: Path) -> tuple[SuiteRun, ...]:
     """The runs of the file, oldest first. Raises `StorageError` in one line."""
-    try:
-        return _decoded(path, path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StorageError(f"no such file: {path}; `pytest --tilewright --tilewright-save {path}` makes it") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {path}: {_said(error)}") from error
+    with _storage(f"read {path}"):
+        try:
+            return _decoded(path, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            makes = f"`pytest --tilewright --tilewright-save {path}` makes it"
+            raise StorageError(f"no such file: {path}; {makes}") from None
 
 
 def appendable(path: Path) -> None:
     """Raises `StorageError` before the tests run, rather than after them, where ``path`` cannot be appended to."""
     file = _replaced(path)
-    try:
+    with _storage(f"write {path}"), suppress(FileNotFoundError):
         there = file.stat()
         if not stat.S_ISREG(there.st_mode):
             raise StorageError(f"cannot write {path}: it is no file")
         if there.st_size:  # an append that was killed may leave an empty one
             load(path)
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {_said(error)}") from error
     if not file.parent.is_dir():
         raise StorageError(f"cannot write {path}: no such folder: {file.parent}")
     if not os.access(file.parent, os.W_OK):
@@ -130,14 +126,20 @@ def appendable(path: Path) -> None:
 
 def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
     """Add ``run`` to the file, which need not exist; all its runs. Raises `StorageError`."""
-    try:
-        with _locked(file := _replaced(path)) as there:
-            runs = (*(_decoded(path, there) if there else ()), run)
-            data = {"format": FORMAT, "version": VERSION, "runs": to_json(runs)}
-            _replace(file, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot write {path}: {_said(error)}") from error
+    with _storage(f"write {path}"), _locked(file := _replaced(path)) as there:
+        runs = (*(_decoded(path, there) if there else ()), run)
+        data = {"format": FORMAT, "version": VERSION, "runs": to_json(runs)}
+        _replace(file, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return runs
+
+
+@contextmanager
+def _storage(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise StorageError(f"cannot {what}: {said}") from error
 
 
 def _replaced(path: Path) -> Path:
@@ -193,7 +195,3 @@ def _replace(path: Path, text: str) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _said(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)
