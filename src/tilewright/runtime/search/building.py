@@ -37,8 +37,6 @@ from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import KernelEntry
 
-LEAST_TOO_LARGE = 1 << 15
-"""Elements of the smallest tile that can be too large for registers (`must_spill`)."""
 HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it has to spill"
 _TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
@@ -70,7 +68,7 @@ class SpecifiedTrial:
         """Whether an accumulator does not fit into the registers of a CTA. The code is read only if the two largest
         numbers among the arguments could be the extents of such a tile."""
         numbers = sorted(value for value in self.launch.args if type(value) is int)
-        if math.prod(numbers[-2:]) < LEAST_TOO_LARGE:
+        if math.prod(numbers[-2:]) < 1 << 15:  # the elements of the smallest tile that can be too large
             return False
         entry, hints = _entry(lowered), decorated_hints(self.trial.kernel, lowered.arch)
         return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))

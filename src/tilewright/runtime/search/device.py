@@ -25,8 +25,6 @@ from tilewright.runtime.arrays import CallValue, CudaEvent, Stream
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
 
-HANG_SECONDS = 120.0
-"""A launch that has not ended by then counts as one that never ends."""
 FLUSH_L2_TIMES = 2
 """The flush writes this many times the size of the L2, as in the worker."""
 
@@ -222,8 +220,8 @@ class _CudaClock:
         after.record()
 
 
-def wait_for(done: Callable[[], bool], what: str, seconds: float = HANG_SECONDS) -> None:
-    """Polls, so that Ctrl-C works, and a kernel that never ends is named. Raises DeviceLost."""
+def wait_for(done: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    """Polls, so that Ctrl-C works. A launch that has not ended after ``seconds`` is named. Raises DeviceLost."""
     started = time.monotonic()
     while not done():
         waited = time.monotonic() - started

@@ -25,7 +25,6 @@ SECONDS = 1.5
 """Wall time of a race, with its warm-up, if that is enough for `ROUNDS`."""
 ROUNDS = 16
 """Long kernels get the time for so many: fewer cannot bound a median with the confidence of a race."""
-MAX_ROUNDS = 400
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ def raced(
             notes.append("a launch cannot be captured into a CUDA graph, so launches were timed one by one")
         race_outcome = race(
             len(shots), clock,
-            replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=MAX_ROUNDS),
+            replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
             cost=[(h.cluster, h.registers * h.threads, h.shared_bytes, h.code_bytes) for h in headers], shipped=shipped,
             on_progress=lambda seen: on_progress(seen.rounds, len(seen.live)),
         )  # fmt: skip

@@ -40,8 +40,6 @@ times; one with 40 bytes is the fastest of its workload."""
 HOPELESS_BYTES = 640
 """The least stack of the recorded candidates whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower
 than the best). They are compiled only if nothing that is right has less."""
-ALL_SPILL = 2.0
-"""If everything that is right spills, those that spill up to this many times the least are launched."""
 
 
 @dataclass(frozen=True)
@@ -195,12 +193,13 @@ class _SearchRun:
             self.outcomes[index] = TrialOutcome(self._label(index), "pruned", reason)
 
     def _compare_spilling(self) -> None:
-        """Those that spill are not launched, unless everything that is right does."""
+        """Those that spill are not launched, unless everything that is right does: then those with up to twice the
+        least stack."""
         stack = {index: self.ready[index].header.stack_bytes for index in set(self.representative.values())}
         waiting = [index for index in stack if index not in self.outcomes and index not in self.right]
         least = min((stack[index] for index in (*self.right, *waiting)), default=0)
         for index in sorted(waiting, key=lambda index: (stack[index], index)):
-            if least > SPILL_BYTES and stack[index] <= ALL_SPILL * least:
+            if least > SPILL_BYTES and stack[index] <= 2 * least:
                 self._compare(index)
             else:
                 reason = f"spills: {stack[index]:,} B of stack a thread, where the least is {least:,} B"

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.searching import SearchResult
     from tilewright.runtime.search.trials import Trial
 
-UNKNOWN = "unknown"
-"""The module of imported winners whose config file names none, if several modules have a kernel of that name."""
-
 
 def winner_of(
     result: SearchResult,
@@ -215,8 +212,9 @@ class Kernels:
 
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
-    """``modules``: those with a kernel of this name. If there is only one, imported winners belong to it."""
+    """``modules``: those with a kernel of this name. An imported winner whose config file names no module belongs to
+    the only one; if there are several, its module is ``unknown``."""
     inside = module(winner)
     if not inside and modules:
-        inside = next(iter(modules)) if len(modules) == 1 else UNKNOWN
+        inside = next(iter(modules)) if len(modules) == 1 else "unknown"
     return f"{inside}.{winner.kernel}" if inside else winner.kernel

@@ -40,7 +40,6 @@ from tilewright.runtime.store.winners import Winner
 Verdict: TypeAlias = Literal["holds", "drifted", "wrong", "cannot"]
 Name: TypeAlias = Literal["winner", "runner_up", "shipped"]
 SECONDS = 2.0
-ROUNDS = 400
 FEWEST = 24
 """Rounds; more than the fewest that bound a median at this confidence on both sides."""
 CONFIDENCE = 0.99
@@ -142,11 +141,9 @@ def verify(
                 raise _Cannot("there is no GPU here to race it on; its source is unchanged")
             with device.active():
                 verified = _WinnerRace(winner, launches, device, seconds, seed, memory).verdict()
-        except _WrongWinner as wrong:
-            verified = Verified(winner, "wrong", str(wrong))
-        except DeviceLost as error:
-            lost = str(error)
-            verified = Verified(winner, "wrong", lost)
+        except (_WrongWinner, DeviceLost) as error:
+            lost = str(error) if isinstance(error, DeviceLost) else ""
+            verified = Verified(winner, "wrong", str(error))
         except (_Cannot, RuntimeError) as error:  # torch's: the GPU may lack memory for copies and the L2 flush
             reason = str(error) if isinstance(error, _Cannot) else in_one_line(error)
             verified = Verified(winner, "cannot", reason)
@@ -274,12 +271,9 @@ class _WinnerRace:
                     raise _WrongWinner(reason)
 
     def _timed(self, shots: Sequence[Shot]) -> list[tuple[float, ...]]:
-        parts = self._winner.parts
-        policy = Policy(
-            l2="warm" if parts.get("flush_l2") is False else "cold",
-            launch="graph" if parts.get("launch_mode") == "graph" else "eager",
-        )
-        budget = Budget(ROUNDS, self._seconds, FEWEST + policy.warmup_rounds)
+        l2: Literal["warm", "cold"] = "warm" if self._winner.parts.get("flush_l2") is False else "cold"
+        policy = Policy(l2, "graph" if self._winner.parts.get("launch_mode") == "graph" else "eager")
+        budget = Budget(400, self._seconds, FEWEST + policy.warmup_rounds)
         try:
             with self._device.clock(shots, policy) as (clock, _):
                 timed = interleaved(clock, Rounds(len(shots)), budget, np.random.default_rng(self._seed))

@@ -20,8 +20,6 @@ from tilewright.errors import in_one_line
 from tilewright.runtime.arrays import CallValue, LiveArray, Stream
 from tilewright.runtime.environment import LEAVING, Left, on_stream, warn
 
-LEAVE_SECONDS = 10.0
-"""How long the end of the program waits for the search that runs."""
 BASE = 512
 """torch's allocations begin at multiples of this: alignments within it are kept."""
 
@@ -52,7 +50,7 @@ class _Worker:
                 self._jobs.get_nowait()
         self._jobs.put(None)
         if self.thread is not None:
-            self.thread.join(LEAVE_SECONDS)
+            self.thread.join(10.0)  # seconds
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -25,8 +25,6 @@ from tilewright.space.space import Space
 if TYPE_CHECKING:
     from tilewright.hardware.architectures import Board
 
-OF_PYTHON = 1 << 9
-"""Py_TPFLAGS_HEAPTYPE: classes that Python code makes."""
 PLAIN = (type(None), bool, int, float, str)
 """Constants of a launch that may be kept for the next launch."""
 CallFunction: TypeAlias = Callable[..., Any]
@@ -175,7 +173,7 @@ def _settled(value: CallValue, keyed: bool) -> bool:
     """Whether everything that is computed from a value is the same for all calls with its key. Not if only its type is
     in the key, nor if it is compared by identity, because its attributes may change."""
     kind, by_identity = kind_of(value, keyed), getattr(type(value), "__hash__", None) is object.__hash__
-    changing = by_identity and bool(type(value).__flags__ & OF_PYTHON)
+    changing = by_identity and bool(type(value).__flags__ & 1 << 9)  # Py_TPFLAGS_HEAPTYPE: made by Python code
     return kind in (KeyKind.ARRAY, KeyKind.ARRAYS) or (kind is KeyKind.VALUE and not changing)
 
 
