@@ -88,7 +88,11 @@ def _spread(file: SourceFile, node: ast.AST, parts: list[ast.AST], depth: int) -
 
 def _spread_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: int) -> bool:
     bindings = file.bindings(name.id, name)
-    tuples = [binding.value for binding in bindings if binding.value is not None and _tells(file, binding.value)]
+    tuples: list[ast.AST] = []
+    for value in (binding.value for binding in bindings):
+        called = file.function(value.func) if isinstance(value, ast.Call) else None
+        if isinstance(value, ast.Tuple) or (value is not None and isinstance(called, ast.FunctionDef)):
+            tuples.append(value)  # it shows the parts of a key
     if tuples:
         return all(_spread(file, value, parts, depth - 1) for value in tuples)
     parts.append(name)
@@ -96,12 +100,6 @@ def _spread_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: 
         passed = passed_for(file, name)
         return bool(passed) and all(_spread(file, value, parts, depth - 1) for value in passed)
     return True
-
-
-def _tells(file: SourceFile, value: ast.AST) -> bool:
-    """Whether a value shows the parts of a key: a tuple, or a call of a function of this file."""
-    called = file.function(value.func) if isinstance(value, ast.Call) else None
-    return isinstance(value, ast.Tuple) or isinstance(called, ast.FunctionDef)
 
 
 # What a key covers ------------------------------------------------------------------------------------
@@ -233,13 +231,10 @@ def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.e
             pairs = zip(whole.elts, declared, strict=True)
             tensors += [tensor for tensor, into in pairs if not annotation(file, into)]
         else:
-            tensors += [tensor for tensor in whole.elts if _used_as_tensor(file, tensor)]
+            owners = ((tensor, taken_by(file, tensor)) for tensor in whole.elts if isinstance(tensor, ast.Name))
+            used = ("dtype", "device")
+            tensors += [tensor for tensor, owner in owners if owner and _mentions(file, owner, tensor, *used)]
     return tensors
-
-
-def _used_as_tensor(file: SourceFile, node: ast.expr) -> bool:
-    owner = taken_by(file, node) if isinstance(node, ast.Name) else None
-    return owner is not None and _mentions(file, owner, node, "dtype", "device")
 
 
 def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
@@ -253,19 +248,14 @@ def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
     function = taken_by(file, node)
     if len(bindings) == 1 and bindings[0].kind == "value" and bindings[0].value is not None:
         return _free(file, bindings[0].value, depth - 1)
-    if function is None or len(bindings) != 1 or _made_contiguous(file, function, node):
+    if function is None or len(bindings) != 1 or _mentions(file, function, node, "contiguous", "is_contiguous"):
+        return False
+    if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
         return False
     calls, passed_on = file.calls_of(function)
     if calls:
         return any(_free(file, passed, depth - 1) for passed in passed_for(file, node))
     return not passed_on
-
-
-def _made_contiguous(file: SourceFile, function: Named, name: ast.Name) -> bool:
-    """Whether a function or its decorator makes a parameter contiguous or asks whether it is."""
-    if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
-        return True
-    return _mentions(file, function, name, "contiguous", "is_contiguous")
 
 
 def _mentions(file: SourceFile, function: Named, tensor: ast.expr, *attributes: str) -> bool:

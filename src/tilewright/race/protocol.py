@@ -14,10 +14,9 @@ hit all alike. At planned looks the paired ratios of the rounds decide (`rules.l
   alone would not do: if that is itself 0.8 % off the fastest, its tied are up to 1.8 % off.
 - given up: too near the band for the rounds of the budget to prove a tie; it stays undecided.
 
-The winner is the most preferred of the leader and the tied: the one shipped today, else the
-cheapest, else the lowest index. The race is settled when the most preferred of those that are
-neither dropped nor given up is tied: what is still open could no longer win. Processes so agree
-on the winner unless a preferred candidate is truly just inside the band.
+The winner is the most preferred of the leader and the tied: the one shipped today, else the cheapest, else the lowest
+index. The race is settled when the most preferred of those that are neither dropped nor given up is tied: what is still
+open could no longer win. Processes so agree on the winner unless a preferred candidate is truly just inside the band.
 
 All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`):
 with that confidence the fastest was not dropped, and the winner of a settled race is within the
@@ -319,9 +318,7 @@ def _outcome(running: _Race, shipped: int | None, seconds: float, noise: Noise |
     for index in range(rounds.n):
         ran, status = np.flatnonzero(np.isfinite(rows[:, index])), statuses[index]
         samples = tuple(rows[ran, index].tolist())
-        candidates.append(
-            Raced(index, status.state, status.reason, status.ratio, tuple(ran.tolist()), samples)
-        )  # fmt: skip
+        candidates.append(Raced(index, status.state, status.reason, status.ratio, tuple(ran.tolist()), samples))
     eligible = [index for index in running.preferred if statuses[index].state in ("leader", "tied")]
     winner = eligible[0] if eligible else None
     leader = next((index for index in eligible if statuses[index].state == "leader"), None)

@@ -1,10 +1,9 @@
 """Statistics of times, without a distribution behind them.
 
-Kernel times are skewed, have outliers and drift with the clock of the chip, so nothing here is
-a mean or assumes a normal law. Everything rests on one fact: whatever the distribution, a
-sample lies below its median with probability 1/2. The number of n independent samples below
-the median is therefore binomial, and the order statistics x(k) and x(n+1-k) enclose the
-median unless fewer than k samples fall on one side of it:
+Kernel times are skewed, have outliers and drift with the clock of the chip, so nothing here is a mean or assumes a
+normal law. Everything rests on one fact: whatever the distribution, a sample lies below its median with probability
+1/2. The number of n independent samples below the median is therefore binomial, and the order statistics x(k) and
+x(n+1-k) enclose the median unless fewer than k samples fall on one side of it:
 
     P(x(k) <= median <= x(n+1-k)) >= 1 - 2 P(Bin(n, 1/2) <= k - 1)
 
@@ -154,9 +153,8 @@ def spread(samples: ArrayLike) -> float:
 def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
     """The error that one one-sided comparison may have, so that a whole race keeps ``confidence``.
 
-    Bonferroni: two wrong claims are possible of each candidate (too slow; within the band), at
-    each look, against the one candidate that is truly the fastest. Dependence between them only
-    makes the sum smaller (C. E. Bonferroni 1936).
+    Bonferroni: two wrong claims are possible of each candidate (too slow; within the band), at each look, against the
+    one candidate that is truly the fastest. Dependence between them only makes the sum smaller (C. E. Bonferroni 1936).
     """
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
 
@@ -175,11 +173,6 @@ def fastest(times: Array) -> int:
     """
     first = int(np.argmin(np.median(times, axis=0)))
     return int(np.argmin(np.median(times / times[:, [first]], axis=0)))
-
-
-def distinct(samples: Sequence[float]) -> int:
-    """How many different values: far fewer than samples means that the timer's step shows."""
-    return len(set(samples))
 
 
 @dataclass(frozen=True)
@@ -213,6 +206,6 @@ def noise_of(
         why = f"{len(a_us)} rounds are too few for an interval"
     elif biased:
         why += f": biased by more than half the tie band of {tie_band:.1%}; do not trust small differences"
-    elif distinct(a_us) * 8 < len(a_us):
-        why += f"; the timer's step shows: {distinct(a_us)} different times in {len(a_us)} rounds"
+    elif (distinct := len(set(a_us))) * 8 < len(a_us):
+        why += f"; the timer's step shows: {distinct} different times in {len(a_us)} rounds"
     return Noise(ratio, sample_spread, len(a_us), biased, why)

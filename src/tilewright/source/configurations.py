@@ -188,7 +188,9 @@ class _ConfigurationReader:
 
     def _configurations(self, node: ast.Call | ast.Dict, names: Names, seen: _Visit) -> list[Written] | None:
         """What ``node`` writes down, or None where it is not a configuration."""
-        if isinstance(node, ast.Call) and self._is_triton(node.func):
+        *origin, last = self._file.dotted(node.func).split(".") if isinstance(node, ast.Call) else ("",)
+        # `triton.Config`, imported in whatever way; the name `triton` counts without an import.
+        if isinstance(node, ast.Call) and last == "Config" and "triton" in origin:
             return [_of_triton(node, names)] if self._language == "triton" else []
         if self._language == "triton":
             return None
@@ -198,18 +200,13 @@ class _ConfigurationReader:
         if isinstance(node, ast.Call):
             given = arguments(node, names)
             is_record = called_name(node).endswith(("Namespace", "Config", "Configuration"))
-            if not (is_record and (_names_a_tile(given) or not HINTS.keys().isdisjoint(given))):
+            if not (is_record and (any(map(is_tile, given)) or not HINTS.keys().isdisjoint(given))):
                 return None
         else:
             given = _mapping(value_of(node, names))
-            if not _names_a_tile(given) or any(isinstance(value, (list, dict)) for value in given.values()):
+            if not any(map(is_tile, given)) or any(isinstance(value, (list, dict)) for value in given.values()):
                 return None
         return [Written(node.lineno, tuple(given.items()))]
-
-    def _is_triton(self, called: ast.expr) -> bool:
-        """``triton.Config``, imported in whatever way; the name `triton` counts without an import."""
-        *origin, last = self._file.dotted(called).split(".")
-        return last == "Config" and "triton" in origin
 
 
 def _of_triton(node: ast.Call, names: Names) -> Written:
@@ -245,10 +242,6 @@ def _mapping(value: Known) -> dict[str, Known]:
 
 def _list(value: Known) -> list[Known]:
     return list(value) if isinstance(value, (list, tuple)) else []
-
-
-def _names_a_tile(given: Mapping[str, Known]) -> bool:
-    return any(map(is_tile, given))
 
 
 def _name_of(statement: ast.stmt) -> str:

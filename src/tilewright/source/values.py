@@ -149,11 +149,17 @@ def _value(node: ast.expr, names: Names) -> Known:
         case ast.Constant(value=bool() | int() | float() | str() | None as value):
             return value
         case ast.Name(id=name):
-            return _named(name, names)
+            named = names[name]
+            if not isinstance(named, ast.expr):
+                return named
+            return value_of(named, {other: known for other, known in names.items() if other != name})
         case ast.List(elts=elements) | ast.Tuple(elts=elements) | ast.Set(elts=elements):
             return [value for element in elements for value in _elements(element, names)]
         case ast.Dict(keys=keys, values=values):
-            return _dictionary(keys, values, names)
+            items: dict[Value, Known] = {}
+            for key, inner in zip(keys, values, strict=True):
+                items |= _known(inner, names) if key is None else {_known(key, names): value_of(inner, names)}
+            return items
         case ast.BinOp(left=left, op=op, right=right):
             return _operated(op, _known(left, names), _known(right, names))
         case ast.Compare(left=left, ops=ops, comparators=comparators):
@@ -174,13 +180,6 @@ def _value(node: ast.expr, names: Names) -> Known:
         case ast.Call():
             return _called(node, names)
     raise _Unknown
-
-
-def _named(name: str, names: Names) -> Known:
-    value = names[name]
-    if not isinstance(value, ast.expr):
-        return value
-    return value_of(value, {other: known for other, known in names.items() if other != name})
 
 
 def _known(node: ast.expr, names: Names) -> Any:
@@ -207,13 +206,6 @@ def _elements(element: ast.expr, names: Names) -> Iterable[Known]:
         return [value_of(element, names)]
     several: Iterable[Known] = _known(element.value, names)
     return several
-
-
-def _dictionary(keys: list[ast.expr | None], values: list[ast.expr], names: Names) -> dict[Value, Known]:
-    items: dict[Value, Known] = {}
-    for key, value in zip(keys, values, strict=True):
-        items |= _known(value, names) if key is None else {_known(key, names): value_of(value, names)}
-    return items
 
 
 def _called(node: ast.Call, names: Names) -> Known:

@@ -193,7 +193,7 @@ class EntryContract:
 
     def _loaded(self, text: str) -> Task | None:
         try:
-            return loaded(text, _folder())
+            return loaded(text, Path(_folder().name))
         except Exception:
             if self.every_value_loads:
                 raise
@@ -201,19 +201,15 @@ class EntryContract:
 
 
 @cache
-def _folder() -> Path:
+def _folder() -> TemporaryDirectory[str]:
     """For the examples' files, which kernels are read from until the process ends."""
-    _FOLDERS.append(TemporaryDirectory(prefix="tilewright-entries-"))
-    return Path(_FOLDERS[0].name)
-
-
-_FOLDERS: list[TemporaryDirectory[str]] = []
+    return TemporaryDirectory(prefix="tilewright-entries-")
 
 
 @cache
 def _known_facts(text: str, on: Board) -> KernelFacts:
     """Asked for once for each text and board: they cost compilations."""
-    return facts_of(loaded(text, _folder()), on)
+    return facts_of(loaded(text, Path(_folder().name)), on)
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:

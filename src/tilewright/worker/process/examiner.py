@@ -148,9 +148,8 @@ class DeviceExaminer:
             torch.cuda.synchronize()  # every launch's error is read here
         try:
             judge_memory(memory)
-            worst = judge_values(
-                draw.wanted, {name: self.buffers.slice_of(name, tensors[name], draw.part) for name in draw.wanted}
-            )
+            got = {name: self.buffers.slice_of(name, tensors[name], draw.part) for name in draw.wanted}
+            worst = judge_values(draw.wanted, got)
             self._judge_whole(draw, tensors)
         except Wrong as wrong:
             dims = ", ".join(f"{name}={value}" for name, value in self.dims.items())

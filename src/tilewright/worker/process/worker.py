@@ -171,19 +171,6 @@ class OneByOne:
         return times
 
 
-def opened(first: Message | None, out: IO[str]) -> Worker | None:
-    """The worker for the task that the first message names; None, and the reason is said, if it does not load."""
-    if not isinstance(first, ask.OpenTask):
-        return None
-    try:
-        worker = Worker(first, out)
-    except TilewrightError as error:
-        send(out, ask.Refused(str(error)))
-        return None
-    send(out, ask.Started())
-    return worker
-
-
 def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
     """Answers one step; False when the process is of no more use."""
     reply: Message
@@ -219,12 +206,18 @@ def context_is_broken() -> bool:
 
 
 def main() -> None:
+    """Loads the task that the first message names, or says why not, and answers steps until there are no more."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     out = private_stdout()
-    worker = opened(receive(sys.stdin), out)
-    if worker is None:
+    if not isinstance(first := receive(sys.stdin), ask.OpenTask):
         return
+    try:
+        worker = Worker(first, out)
+    except TilewrightError as error:
+        send(out, ask.Refused(str(error)))
+        return
+    send(out, ask.Started())
     # Beside the first `prepare`, which computes in NumPy and on the GPU while this waits for a child.
     threading.Thread(target=warm_up, daemon=True).start()
     while (step := receive(sys.stdin)) is not None and answer(worker, step, out):
