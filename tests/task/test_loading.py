@@ -89,7 +89,7 @@ def test_a_file_without_a_task_says_how_to_make_one(write: Write) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.py", RequestError).startswith("no such task file: ")
     assert refused(f"{tmp_path}/none.py:one", RequestError).endswith("none.py")
-    assert refused(tmp_path, RequestError).startswith("no such task file: ")
+    assert refused(tmp_path, RequestError) == f"{tmp_path} is a folder; name a task file in it"
 
 
 def test_a_file_that_is_not_python_is_refused(write: Write) -> None:

@@ -249,3 +249,5 @@ def test_a_text_is_no_shape(kind: Any) -> None:
 def test_independent_names_dimensions() -> None:
     with pytest.raises(RequestError, match="unknown independent dimension 'M_'; known: .*did you mean 'M'"):
         task_of(independent=("M_",))
+    with pytest.raises(TaskError, match=r"independent='M' is a text; write independent=\('M',\)"):
+        task_of(independent="M")

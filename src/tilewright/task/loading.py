@@ -51,7 +51,8 @@ def load_task(where: str, files: Mapping[str, str] | None = None) -> Task:
     file, _, wanted = where.rpartition(":") if ":" in where and not Path(where).exists() else (where, "", "")
     path = Path(file).resolve()
     if not path.is_file():
-        raise RequestError(f"no such task file: {file}")
+        folder = path.is_dir()
+        raise RequestError(f"{file} is a folder; name a task file in it" if folder else f"no such task file: {file}")
     loading = _Loading(path, dict(files or {}))
     token = _LOADING.set(loading)
     try:

@@ -110,6 +110,8 @@ class Task(Declaration):
             if isinstance(spec, Output) and spec.updates is not None:
                 self._check_updates(name, spec, spec.updates)
         dims = dict.fromkeys(name for workload in self.workloads.values() for name in workload)
+        if isinstance(self.independent, str):
+            raise TaskError(f"independent='{self.independent}' is a text; write independent=('{self.independent}',)")
         for name in self.independent:
             if name not in dims:
                 raise UnknownChoice("independent dimension", name, dims)
