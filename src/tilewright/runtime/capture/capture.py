@@ -52,15 +52,22 @@ def install(
     where = path or os.environ.get(VARIABLE)
     if not where:
         raise RequestError(f"capture: say where to, e.g. {VARIABLE}=capture.json")
-    limit = _data_bytes() if data_bytes is None else data_bytes
-    looked_at = ALWAYS if (_said_exact() if exact is None else exact) else EXACT
+    if data_bytes is None:
+        mebibytes = os.environ.get(DATA_VARIABLE, "") or "0"
+        if not mebibytes.isdigit():
+            raise RequestError(f"{DATA_VARIABLE}='{mebibytes}' is not a number of mebibytes, e.g. 256")
+        data_bytes = int(mebibytes) << 20
+    if exact is None:
+        if (said := os.environ.get(EXACT_VARIABLE, "")) not in ("", "0", "1"):
+            raise RequestError(f"{EXACT_VARIABLE}='{said}' is neither 1 nor 0")
+        exact = said == "1"
     with _LOCK:
         if _active is not None:
             return
         file = Path(where).resolve()
         if not os.access(file.parent, os.W_OK):
             raise RequestError(f"capture: cannot write into {file.parent}; choose another place with --out")
-        _active = _Installed(Recorder(ct.launch, file, limit, exact=looked_at))
+        _active = _Installed(Recorder(ct.launch, file, data_bytes, exact=ALWAYS if exact else EXACT))
 
 
 def uninstall() -> None:
@@ -144,19 +151,3 @@ def pause(age: float, took: float) -> float:
     that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age / 4, took * 100))
-
-
-def _data_bytes() -> int:
-    text = os.environ.get(DATA_VARIABLE, "")
-    if not text:
-        return 0
-    if not text.isdigit():
-        raise RequestError(f"{DATA_VARIABLE}='{text}' is not a number of mebibytes, e.g. 256")
-    return int(text) << 20
-
-
-def _said_exact() -> bool:
-    text = os.environ.get(EXACT_VARIABLE, "")
-    if text not in ("", "0", "1"):
-        raise RequestError(f"{EXACT_VARIABLE}='{text}' is neither 1 nor 0")
-    return text == "1"

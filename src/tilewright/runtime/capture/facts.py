@@ -263,9 +263,6 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
     )
 
 
-# Integer arrays ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class IndexArray:
     """Numbers that rise. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""

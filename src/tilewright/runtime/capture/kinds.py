@@ -58,9 +58,6 @@ Result = TypeVar("Result")
 LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
-# Counting --------------------------------------------------------------------------------------------
-
-
 class LaunchCounter:
     """Counts the launches of one kernel and decides which are looked at.
 
@@ -143,9 +140,6 @@ def shared_out(total: int, weights: Sequence[int]) -> list[int]:
     for index in by_remainder[: total - sum(shares)]:
         shares[index] += 1
     return shares
-
-
-# Timing ----------------------------------------------------------------------------------------------
 
 
 def next_sample(number: int) -> int:
@@ -244,9 +238,6 @@ class Sampled:
             stream = torch.cuda.ExternalStream(stream)
         event = torch.cuda.Event
         return _Events(event(enable_timing=True), event(enable_timing=True), stream, first)
-
-
-# Kinds -----------------------------------------------------------------------------------------------
 
 
 class LaunchKind:

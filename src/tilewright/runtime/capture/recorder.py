@@ -207,9 +207,6 @@ class Recorder:
             print(f"tilewright: {text}", file=sys.stderr, flush=True)
 
 
-# The function that the program calls ---------------------------------------------------------------------
-
-
 def launch_hook(original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction) -> LaunchFunction:
     """A function that passes its arguments on to ``original``; the program calls it instead of `ct.launch`.
 

@@ -272,11 +272,9 @@ def outputs_of(
     task: Task, dims: dict[str, Value], rng: np.random.Generator, spoiled: dict[str, tuple[int, int]]
 ) -> list[Array]:
     """The reference's outputs, with NaN at one index of one axis of some inputs."""
-    inputs = {}
-    for name, array in task.arrays(dims).items():
-        if name not in task.inputs:
-            continue
-        inputs[name] = np.asarray(draw(task.distribution(name, dims), array.shape, rng), np.float64)
+    inputs, arrays = {}, task.arrays(dims)
+    for name in task.inputs:
+        inputs[name] = np.asarray(draw(task.distribution(name, dims), arrays[name].shape, rng), np.float64)
         if name in spoiled:
             axis, index = spoiled[name]
             np.moveaxis(inputs[name], axis, 0)[index] = np.nan

@@ -154,9 +154,6 @@ def _winner_of(problem: Problem, search: SearchResult) -> Winner:
     )
 
 
-# cuda-tile's result ----------------------------------------------------------------------------------
-
-
 def _result(problem: Problem, winner: Winner | None) -> Any:
     """The `TuningResult`, in which a duplicate has the measurement of its representative; None if there is no winner,
     or if it is not of this space: its index and all labels must agree."""
@@ -197,9 +194,6 @@ def _error(outcome: Mapping[str, Json]) -> type[Exception]:
     error = getattr(sys.modules.get(module, builtins), name, None) if name else None
     own = {"pruned": NotLaunched, "wrong": WrongResult}.get(str(outcome["status"]), RuntimeError)
     return error if isinstance(error, type) and issubclass(error, Exception) else own
-
-
-# The problem ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class TilewrightWaiting:
     ) -> ModuleSpec | None:
         if name != self.awaited:
             return None
-        stop_waiting(name)
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_waiting(finder, name)]
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
             spec: ModuleSpec | None = find(name, path, target) if find is not None else None
@@ -64,10 +64,6 @@ def _wait_for(module: str, act: Callable[[], None]) -> None:
         act()
     elif not any(_is_waiting(finder, module) for finder in sys.meta_path):
         sys.meta_path.insert(0, TilewrightWaiting(module, act))
-
-
-def stop_waiting(module: str) -> None:
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_waiting(finder, module)]
 
 
 def _is_waiting(finder: object, module: str) -> bool:
