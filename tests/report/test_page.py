@@ -13,7 +13,7 @@ from tests.made_runs import DIFF, baseline_iteration, crashed, metrics, raced, r
 from tests.report.test_evidence import STEPS, finished, of_predictions
 
 from tilewright.ledger.records import Iteration
-from tilewright.machine_code.instruction_mix import CLASSES
+from tilewright.machine_code.cubin import CLASSES
 from tilewright.report.charts import OTHERS, in_order, latencies, mix, mix_classes, ranges, roofline
 from tilewright.report.evidence import OptimizeEvidence, collect
 from tilewright.report.markup import diff, tag

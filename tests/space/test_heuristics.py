@@ -10,8 +10,9 @@ import pytest
 
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.records import PredictedTime
-from tilewright.space import Space, heuristics
+from tilewright.space import heuristics
 from tilewright.space.heuristics import Seed, gpu_name, matmul_seeds, place_seeds, with_seeds
+from tilewright.space.space import Space
 
 installed = pytest.mark.skipif(heuristics.missing() is not None, reason=str(heuristics.missing()))
 

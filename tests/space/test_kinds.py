@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import UnknownChoice
-from tilewright.space import KINDS, advise, template, template_for
-from tilewright.space.templates import place
+from tilewright.space.kinds import KINDS, advise, template_for
+from tilewright.space.templates import place, template
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tilewright.errors import UnknownChoice
 from tilewright.records import Configuration, Value
-from tilewright.space import CLUSTER_ARCHITECTURES, HINTS, Space
+from tilewright.space.knobs import CLUSTER_ARCHITECTURES, HINTS
+from tilewright.space.space import Space
 
 ARCHITECTURES = (80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tilewright.errors import RequestError, SpaceError, UnknownChoice
-from tilewright.space import Space
+from tilewright.space.space import Space
 
 SHIPPED = {"TILE_M": 128, "occupancy": None}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import UnknownChoice
-from tilewright.space import CLUSTER_ARCHITECTURES, Row, Space, seed, template
+from tilewright.space.knobs import CLUSTER_ARCHITECTURES
+from tilewright.space.space import Space
 from tilewright.space.templates import (
     ADDED,
     AXES,
@@ -13,10 +14,13 @@ from tilewright.space.templates import (
     GROUPS,
     TITLES,
     WRITTEN,
+    Row,
     at_most,
     block_m,
     knob_names,
     place,
+    seed,
+    template,
     title,
 )
 

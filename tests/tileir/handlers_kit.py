@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, PointerType, Region, TileType
-from tilewright.tileir.run import arithmetic, assumptions, integers  # noqa: F401  (register operations)
+from tilewright.tileir.run import arithmetic, integers, tiles  # noqa: F401  (register operations)
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array
 
 

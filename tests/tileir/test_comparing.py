@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tileir.build import Builder
 
-from tilewright.machine_code.instruction_mix import instruction_mix
+from tilewright.machine_code.cubin import instruction_mix
 from tilewright.tileir.analysis.alignment import aligned
 from tilewright.tileir.analysis.comparing import Comparison, Version, compare
 from tilewright.tileir.analysis.tokens import TokenChains

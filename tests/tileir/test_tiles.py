@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.tileir.handlers_kit import FakeContext, operation, run, tile
 
 from tilewright.tileir.read.tree import Assumption, Constant, PointerType, TensorViewType
-from tilewright.tileir.run import assumptions, tiles  # noqa: F401
+from tilewright.tileir.run import tiles  # noqa: F401
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.run.views import TensorView
 from tilewright.tileir.watch.findings import ASSERTION, ASSUMPTION, MISALIGNED, OUT_OF_BOUNDS

@@ -387,7 +387,7 @@ def torch_cuda() -> str | None:
 def nvml(gpu: Gpu | None) -> Probe:
     if gpu is None:
         return _optional("NVML", None, "not needed without a GPU")
-    from tilewright.hardware.monitor import Monitor
+    from tilewright.hardware.gpu import Monitor
 
     problem = Monitor().unavailable
     if problem is None:

@@ -88,14 +88,7 @@ _CLUSTERS = "tileiras 13.4.92, 2026-11-21: larger values are ignored (sm_80) or 
 
 
 def _architecture(
-    name: str,
-    family: str,
-    shared_kib: int,
-    ctas: int,
-    warps: int,
-    path: TensorPath,
-    board: str,
-    sources: Mapping[str, str] = MappingProxyType({}),
+    name: str, family: str, shared_kib: int, ctas: int, warps: int, path: TensorPath, board: str, **sources: str
 ) -> Architecture:
     """One row: shared memory per SM in KiB (a CTA can have 1 KiB less), CTAs and warps per SM."""
     number = int(name.removeprefix("sm_"))
@@ -115,7 +108,7 @@ def _architecture(
         shared_bytes_per_sm=shared_kib * KIB, shared_bytes_per_cta=(shared_kib - 1) * KIB,
         max_ctas_per_sm=ctas, max_warps_per_sm=warps,
         clusters=(1, 2, 4) if multicast else (1,), portable_cluster=8 if number >= 90 else 1,
-        tma=number >= 90, multicast=multicast, default_board=board, sources=stated | dict(sources),
+        tma=number >= 90, multicast=multicast, default_board=board, sources=stated | sources,
     )  # fmt: skip
 
 
@@ -140,13 +133,13 @@ _ROWS = (
     _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA", "A100-80GB"),
     _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA", "A10"),
     _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA", "Jetson AGX Orin"),
-    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", "sm_88 (assumed)", _SM_88),
+    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", "sm_88 (assumed)", **_SM_88),
     _architecture("sm_89", "Ada", 100, 24, 48, "HMMA", "L40S"),
     _architecture("sm_90", "Hopper", 228, 32, 64, "HGMMA", "H200"),
     _architecture("sm_100", "Blackwell", 228, 32, 64, "UTCMMA", "B200"),
     _architecture("sm_103", "Blackwell Ultra", 228, 32, 64, "UTCMMA", "B300"),
-    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", "sm_107 (assumed)", _SM_107),
-    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", "Jetson Thor", _SM_110),
+    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", "sm_107 (assumed)", **_SM_107),
+    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", "Jetson Thor", **_SM_110),
     _architecture("sm_120", "Blackwell (RTX)", 100, 24, 48, "HMMA", "RTX 5090"),
     _architecture("sm_121", "Blackwell (GB10)", 100, 24, 48, "HMMA", "GB10"),
 )

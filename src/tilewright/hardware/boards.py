@@ -88,21 +88,11 @@ class Board:
         return any(source.startswith("assumed") for source in self.sources.values())
 
 
-def _tensor(
-    half: float,
-    tf32: float,
-    int8: float,
-    *,
-    fp8: float | None = None,
-    fp4: float | None = None,
-    fp64: float | None = None,
-) -> Mapping[str, float]:
-    """The rates of one board; ``half`` is float16 and bfloat16, ``None`` has no tensor path."""
-    rates = {
-        "float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8, "float8_e4m3fn": fp8,
-        "float8_e5m2": fp8, "float4_e2m1fn": fp4, "float64": fp64,
-    }  # fmt: skip
-    return {dtype: rate for dtype, rate in rates.items() if rate is not None}
+def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
+    """The rates of one board; ``half`` is float16 and bfloat16. ``others``: fp8, fp4 and fp64, where it has a path."""
+    dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
+    rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
+    return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}
 
 
 def _board(

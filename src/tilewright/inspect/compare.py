@@ -14,8 +14,7 @@ from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_e
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
-from tilewright.machine_code.cubin import MachineCodeError, opcodes
-from tilewright.machine_code.instruction_mix import instruction_mix
+from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
 from tilewright.records import Built, Configuration, Failed, MachineCode, Workload
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec
@@ -49,8 +48,6 @@ class Side:
 
 @dataclass(frozen=True)
 class Code:
-    """Machine code with the kinds of its instructions."""
-
     code: MachineCode
     instruction_mix: Mapping[str, int]
 

@@ -16,7 +16,6 @@ def languages() -> Iterator[Language]:
 
 
 def is_kernel(kernel: Any) -> bool:
-    """Whether some language recognises it."""
     return any(language.recognises(kernel) for language in languages())
 
 

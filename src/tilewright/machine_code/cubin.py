@@ -5,6 +5,7 @@
     read(cubin)             the whole `MachineCode`
     read_all(cubins)        the same for many; a broken one is a value among the others
     remarks(text)           what the compiler said of each source line
+    instruction_mix(names)  how many instructions of each kind
 
 Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The instructions come from
 ``nvdisasm``, whose start takes 0.25 to 0.35 s whatever the size (13.5.37, a machine with 2 cores, 2026-11-21).
@@ -201,9 +202,6 @@ def _literals(cubin: Cubin) -> Iterator[bytes]:
             yield bank.group().encode() + section.data
 
 
-_TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
-
-
 def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
     """The family with the most instructions, and how many. HFMA2.MMA is no product: it is a plain FMA."""
     families: Counter[str] = Counter()
@@ -320,6 +318,7 @@ def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.Complet
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
 
 
+_TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
 _PLACE = re.compile(r"File: '?(.*?)'?, Line: (\d+)")
 _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 
@@ -359,3 +358,48 @@ def _remark_text(tag: str, fields: Mapping[str, Sequence[str]]) -> str:
     ctas = fields.get("NumCTAs", ["1"])[0]
     together = f"by {ctas} CTAs" if ctas != "1" else ""
     return " ".join(part for part in (product, instruction, shape, together) if part)
+
+
+CLASSES: tuple[tuple[str, str], ...] = (
+    ("tensor", _TENSOR.pattern),
+    ("tensor memory", r"LDTM|STTM|UTCCP|UTCBAR|UTCATOMSWS|UTCSHIFT|LDT|STT"),
+    ("asynchronous copy", r"LDGSTS|UTMA(LDG|STG|REDG|PF)|UBLKCP|UBLKRED|UBLKPF|STAS|REDAS"),
+    ("global load", r"LDG|LD"),
+    ("global store", r"STG|ST"),
+    ("shared load", r"LDS|LDSM"),
+    ("shared store", r"STS|STSM"),
+    ("local load", r"LDL"),
+    ("local store", r"STL"),
+    ("constant load", r"U?LDC|LDCU"),
+    ("atomic", r"ATOM[GS]?|RED[GS]?|UREDGR"),
+    (
+        "synchronisation",
+        r"BAR|DEPBAR|LDGDEPBAR|MEMBAR|FENCE|SYNCS|ARRIVES|WARPSYNC|WARPGROUP\w*|UTMACMDFLUSH|UTMACCTL|CCTLL?"
+        r"|(CGA)?ERRBAR|UCGABAR\w*|ACQBULK|ACQSHMINIT|USETMAXREG|NANOSLEEP|UVIRTCOUNT|ENDCOLLECTIVE|PREEXIT",
+    ),
+    ("control", r"BRA|BRX|BRXU|BSSY|BSYNC|BREAK|CALL|RET|EXIT|JMP|JMX|WARPSYNC|YIELD|BPT|KILL|BMOV|RPCMOV|LEPC"),
+    ("special function", r"MUFU"),
+    ("conversion", r"[FI]2[FI]P?|FRND|F2FP|I2FP|F2IP|I2IP"),
+    ("float64", r"D(ADD|MUL|FMA|SETP|MNMX)"),
+    ("float16", r"H(ADD|MUL|FMA|MNMX|SET|SETP)2?"),
+    ("float32", r"F(ADD|MUL|FMA)(2|32I)?|FMNMX3?|FSEL|FSETP?|FCHK|FSWZADD"),
+    ("shuffle and vote", r"SHFL|VOTE|VOTEU|MATCH|REDUX|CREDUX|ELECT"),
+    (
+        "integer",
+        r"IMAD|IADD3?|V?IADDMNMX|VIADD|IMUL|IABS|V?IMNMX3?|ISETP|ISET|LEA|LOP3?|SHF|SHL|SHR|IDP4?A?|POPC|FLO"
+        r"|BREV|BMSK|SGXT|ISCADD|XMAD|PLOP3",
+    ),
+    ("move and select", r"MOV|MOVM|SEL|PRMT|CS2R|S2R|P2R|R2P|B2R|R2B|S2UR"),
+    ("uniform", r"U\w+|R2UR"),
+)
+"""Class → its opcodes, without their modifiers. The first that matches."""
+
+_PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
+
+
+def instruction_mix(opcodes: Iterable[str]) -> dict[str, int]:
+    """Instructions by class, in the order of `CLASSES`, ``other`` last; classes without any are left out."""
+    bases = (opcode.partition(".")[0] for opcode in opcodes)
+    counts = Counter(next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other") for base in bases)
+    names = [*(name for name, _ in CLASSES), "other"]
+    return {name: counts[name] for name in names if counts[name]}

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.ledger.records import BaseRun, Metrics
-from tilewright.machine_code.instruction_mix import CLASSES
+from tilewright.machine_code.cubin import CLASSES
 from tilewright.records import Candidate, MeasuredTime
 from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs, time_us
 from tilewright.report.markup import Child, Markup, joined, tag

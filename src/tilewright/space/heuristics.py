@@ -24,6 +24,7 @@ from tilewright.space.space import Space
 from tilewright.space.templates import place
 
 PACKAGE = "nvMatmulHeuristics"
+INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
 
 SEEDS = ("heuristics",)
 """Where configurations beyond the space's own lists may come from: `tilewright tune --seeds`."""
@@ -88,8 +89,7 @@ def missing() -> str | None:
     """None where the package is installed, else the reason and the fix in one line."""
     if importlib.util.find_spec(PACKAGE) is not None:
         return None
-    install = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
-    return f"nvidia-matmul-heuristics is not installed; {install}"
+    return f"nvidia-matmul-heuristics is not installed; {INSTALL}"
 
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:

@@ -117,5 +117,4 @@ def find(kind: str) -> Kind:
 
 
 def _knob(name: str) -> str:
-    """The name of a template's field as a knob."""
     return f"TILE_{name}" if name in ("M", "N", "K") else name if name in HINTS else name.upper()

@@ -47,7 +47,6 @@ def is_power_of_two(value: Value) -> bool:
 
 
 def tile_problem(name: str, value: Value) -> str | None:
-    """Why the value cannot be a tile size; None if it can."""
     if not is_tile(name) or is_power_of_two(value):
         return None
     return f"{name}={value} is not a power of two of at least 1; cuTile accepts no other tile size"

@@ -169,7 +169,6 @@ class Task(Declaration):
         }
 
     def distribution(self, name: str, dims: Dims) -> Distribution:
-        """How an input is drawn under ``dims``."""
         return self.inputs[name].distribution.under(dims, name)
 
     def promises(self, dims: Dims) -> bool:

@@ -13,8 +13,7 @@ from typing import Protocol
 
 from tilewright.inspect.work import count
 from tilewright.ledger.records import Attempt, Correctness, Metrics, WorkloadOutcome
-from tilewright.machine_code.cubin import MachineCodeError, opcodes
-from tilewright.machine_code.instruction_mix import instruction_mix
+from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
 from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval, geometric_mean
 from tilewright.records import Bound, Built, Json, MeasuredTime, Workload

@@ -9,29 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TypeAlias
 
-from tilewright.tileir.read.tree import (
-    Assumption,
-    Attribute,
-    Constant,
-    GatherScatterViewType,
-    Global,
-    KernelEntry,
-    Op,
-    PartitionViewType,
-    Region,
-    StridedViewType,
-    TensorViewType,
-    TileType,
-    TokenType,
-    Type,
-    ViewType,
-)
+from tilewright.tileir.read import tree
+from tilewright.tileir.read.tree import Op
 
 Trait: TypeAlias = "str | int | bool | None"
 
 WAYS: Mapping[type, str] = {
-    PartitionViewType: "partition view", StridedViewType: "strided view", GatherScatterViewType: "gather/scatter view",
-}  # fmt: skip
+    tree.PartitionViewType: "partition view",
+    tree.StridedViewType: "strided view",
+    tree.GatherScatterViewType: "gather/scatter view",
+}
+Globals: TypeAlias = Sequence[tree.Global]
 STEPS = ("tensor_view", "base", "value", "source", "ptr")
 """Operands by which an address goes from the parameter to the access."""
 PASSED = (
@@ -43,7 +31,7 @@ PASSED = (
 class Definitions:
     """Where each value of an entry comes from."""
 
-    def __init__(self, entry: KernelEntry, tensors: Mapping[str, str]) -> None:
+    def __init__(self, entry: tree.KernelEntry, tensors: Mapping[str, str]) -> None:
         """``tensors``: parameters (with their %) → the name that the source gives the array."""
         self._tensors = tensors
         self._ops = {name: op for op in entry.walk() for name in op.results}
@@ -80,7 +68,7 @@ class Definitions:
         while made is not None and made.name in ("reshape", "broadcast"):
             made = self._ops.get(made.operands["source"][0])
         value = made.attributes.get("value") if made is not None and made.name == "constant" else None
-        return f"{value.values[0]}" if isinstance(value, Constant) and len(value.values) == 1 else "a value"
+        return f"{value.values[0]}" if isinstance(value, tree.Constant) and len(value.values) == 1 else "a value"
 
 
 def direction(op: Op) -> str:
@@ -98,13 +86,13 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
     found: dict[str, Trait] = {"operation": op.name}
     if moved := moved_type(op):
         found["tile"] = type_text(moved)
-    if isinstance(view, ViewType):
+    if isinstance(view, tree.ViewType):
         found |= {"through": WAYS[type(view)], "padding": view.padding, "tensor_view": type_text(view.tensor)}
-        if isinstance(view, GatherScatterViewType):
+        if isinstance(view, tree.GatherScatterViewType):
             found["sparse_axis"] = view.sparse_dim
         elif view.dim_map != tuple(range(len(view.dim_map))):
             found["axes"] = ",".join(map(str, view.dim_map))
-        if isinstance(view, StridedViewType):
+        if isinstance(view, tree.StridedViewType):
             found["traversal_strides"] = "x".join(map(str, view.traversal_strides))
     elif op.address:
         padding = op.operands.get("paddingValue", ())
@@ -124,19 +112,19 @@ def traits(op: Op, definitions: Definitions) -> dict[str, Trait]:
     return found
 
 
-def moved_type(op: Op) -> Type | None:
+def moved_type(op: Op) -> tree.Type | None:
     """The tile that goes to or from memory."""
-    kinds: list[Type] = [kind for kind in op.result_types if not isinstance(kind, TokenType)]
+    kinds: list[tree.Type] = [kind for kind in op.result_types if not isinstance(kind, tree.TokenType)]
     for operand in ("tile", "value", "arg", "val"):
         kinds += op.operand_types.get(operand, ())
     return kinds[0] if kinds else None
 
 
-def type_text(type_: Type) -> str:
+def type_text(type_: tree.Type) -> str:
     """A type in a few letters; of a view what it hands out."""
-    if isinstance(type_, (TileType, TokenType)):
+    if isinstance(type_, (tree.TileType, tree.TokenType)):
         return str(type_)
-    if isinstance(type_, TensorViewType):
+    if isinstance(type_, tree.TensorViewType):
         shape = "x".join(_size(extent) for extent in type_.shape)
         return f"{shape}x{type_.element}, strides {'x'.join(map(_size, type_.strides))}"
     return f"{WAYS[type(type_)]} of {'x'.join(map(str, (*type_.tile, type_.tensor.element)))}"
@@ -151,7 +139,9 @@ SHOWN = 4
 
 
 def first_difference(
-    before: KernelEntry, after: KernelEntry, globals_: tuple[Sequence[Global], Sequence[Global]] = ((), ())
+    before: tree.KernelEntry,
+    after: tree.KernelEntry,
+    globals_: tuple[Sequence[tree.Global], Sequence[tree.Global]] = ((), ()),
 ) -> Op | None:
     """The first operation of ``after`` (or, where that ends early, its last) that is not as in ``before``.
 
@@ -176,12 +166,12 @@ def details(op: Op) -> str:
 DEFAULTS = ("none", "nearest_even", "weak", "signed", "nearest_int_to_zero")
 
 
-def _is_default(value: Attribute) -> bool:
+def _is_default(value: tree.Attribute) -> bool:
     return value in DEFAULTS if isinstance(value, str) else value is None or value is False or value in ((), {})
 
 
-def _shown(value: Attribute) -> str:
-    if isinstance(value, Constant):
+def _shown(value: tree.Attribute) -> str:
+    if isinstance(value, tree.Constant):
         head = ",".join(map(str, value.values[:SHOWN]))
         if len(value.values) <= SHOWN:
             return head
@@ -189,7 +179,7 @@ def _shown(value: Attribute) -> str:
         return f"{head},… ({len(value.values)} values, {digest})"
     if isinstance(value, tuple):
         return ",".join(map(_shown, value))
-    if not isinstance(value, Assumption):
+    if not isinstance(value, tree.Assumption):
         return str(value)
     shown = "x".join(map(str, value.values))
     if value.kind == "div_by":
@@ -199,7 +189,7 @@ def _shown(value: Attribute) -> str:
     return f"{value.kind}({shown})"
 
 
-def _written(entry: KernelEntry, globals_: Sequence[Global]) -> Iterator[tuple[str, Op | None]]:
+def _written(entry: tree.KernelEntry, globals_: Sequence[tree.Global]) -> Iterator[tuple[str, Op | None]]:
     numbers: dict[str, int] = {}
 
     def define(names: Sequence[str]) -> None:
@@ -215,7 +205,7 @@ def _written(entry: KernelEntry, globals_: Sequence[Global]) -> Iterator[tuple[s
             yield from inside(region, op)
         define(op.results)
 
-    def inside(region: Region, op: Op) -> Iterator[tuple[str, Op | None]]:
+    def inside(region: tree.Region, op: Op) -> Iterator[tuple[str, Op | None]]:
         define([name for name, _ in region.arguments])
         yield f"region {[type_text(type_) for _, type_ in region.arguments]}", op
         for inner in region.body:

@@ -20,8 +20,6 @@ from tilewright.tileir.read.tree import Global, KernelEntry, Op, TokenType
 
 @dataclass(frozen=True)
 class Version:
-    """A kernel with what is known of its source."""
-
     entry: KernelEntry
     source: str = ""
     """Text of the file that holds the kernel."""
@@ -86,8 +84,6 @@ class Reference:
 
 @dataclass(frozen=True)
 class MemoryOperation:
-    """A memory operation of one version."""
-
     operation: str
     tensor: str | None
     place: Place

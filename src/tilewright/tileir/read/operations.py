@@ -61,7 +61,6 @@ class Reading:
         return found
 
     def values(self) -> list[Value]:
-        """Values with commas between them, or none."""
         return self._listed(self.value) if self.scanner.sees("%") else []
 
     def types(self) -> list[Type]:

@@ -39,7 +39,6 @@ class Scanner:
 
     @property
     def line(self) -> int:
-        """Number of the current line, from 1."""
         return bisect_right(self._starts, self.at)
 
     def begin(self) -> None:

@@ -51,6 +51,7 @@ _SIGNED = "%lhs , %rhs $signedness"
 _EXTREME = "%lhs , %rhs !flush_to_zero !propagate_nan"
 _ATOMIC = "$memory_ordering_semantics $memory_scope"
 _ORDERED = "$memory_ordering_semantics $memory_scope?"
+_HINTED = "token? @optimization_hints"
 
 
 def _each(names: str, line: str) -> dict[str, str]:
@@ -97,10 +98,8 @@ TABLE: Mapping[str, str] = {
     "iota": ": 0",
     "itof": "%from_ $signedness ~rounding_mode : from_ -> 0",
     "join_tokens": "%tokens* : 0",
-    "load_ptr_tko": (
-        f"{_ORDERED} %source ,%mask? ,%paddingValue? token? @optimization_hints : source, mask?, paddingValue? -> 0, 1"
-    ),
-    "load_view_tko": (f"{_ORDERED} %view [ %index* ] token? @optimization_hints @inbounds : view, index+ -> 0, 1"),
+    "load_ptr_tko": f"{_ORDERED} %source ,%mask? ,%paddingValue? {_HINTED} : source, mask?, paddingValue? -> 0, 1",
+    "load_view_tko": f"{_ORDERED} %view [ %index* ] {_HINTED} @inbounds : view, index+ -> 0, 1",
     "make_token": ": 0",
     "memory_fence_alias_tko": "%token",
     "mmaf": "%lhs , %rhs , %acc !fast_acc : lhs, rhs, acc/0",
@@ -113,12 +112,8 @@ TABLE: Mapping[str, str] = {
     "print_tko": "@str ,%args* token? ?: args* -> 0",
     "select": "%cond , %val_if_true , %val_if_false : cond, val_if_true/val_if_false/0",
     "sqrt": f"%source ~rounding_mode !flush_to_zero : {_UNARY}",
-    "store_ptr_tko": (
-        f"{_ORDERED} %destination , %value ,%mask? token? @optimization_hints : destination, value, mask? -> 0"
-    ),
-    "store_view_tko": (
-        f"{_ORDERED} %tile , %view [ %index* ] token? @optimization_hints @inbounds : tile, view, index+ -> 0"
-    ),
+    "store_ptr_tko": f"{_ORDERED} %destination , %value ,%mask? {_HINTED} : destination, value, mask? -> 0",
+    "store_view_tko": f"{_ORDERED} %tile , %view [ %index* ] {_HINTED} @inbounds : tile, view, index+ -> 0",
     "trunci": "%from_ ~overflow : from_ -> 0",
 }
 """By the name in the text; `operations` reads two more (`constant`, `make_tensor_view`), `regions` the others."""

@@ -195,8 +195,6 @@ class Global:
 
 @dataclass(frozen=True, eq=False)
 class KernelEntry:
-    """A kernel, with the hints for the whole of it."""
-
     name: str
     parameters: tuple[tuple[str, Type], ...]
     body: tuple[Op, ...]

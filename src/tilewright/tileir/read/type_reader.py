@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tilewright.tileir.read import tree
 from tilewright.tileir.read.scanner import Scanner
-from tilewright.tileir.read.tree import (
-    GatherScatterViewType,
-    PartitionViewType,
-    PointerType,
-    StridedViewType,
-    TensorViewType,
-    TileType,
-    TokenType,
-    Type,
-    ViewType,
-)
 
 PADDINGS = frozenset(("zero", "neg_zero", "nan", "pos_inf", "neg_inf"))
 
@@ -25,17 +15,17 @@ _TILE_SHAPE = re.compile(r"\(((?:\d{1,19}(?:x\d{1,19})*)?)\)")
 _NUMBER = re.compile(r"\d{1,19}|\?")
 
 
-def read_type(scanner: Scanner) -> Type:
+def read_type(scanner: Scanner) -> tree.Type:
     """The type that is next. Raises ReadError for one that this version does not know."""
     start = scanner.at
     scanner.accept("!cuda_tile.")
     kind = scanner.word()
     if kind == "token":
-        return TokenType()
+        return tree.TokenType()
     if kind not in ("tile", "tensor_view", "partition_view", "strided_view", "gather_scatter_view"):
         raise scanner.error(f"unknown type '{kind}'", start)
     scanner.expect("<")
-    type_: Type
+    type_: tree.Type
     if kind == "tile":
         type_ = _tile(scanner)
     else:
@@ -48,19 +38,19 @@ def read_element(scanner: Scanner) -> str:
     return scanner.need(_ELEMENT, "an element type")[0]
 
 
-def _tile(scanner: Scanner) -> TileType:
+def _tile(scanner: Scanner) -> tree.TileType:
     start = scanner.at
     extents = _known(scanner, start, _shape(scanner), "the extents of a tile are known numbers")
     scanner.accept("!cuda_tile.")
     if not scanner.accept("ptr"):
-        return TileType(extents, read_element(scanner))
+        return tree.TileType(extents, read_element(scanner))
     scanner.expect("<")
     pointee = read_element(scanner)
     scanner.expect(">")
-    return TileType(extents, PointerType(pointee))
+    return tree.TileType(extents, tree.PointerType(pointee))
 
 
-def _tensor_view(scanner: Scanner) -> TensorViewType:
+def _tensor_view(scanner: Scanner) -> tree.TensorViewType:
     start = scanner.at
     shape = _shape(scanner)
     element = read_element(scanner)
@@ -70,10 +60,10 @@ def _tensor_view(scanner: Scanner) -> TensorViewType:
         strides = _numbers(scanner)
     if len(strides) != len(shape):
         raise scanner.error(f"{len(shape)} extents, but {len(strides)} strides", start)
-    return TensorViewType(shape, element, strides)
+    return tree.TensorViewType(shape, element, strides)
 
 
-def _view(scanner: Scanner, kind: str) -> ViewType:
+def _view(scanner: Scanner, kind: str) -> tree.ViewType:
     scanner.expect("tile", "=")
     tile = tuple(int(extent) for extent in scanner.need(_TILE_SHAPE, "a tile's shape")[1].split("x") if extent)
     scanner.expect(",")
@@ -83,18 +73,18 @@ def _view(scanner: Scanner, kind: str) -> ViewType:
         steps = _list(scanner)
         scanner.expect(",")
     padding, start, tensor = _padding(scanner), scanner.at, read_type(scanner)
-    if not isinstance(tensor, TensorViewType):
+    if not isinstance(tensor, tree.TensorViewType):
         raise scanner.error("a view is of a tensor_view", start)
     if kind == "gather_scatter_view":
         scanner.expect(",", "sparse_dim", "=")
-        return GatherScatterViewType(tile, scanner.integer(), padding, tensor)
+        return tree.GatherScatterViewType(tile, scanner.integer(), padding, tensor)
     dim_map = tuple(range(len(tile)))  # not written where the axes of the tile are the tensor's, in order
     if scanner.accept(","):
         scanner.expect("dim_map", "=")
         dim_map = _list(scanner)
     if kind == "strided_view":
-        return StridedViewType(tile, steps, dim_map, padding, tensor)
-    return PartitionViewType(tile, dim_map, padding, tensor)
+        return tree.StridedViewType(tile, steps, dim_map, padding, tensor)
+    return tree.PartitionViewType(tile, dim_map, padding, tensor)
 
 
 def _shape(scanner: Scanner) -> tuple[int | None, ...]:

@@ -42,7 +42,6 @@ def _element(op: Op) -> str:
 
 
 def _single(values: Array) -> Array:
-    """f16 and bf16 as f32; f32 and f64 as they are."""
     return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
 
 
@@ -73,7 +72,6 @@ def arithmetic(op: Op, **named: Array) -> Array:
 
 
 def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -> Array:
-    """The result of operands in f32 or f64, as ``element``."""
     if element == "f64":
         near = NEAREST[name](*operands)
         if mode == "nearest_even" and name != "fma":

@@ -73,8 +73,7 @@ def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wa
     if not wanted and values.dtype.isbuiltin == 1:
         combine.at(elements, at, values)
         return np.zeros_like(values)
-    order = np.argsort(at, kind="stable")
-    firsts = _firsts(at[order])
+    order, firsts = _ordered(at)
     most = int(np.diff(np.append(firsts, len(at))).max())
     if most <= 4 * len(firsts):
         return _in_rounds(elements, at, values, None, lambda old, new, _: (combine(old, new), None))[0]
@@ -105,17 +104,18 @@ def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
     """Places in ``at``, so that no two of a round are equal and equal ones keep their order."""
     if not _repeats(size, at):
         return [slice(None)]
-    order = np.argsort(at, kind="stable")
-    firsts = _firsts(at[order])
+    order, firsts = _ordered(at)
     lengths = np.diff(np.append(firsts, len(at)))
     turn = np.arange(len(at)) - np.repeat(firsts, lengths)
     by_turn = np.argsort(turn, kind="stable")
     return np.split(order[by_turn], np.cumsum(np.bincount(turn))[:-1])
 
 
-def _firsts(ordered: Indices) -> Indices:
-    """Where each value begins in an ordered array."""
-    return np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+def _ordered(at: Indices) -> tuple[Indices, Indices]:
+    """Places in ``at`` by value, equal ones in their order, and where each value begins among them."""
+    order = np.argsort(at, kind="stable")
+    values = at[order]
+    return order, np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def _repeats(size: int, at: Indices) -> bool:

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Op, PointerType, Region, TileType
+from tilewright.tileir.read.tree import Op, Region, TileType
 from tilewright.tileir.run.context import Context, Element, World
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
-from tilewright.tileir.watch.arrays import DType
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18
@@ -59,10 +58,6 @@ class Frame:
 
     def __setitem__(self, name: str, value: Value) -> None:
         self._values[name] = value
-
-    def narrowed(self, lanes: Array) -> Frame:
-        """For some of the lanes; the same frame where they are all."""
-        return self if len(lanes) == len(self.lanes) else Frame(lanes, self)
 
 
 @dataclass(frozen=True)
@@ -132,8 +127,6 @@ def known(value: Value, what: str) -> Array:
 
 
 class Endless(Exception):
-    """A loop that does not end."""
-
     def __init__(self, op: Op, why: str) -> None:
         super().__init__(why)
         self.op = op
@@ -166,7 +159,7 @@ class BlockExecutor:
             if not ended:
                 return left
             lanes, values = merged(ended)
-            frame = frame.narrowed(lanes)
+            frame = frame if len(lanes) == len(frame.lanes) else Frame(lanes, frame)
             for name, value in zip(op.results, values, strict=True):
                 frame[name] = value
         # A region may end without a terminator where it yields nothing.
@@ -201,7 +194,7 @@ class BlockExecutor:
         ):
             return None
         return tuple(
-            Unknown((1, *kind.shape), _storage(kind)) if isinstance(kind, TileType) else None
+            Unknown((1, *kind.shape), dtype_of(kind.element)) if isinstance(kind, TileType) else None
             for kind in op.result_types
         )
 
@@ -212,9 +205,7 @@ class BlockExecutor:
 
     def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
         """Runs a region of a reduction or a scan over arrays with any leading axis."""
-        values: dict[str, Value] = {
-            name: argument for (name, _), argument in zip(region.arguments, arguments, strict=True)
-        }
+        values: dict[str, Value] = dict(zip((name for name, _ in region.arguments), arguments, strict=True))
         scope = _RegionScope(values, outer)
         for op in region.body:
             if op.name in TERMINATORS:
@@ -243,7 +234,7 @@ class BlockExecutor:
         bounds = [known(frame[op.operands[what][0]], "for") for what in ("lowerBound", "upperBound", "step")]
         if op.attributes.get("unsignedCmp"):
             bounds = [bound.view(f"u{bound.dtype.itemsize}") for bound in bounds]
-        storage, active = _storage(kind), frame
+        storage, active = dtype_of(kind.element), frame
         at, end, step = (bound.astype(object if bound.dtype.itemsize == 8 else np.int64) for bound in bounds)
         carried = tuple(frame[one] for one in op.operands["initValues"])
         ended: list[Exit] = []
@@ -262,7 +253,9 @@ class BlockExecutor:
                 at, end, step = (taken(value, index) for value in (at, end, step))
                 carried = tuple(taken(value, index) for value in carried)
                 active = Frame(active.lanes[chosen], frame)
-            active[name] = _stored(at, storage)
+            # The counter is int64, or Python's integers where it has 64 bits.
+            counter = (at & (2**64 - 1)).astype(np.uint64).view(storage) if at.dtype == object else at.astype(storage)
+            active[name] = counter
             active, carried, kept = self._iteration(op, frame, active, carried, ended, away)
             if kept is not None:
                 at, end, step = (taken(value, kept) for value in (at, end, step))
@@ -336,12 +329,3 @@ class _RegionScope:
         if isinstance(value, np.ndarray) and value.shape[0] != 1:
             raise Unsupported(f"a region that uses '{name}', which differs from block to block")
         return value
-
-
-def _stored(at: Array, storage: DType) -> Array:
-    """A loop's counter (int64, or Python's integers where it has 64 bits) in the storage of its type."""
-    return at.astype(storage) if at.dtype != object else (at & (2**64 - 1)).astype(np.uint64).view(storage)
-
-
-def _storage(kind: TileType) -> DType:
-    return np.dtype(np.int64) if isinstance(kind.element, PointerType) else np.dtype(dtype_of(kind.element))

@@ -25,7 +25,6 @@ from tilewright.tileir.run.registry import Array, Unsupported, implements, imple
 
 
 def _elements(op: Op, operand: str) -> tuple[Element, Element]:
-    """The element types of an operand and of the result."""
     return op.tile(operand).element, op.tile().element
 
 
@@ -117,7 +116,6 @@ def exti(op: Op, from_: Array) -> Array:
 
 @implements_in_context("trunci")
 def trunci(context: Context, op: Op, from_: Array) -> Array:
-    """Keeps the low bits."""
     source, result = element_of(op, "from_"), element_of(op)
     narrow = wrapped(from_, result)
 
@@ -130,7 +128,6 @@ def trunci(context: Context, op: Op, from_: Array) -> Array:
 
 @implements("bitcast")
 def bitcast(op: Op, source: Array) -> Array:
-    """The same bits as another type of the same width."""
     before, after = _elements(op, "source")
     if bits_of(before) != bits_of(after) or "tf32" in (before, after) or ("i1" in (before, after) and before != after):
         raise Unsupported(f"bitcast of {before} to {after}")
@@ -151,6 +148,5 @@ def pointer_cast(op: Op, source: Array) -> Array:
 
 @implements("select")
 def select(op: Op, cond: Array, val_if_true: Array, val_if_false: Array) -> Array:
-    """Element by element, one of two values."""
     del op
     return np.where(cond, val_if_true, val_if_false)

@@ -15,19 +15,12 @@ import numpy as np
 from tilewright.tileir.read.tree import Location, Op, TileType
 from tilewright.tileir.run.registry import Array
 
-PER_ELEMENT: Mapping[str, int] = {
-    **dict.fromkeys(
-        (
-            "addf", "subf", "mulf", "divf", "remf", "maxf", "minf", "sqrt", "rsqrt", "exp", "exp2", "log", "log2",
-            "sin", "cos", "tan", "sinh", "cosh", "tanh", "atan2", "fpowf", "fpowi",
-        ),
-        1,
-    ),
-    "fma": 2,
-}  # fmt: skip
+PER_ELEMENT: Mapping[str, int] = {"fma": 2} | dict.fromkeys((
+    "addf", "subf", "mulf", "divf", "remf", "maxf", "minf", "sqrt", "rsqrt", "exp", "exp2", "log", "log2",
+    "sin", "cos", "tan", "sinh", "cosh", "tanh", "atan2", "fpowf", "fpowi",
+), 1)  # fmt: skip
 """FLOP of one element. A transcendental counts as one; conversions, comparisons and changes of sign as none."""
 
-PRODUCTS = ("mmaf", "mmaf_scaled", "mmai")
 COMPACT_AT = 1 << 20
 """Runs of memory that are kept before they are united."""
 
@@ -68,14 +61,11 @@ class Counter:
             )
             for key, op in self._ops.items()
         )
-        touched = {way: self._runs[way].united() for way in ("load", "store")}
-        return Counts(rows, blocks, grid_blocks, touched["load"], touched["store"])
+        return Counts(rows, blocks, grid_blocks, self._runs["load"].united(), self._runs["store"].united())
 
 
 @dataclass(frozen=True)
 class OpCount:
-    """One operation of the text, over all blocks that ran."""
-
     op: Op
     executed: int
     """Times that a block ran it."""
@@ -86,7 +76,9 @@ class OpCount:
 
     @property
     def tensor_flop(self) -> int:
-        return self.executed * tensor_flop(self.op)
+        """2·M·N·K, for each of a batch."""
+        on_tensor_cores = self.op.name in ("mmaf", "mmaf_scaled", "mmai")
+        return self.executed * 2 * self.op.tile().size * self.op.tile("lhs").shape[-1] if on_tensor_cores else 0
 
     @property
     def flop(self) -> int:
@@ -133,8 +125,6 @@ class _Sums:
 
 @dataclass(frozen=True)
 class LineCount(_Sums):
-    """One line of the source, over all blocks that ran."""
-
     location: Location | None
 
     @property
@@ -174,15 +164,8 @@ class Counts(_Sums):
         for one in self.ops:
             place = one.op.location.outermost if one.op.location else None
             groups[(place.file, place.line) if place else ("", 0)].append(one)
-        first = [(group, group[0].op.location) for _, group in sorted(groups.items())]
-        return tuple(LineCount(tuple(group), place.outermost if place else None) for group, place in first)
-
-
-def tensor_flop(op: Op) -> int:
-    """FLOP of one execution on the tensor cores: 2·M·N·K, for each of a batch."""
-    if op.name not in PRODUCTS:
-        return 0
-    return 2 * op.tile().size * op.tile("lhs").shape[-1]
+        ordered = (group for _, group in sorted(groups.items()))
+        return tuple(LineCount(tuple(of), at.outermost if (at := of[0].op.location) else None) for of in ordered)
 
 
 def vector_flop(op: Op) -> int:
@@ -233,5 +216,4 @@ def _length(runs: Array) -> int:
 
 def intersection(runs: Array, start: int, end: int) -> int:
     """Bytes of ``runs`` within [start, end): what of one tensor was touched."""
-    clipped = np.clip(runs, start, end)
-    return _length(clipped)
+    return _length(np.clip(runs, start, end))

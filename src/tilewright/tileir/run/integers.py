@@ -100,7 +100,6 @@ def product(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("mulhii")
 def high_product(op: Op, x: Array, y: Array) -> Array:
-    """The high half of the product of unsigned numbers."""
     element = element_of(op)
     return wrapped(_high(x, y, element), element)
 
@@ -131,7 +130,6 @@ def absi(op: Op, source: Array) -> Array:
 
 @implements_in_context("negi")
 def negi(context: Context, op: Op, source: Array) -> Array:
-    """Wraps around: the least number stays."""
     element, number = element_of(op), signed(source)
     check_wrap(context, op, lambda: number == -(1 << (width_of(element) - 1)), lambda: number != 0)
     with np.errstate(over="ignore"):

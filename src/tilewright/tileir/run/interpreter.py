@@ -19,23 +19,21 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.tileir.read.tree import Global, KernelEntry, Location, Op, PointerType, TileModule, TileType, Type
+from tilewright.tileir.read.tree import KernelEntry, Location, Op, PointerType, TileModule, TileType, Type
 from tilewright.tileir.run import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
-from tilewright.tileir.run.assumptions import irrelevant
 from tilewright.tileir.run.context import Printed, World
 from tilewright.tileir.run.control import CONTROL, TERMINATORS, BlockExecutor, Endless, Frame
 from tilewright.tileir.run.counting import Counter, Counts
-from tilewright.tileir.run.memory import Allocation, Memory
+from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.numbers import constant_values, dtype_of, width_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, Unsupported
 from tilewright.tileir.run.slicing import LOADS, needed
-from tilewright.tileir.watch import findings as kinds
-from tilewright.tileir.watch.findings import Finding
+from tilewright.tileir.watch.findings import DEADLOCK, Finding
 
 Number: TypeAlias = "int | float | np.generic"
 
 HANDLERS = (arithmetic, conversions, integers, pointers, products, reductions, tiles, views)
-"""The modules that register handlers when they are imported, beside `assumptions`."""
+"""The modules that register handlers when they are imported."""
 IMPLEMENTED = frozenset({*PURE, *IN_CONTEXT, *CONTROL, *TERMINATORS})
 """Names of the operations that run; any other is refused before a block starts."""
 
@@ -169,22 +167,27 @@ def run(
     fit.
     """
     kernel = module.entry(entry)
-    refuse_unknown(kernel)
+    for op in kernel.walk():  # before anything runs
+        if op.name not in IMPLEMENTED:
+            place = f" ({op.location})" if op.location else ""
+            raise Unsupported(f"operation '{op.name}' is not implemented{place}")
     x, y, z = (*grid, 1, 1)[:3]
-    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=irrelevant(kernel))
-    memory.globals = {one.name: _placed(memory, one) for one in module.globals}
-    blocks, total = _order(x * y * z, seed, sample), x * y * z
+    world = World((x, y, z), memory, Counter(), poison=poison, dry=dry, irrelevant=tiles.irrelevant(kernel))
+    for one in module.globals:
+        values = np.ascontiguousarray(np.broadcast_to(constant_values(one.value), one.type.shape))
+        memory.globals[one.name] = memory.allocate(one.name, values)
+    total = x * y * z
+    blocks = np.arange(total) if seed is None else np.random.default_rng(seed).permutation(total)
+    blocks = blocks[:sample]
     bound = bind(kernel, arguments)
     try:
         if not dry and may_wait(kernel):
             _run_in_turns(world, kernel, bound, blocks)
         else:
             _run_in_batches(world, kernel, bound, blocks)
-    except Endless as endless:
-        world.findings.add(Finding(kinds.DEADLOCK, str(endless), endless.op.location, None, None, None, 1))
-    except Deadlock as deadlock:
-        place = deadlock.op.location if deadlock.op else kernel.location
-        world.findings.add(Finding(kinds.DEADLOCK, str(deadlock), place, None, None, None, 1))
+    except (Endless, Deadlock) as waiting:
+        at = waiting.op.location if waiting.op else kernel.location
+        world.findings.add(Finding(DEADLOCK, str(waiting), at))
     return Executed(
         (*world.findings, *memory.findings),
         world.counter.counts(len(blocks), total),
@@ -201,14 +204,6 @@ def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
     return {
         name: _argument(value, kind, name) for (name, kind), value in zip(kernel.parameters, arguments, strict=True)
     }
-
-
-def refuse_unknown(kernel: KernelEntry) -> None:
-    """Raises Unsupported for an operation that is not implemented, before anything runs."""
-    for op in kernel.walk():
-        if op.name not in IMPLEMENTED:
-            place = f" ({op.location})" if op.location else ""
-            raise Unsupported(f"operation '{op.name}' is not implemented{place}")
 
 
 def _argument(value: Number, kind: Type, name: str) -> Array:
@@ -231,13 +226,6 @@ def _integer(value: Number, bits: int, name: str) -> int:
     if not -(1 << (bits - 1)) <= number < 1 << bits:
         raise TypeError(f"argument {name} is {number}, which has no {bits} bits")
     return number - (1 << bits) if number >= 1 << (bits - 1) else number
-
-
-def _order(total: int, seed: int | None, sample: int | None) -> Array:
-    if seed is None:
-        return np.arange(total if sample is None else min(sample, total), dtype=np.int64)
-    order = np.random.default_rng(seed).permutation(total)
-    return order if sample is None else order[:sample]
 
 
 def _run_in_batches(world: World, kernel: KernelEntry, bound: dict[str, Array], blocks: Array) -> None:
@@ -276,8 +264,3 @@ def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> in
         ),
         default=1,
     )
-
-
-def _placed(memory: Memory, one: Global) -> Allocation:
-    values = np.broadcast_to(constant_values(one.value), one.type.shape)
-    return memory.allocate(one.name, np.ascontiguousarray(values), written=True)

@@ -43,10 +43,7 @@ class Runnable:
         """Follows addresses and control flow without data, and says where the tensors lay. Their memory is never
         touched, so the system never provides it. Raises as `interpreter.run` does."""
         memory = Memory(watch=False)
-        placed = {
-            name: memory.allocate(name, np.empty(array.nbytes, np.uint8), written=True)
-            for name, array in arrays.items()
-        }
+        placed = {name: memory.allocate(name, np.empty(one.nbytes, np.uint8)) for name, one in arrays.items()}
         arguments = self.bound({name: one.address for name, one in placed.items()}, memory)
         grid = self.launch.grid
         done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
@@ -78,21 +75,17 @@ class Launcher:
         """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
-        except TaskError as error:
-            return Failed("launch", str(error))
         except Exception as error:
-            return Failed("launch", in_one_line(error))
+            return Failed("launch", str(error) if isinstance(error, TaskError) else in_one_line(error))
         language = language_of(launch.kernel)
         if not language.tile_ir:
             return Failed("front end", f"the interpreter reads Tile IR, and language '{language.name}' writes none")
         lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
         if isinstance(lowered, Failed):
             return lowered
-        module = self._read.get(lowered.code)
-        if module is None:
-            try:
-                module = read_bytecode(lowered.code)
-            except ReadError as error:
-                return Failed("front end", str(error))
-            self._read[lowered.code] = module
-        return Runnable(launch, module, language.arguments(launch), lowered.code)
+        try:
+            if lowered.code not in self._read:
+                self._read[lowered.code] = read_bytecode(lowered.code)
+        except ReadError as error:
+            return Failed("front end", str(error))
+        return Runnable(launch, self._read[lowered.code], language.arguments(launch), lowered.code)

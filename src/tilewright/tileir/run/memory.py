@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tilewright.tileir.read.tree import Op, TileType
 from tilewright.tileir.run import atomics
 from tilewright.tileir.run.registry import Unsupported
-from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of, place_in
+from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of
 from tilewright.tileir.watch.arrays import Array, DType, Indices, Mask
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, Findings
 from tilewright.tileir.watch.shadow import Blocks, Shadow
@@ -99,8 +99,9 @@ class Memory:
         may_alias: the kernel allows for this tensor to overlap the others over the same memory.
         """
         raw = same_memory_as.raw if same_memory_as else bytes_of(array if within is None else within)
-        offset = place_in(raw, array)
+        offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
         low, high = extent_of(array.shape, array.strides, array.itemsize)
+        assert offset + low >= 0 and offset + high <= len(raw), "the tensor does not lie in the memory given"
         shadow = same_memory_as.shadow if same_memory_as else Shadow(len(raw), array.itemsize, offset)
         new = Allocation(
             name, raw, self._place(len(raw)), offset + low, offset + high, offset, array.shape, array.strides,
@@ -189,14 +190,18 @@ class Memory:
         bits = self._read(access, picked, dtype.itemsize)
         if dtype == np.bool_:
             bits = (bits != 0).view(np.uint8)
+        return self._filled(picked, bits.view(dtype), None if fill is None else np.asarray(fill, dtype))
+
+    def _filled(self, picked: _Picked, found: Array, fill: Array | None) -> Array:
+        """A whole tile: what was found, and where the tile is masked out ``fill``, or poison without one."""
         if picked.where is None:
-            return bits.view(dtype).reshape(shape)
+            return found.reshape(picked.shape)
         if fill is None:
-            result = self._poisoned(int(np.prod(shape)), dtype)
+            result = self._poisoned(int(np.prod(picked.shape)), found.dtype)
         else:
-            result = np.array(np.broadcast_to(np.asarray(fill, dtype), shape)).reshape(-1)
-        result[picked.where] = bits.view(dtype)
-        return result.reshape(shape)
+            result = np.array(np.broadcast_to(fill, picked.shape)).reshape(-1)
+        result[picked.where] = found
+        return result.reshape(picked.shape)
 
     def _read(self, access: Access, picked: _Picked, width: int) -> Array:
         found = None
@@ -256,13 +261,7 @@ class Memory:
             found[slice(None) if part.of is None else part.of] = old
             if self.watch:
                 self._watch.show(_touched(access, picked, part, dtype.itemsize, UPDATE, wrote))
-        if picked.where is None:
-            return found.reshape(shape)
-        result = self._poisoned(int(np.prod(shape)), dtype)
-        if compare is not None:
-            result = np.array(np.broadcast_to(compare, shape)).reshape(-1)
-        result[picked.where] = found
-        return result.reshape(shape)
+        return self._filled(picked, found, compare)
 
     def _update(
         self, access: Access, part: _Part, values: Array, mode: str, compare: Array | None

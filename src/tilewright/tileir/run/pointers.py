@@ -43,7 +43,6 @@ def offset(op: Op, ptr: Array, offset: Array) -> Array:
 
 @implements_in_context("get_global")
 def get_global(context: Context, op: Op) -> Array:
-    """The address of a module's global."""
     name = op.attributes["name"].lstrip("@")
     return np.array([context.memory.globals[name].address], np.int64)
 

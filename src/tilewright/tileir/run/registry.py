@@ -7,7 +7,7 @@ run together ("lanes"), of length 1 where all blocks share the value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,8 @@ from tilewright.tileir.watch.arrays import Array as Array
 
 Handler = Callable[..., Any]
 
-_PURE: dict[str, Handler] = {}
-_IN_CONTEXT: dict[str, Handler] = {}
-
-PURE: Mapping[str, Handler] = _PURE
-IN_CONTEXT: Mapping[str, Handler] = _IN_CONTEXT
+PURE: dict[str, Handler] = {}
+IN_CONTEXT: dict[str, Handler] = {}
 
 
 class Unsupported(Exception):
@@ -30,18 +27,18 @@ class Unsupported(Exception):
 
 def implements(*names: str) -> Callable[[Handler], Handler]:
     """Registers ``handler(op, **operands)`` for operations without effects."""
-    return _register(_PURE, names)
+    return _register(PURE, names)
 
 
 def implements_in_context(*names: str) -> Callable[[Handler], Handler]:
     """Registers ``handler(context, op, **operands)`` for operations that need the interpreter."""
-    return _register(_IN_CONTEXT, names)
+    return _register(IN_CONTEXT, names)
 
 
 def _register(table: dict[str, Handler], names: tuple[str, ...]) -> Callable[[Handler], Handler]:
     def keep(handler: Handler) -> Handler:
         for name in names:
-            assert name not in _PURE and name not in _IN_CONTEXT, f"'{name}' is registered twice"
+            assert name not in PURE and name not in IN_CONTEXT, f"'{name}' is registered twice"
             table[name] = handler
         return handler
 
@@ -49,7 +46,6 @@ def _register(table: dict[str, Handler], names: tuple[str, ...]) -> Callable[[Ha
 
 
 def lanes_of(*values: Array) -> int:
-    """How many lanes the widest of ``values`` has."""
     return max((int(np.shape(value)[0]) for value in values), default=1)
 
 

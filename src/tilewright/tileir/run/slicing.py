@@ -43,7 +43,7 @@ def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
         inside = {name for name, _ in op.regions[0].arguments}
         yield set(op.results) | inside, {*op.operands["operands"], *ends}
     elif op.name in ("if", "for", "loop"):
-        leaving = [names for names in _leaving(op) if names]
+        leaving = [names for region in op.regions for names in _leaving(region.body, op.name) if names]
         initial = op.operands.get("initValues", ())
         for place, result in enumerate(op.results):
             targets, sources = {result}, {names[place] for names in leaving if place < len(names)}
@@ -54,17 +54,12 @@ def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
             yield targets, sources
 
 
-def _leaving(op: Op) -> Iterator[tuple[str, ...]]:
-    """The operands of the terminators that hand values to ``op``, not to an operation inside it."""
-    for region in op.regions:
-        yield from _from_body(region.body, op.name)
-
-
-def _from_body(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
+def _leaving(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
+    """The operands of the terminators that hand values to ``owner``, not to an operation inside it."""
     for inner in body:
         if inner.name in LEAVES:
             if (inner.name == "yield") == (owner == "if"):
                 yield inner.operands.get("operands", ())
         elif inner.name == "if" and owner != "if":
             for region in inner.regions:  # a break or a continue may stand inside an if
-                yield from _from_body(region.body, owner)
+                yield from _leaving(region.body, owner)

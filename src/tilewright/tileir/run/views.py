@@ -83,7 +83,6 @@ class Along:
         return np.asarray(self.high - self.low)
 
     def complete(self) -> bool:
-        """Whether no lane's tile has an element outside."""
         return bool((self.count == self.axis.length).all())
 
     def mask(self) -> Array:
@@ -230,11 +229,9 @@ class TensorView:
 
     @property
     def dtype(self) -> DType:
-        """Of its elements."""
         return np.dtype(STORAGE[self.type.element])
 
     def take(self, lanes: Array) -> TensorView:
-        """The same view for these lanes only."""
         extents, strides = (tuple(kept(one, lanes) for one in numbers) for numbers in (self.extents, self.strides))
         return TensorView(self.type, kept(self.base, lanes), extents, strides)
 
@@ -247,7 +244,6 @@ class TileView:
     tensor: TensorView
 
     def take(self, lanes: Array) -> TileView:
-        """The same view for these lanes only."""
         return TileView(self.type, self.tensor.take(lanes))
 
     @property
@@ -298,7 +294,6 @@ def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
 
 @implements("get_tensor_shape")
 def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
-    """The tensor's extents, in the order of its axes."""
     return _shape(op, src.extents)
 
 

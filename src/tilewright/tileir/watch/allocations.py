@@ -44,7 +44,6 @@ class Allocation:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor's elements."""
         return math.prod(self.shape) * self.element_bytes
 
     def words(self, width: int) -> Array:
@@ -94,17 +93,8 @@ def extent_of(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -
 
 
 def bytes_of(array: Array) -> Bytes:
-    """The memory of a contiguous array."""
     assert array.flags.c_contiguous, "a strided tensor needs the array that it is a view of (`within`)"
     return array.reshape(-1).view(np.uint8)
-
-
-def place_in(raw: Bytes, array: Array) -> int:
-    """At which byte of ``raw`` the first element of ``array``, a view of it, lies."""
-    offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
-    low, high = extent_of(array.shape, array.strides, array.itemsize)
-    assert offset + low >= 0 and offset + high <= len(raw), "the tensor does not lie in the memory given"
-    return offset
 
 
 def granules_of(allocation: Allocation) -> tuple[Indices, int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from tilewright.hardware.monitor import Monitor
+from tilewright.hardware.gpu import Monitor
 from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
 

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from tilewright.errors import TilewrightError, in_one_line
-from tilewright.hardware.monitor import Monitor
+from tilewright.hardware.gpu import Monitor
 from tilewright.languages import warm_up
 from tilewright.race import protocol
 from tilewright.race.protocol import Rounds, interleaved
