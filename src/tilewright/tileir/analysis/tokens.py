@@ -22,6 +22,8 @@ class Wait:
 
 
 class TokenChains:
+    """The chains of one entry."""
+
     def __init__(self, entry: KernelEntry) -> None:
         self._makers: dict[str, Op] = {}
         self._sources: dict[str, list[tuple[str, bool]]] = defaultdict(list)

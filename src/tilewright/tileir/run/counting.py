@@ -66,6 +66,8 @@ class Counter:
 
 @dataclass(frozen=True)
 class OpCount:
+    """One operation of the text, over all blocks that ran."""
+
     op: Op
     executed: int
     """Times that a block ran it."""
