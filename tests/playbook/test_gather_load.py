@@ -7,9 +7,8 @@ import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import verdict
 
-from tilewright.playbook.analyses.gather_access import gathered
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.entries.gather_load import ENTRY, EVERY
+from tilewright.playbook.entries.gather_load import ENTRY, EVERY, gathered
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, loaded
 

@@ -7,9 +7,8 @@ import pytest
 from tests.playbook.gathers import copy
 from tests.playbook.kit import changed_lines, verdict
 
-from tilewright.playbook.analyses.row_numbers import row_numbers
 from tilewright.playbook.base import NotApplicable, Site
-from tilewright.playbook.entries.rows_per_tile import ENTRY
+from tilewright.playbook.entries.rows_per_tile import ENTRY, row_numbers
 from tilewright.source.syntax import Source
 from tilewright.testing.entries import EntryContract, codes_of, loaded
 

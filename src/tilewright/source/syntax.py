@@ -104,13 +104,6 @@ class Source:
         below: Iterable[cst.CSTNode] = nodes[slice(*reach[root])] if root in reach else _walk(root)
         return [node for node in below if isinstance(node, kind)]
 
-    def at(self, kind: type[Node], line: int, column: int) -> Node:
-        """The outermost node of one class that begins at a place; `KeyError` where there is none."""
-        for node in self.every(kind):
-            if self.place(node) == (line, column):
-                return node
-        raise KeyError(f"{self.name}:{line}: no {kind.__name__} begins at column {column}")
-
     def changed(self, changes: Changes) -> Source:
         """The source with nodes replaced by others."""
         return Source(self.name, self.replaced(changes))
@@ -193,14 +186,14 @@ class Source:
         roots = [inside] if inside is not None else list(self.tile_code.values())
         return [call for root in roots for call in self.every(cst.Call, root) if self._is_tile(call.func, *names)]
 
+    def calls_named(self, name: str, inside: cst.CSTNode | None = None) -> list[cst.Call]:
+        """Calls of ``name`` and ``<module>.<name>``, in the whole file or below ``inside``."""
+        return [call for call in self.every(cst.Call, inside) if dotted(call.func).split(".")[-1] == name]
+
     def function_of(self, node: cst.CSTNode) -> str:
         """Name of the top-level function that holds ``node``; "" outside of any."""
         around = (node, *self.parents(node))
         return next((outer.name.value for outer in reversed(around) if isinstance(outer, cst.FunctionDef)), "")
-
-    def ct(self, expression: str) -> cst.BaseExpression:
-        """``expression`` with the ``ct.`` of this file: ``source.ct("ct.exp2(x)")``."""
-        return cst.parse_expression(expression.replace("ct.", f"{self.tile_module}."))
 
 
 class _Swap(cst.CSTTransformer):
@@ -238,26 +231,27 @@ def _is_argument(arg: cst.Arg, index: int, name: str, place: int | None) -> bool
     return not arg.star and index == place
 
 
+def keywords(call: cst.Call) -> dict[str, cst.BaseExpression]:
+    """The keyword arguments of a call."""
+    return {arg.keyword.value: arg.value for arg in call.args if arg.keyword is not None}
+
+
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
     """The call with a keyword argument set (or its positional value changed), or removed with None."""
     new = None if value is None else cst.parse_expression(value)
-    args: list[cst.Arg] = []
-    found = False
-    for index, arg in enumerate(call.args):
-        if _is_argument(arg, index, name, place):
-            found = True
-            if new is not None:
-                args.append(arg.with_changes(value=new))
-            elif args and index == len(call.args) - 1:  # the one before ends the call now, as this one did
-                args[-1] = args[-1].with_changes(comma=arg.comma, whitespace_after_arg=arg.whitespace_after_arg)
-        else:
-            args.append(arg)
-    if not found and new is not None:
-        args = _appended(args, keyword(name, new))
-    separated = [  # what follows the last one stays
-        arg if arg is args[-1] or isinstance(arg.comma, cst.Comma) else arg.with_changes(comma=SPACED) for arg in args
-    ]
-    return call.with_changes(args=separated)
+    args = list(call.args)
+    at = next((index for index, arg in enumerate(args) if _is_argument(arg, index, name, place)), None)
+    if at is None:
+        args = args if new is None else _appended(args, keyword(name, new))
+    elif new is not None:
+        args[at] = args[at].with_changes(value=new)
+    else:
+        gone = args.pop(at)
+        if args and at == len(args):  # the one before ends the call now, as this one did
+            args[-1] = args[-1].with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
+    # A comma between them; what follows the last one stays.
+    alone = [arg for arg in args[:-1] if not isinstance(arg.comma, cst.Comma)]
+    return call.with_changes(args=[arg.with_changes(comma=SPACED) if arg in alone else arg for arg in args])
 
 
 def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:

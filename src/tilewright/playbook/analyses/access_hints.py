@@ -11,7 +11,8 @@ from tilewright.playbook.analyses.dataflow import loops_around
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
-LOADS, STORES = ("load", "gather"), ("store", "scatter")
+LOADS = ("load", "gather")
+KINDS = (*LOADS, "store", "scatter")
 MOST = 4
 """How many accesses of a file become sites of their own."""
 
@@ -39,7 +40,7 @@ class ArrayAccess:
         return f"{self.kind} of {self.array}"
 
 
-def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[ArrayAccess]:
+def accesses(source: Source, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
     """The accesses of the tile code, those in the innermost loops first, then in the order of the text."""
     found = []
     for kind in kinds:
@@ -50,7 +51,7 @@ def accesses(source: Source, kinds: Sequence[str] = (*LOADS, *STORES)) -> list[A
     return sorted(found, key=lambda access: (-access.depth, source.place(access.call)))
 
 
-def at(source: Source, site: Site, kinds: Sequence[str]) -> list[ArrayAccess]:
+def at(source: Source, site: Site, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
     """The access that begins at a site, or all of the function that begins there. Raises `NotApplicable`."""
     place, listed = (site.line, site.column), accesses(source, kinds)
     here = [access for access in listed if source.place(access.call) == place]

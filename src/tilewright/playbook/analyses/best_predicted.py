@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.compile.compile import Unit, compile_all
 from tilewright.compile.screen import screen_compiled
@@ -156,11 +156,8 @@ def _templates(facts: KernelFacts, task: Task) -> tuple[Configuration, ...]:
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
     """The distance of a point. A halving counts as two doublings, because kernels are written with small tiles."""
-    ratios = (
-        math.log2(value / shipped[name])  # type: ignore[operator]
-        for name, value in point.items()
-        if value != shipped[name]
-    )
+    changed = [(value, shipped[name]) for name, value in point.items() if value != shipped[name]]
+    ratios = [math.log2(value / before) for value, before in changed]  # type: ignore[operator]
     return sum(ratio if ratio > 0 else -2 * ratio for ratio in ratios)
 
 
@@ -200,19 +197,6 @@ def _launches(facts: KernelFacts, task: Task, config: Configuration, dims: Mappi
 # What is offered ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """A configuration's outcome on all workloads."""
-
-    configuration: Configuration
-    last: bool
-    """The screen put it last on a workload."""
-    us: float
-    """Geometric mean of the predicted times."""
-    identity: tuple[object, ...]
-    """Equal where machine code and grid are, on every workload."""
-
-
 def _ranked(
     facts: KernelFacts,
     task: Task,
@@ -231,34 +215,20 @@ def _ranked(
         own = [one for one in compiled if one.unit.workload.name == workload.name]
         bound = facts.bounds[workload.name]
         outcomes.append(screen_compiled(task, workload, facts.board, bound, own, task.space.shipped))
-    distinct: dict[tuple[object, ...], _Ranked] = {}
+    distinct: dict[object, tuple[bool, float, Configuration]] = {}
     for config in configs:
-        screened = [said[config] for said in outcomes]
-        row = _row(facts, task, config, workloads, screened, spared=config in known)
-        if row is not None:
-            distinct.setdefault(row.identity, row)
-    same = [row.identity for row in distinct.values() if row.configuration == task.space.shipped]
-    rows = sorted(distinct.values(), key=lambda row: (row.last, row.us))
-    return [row.configuration for row in rows if row.identity not in same]
-
-
-def _row(
-    facts: KernelFacts,
-    task: Task,
-    config: Configuration,
-    workloads: Sequence[Workload],
-    said: Sequence[object],
-    spared: bool,
-) -> _Ranked | None:
-    screened = [one for one in said if isinstance(one, Screened)]
-    out = [one for one in screened if one.verdict == "out" and not (spared and one.code.local_stores == 0)]
-    if len(screened) < len(said) or out:
-        return None
-    us = geometric_mean(one.predicted.us for one in screened)
-    assert us is not None, "a task has workloads"
-    codes = tuple(one.code.code_hash for one in screened)
-    grids = tuple(task.launched(config, one.dims, task.arrays(one.dims), facts.board).grid for one in workloads)
-    return _Ranked(config, any(one.verdict == "last" for one in screened), us, (codes, grids))
+        screened = [said for one in outcomes if isinstance(said := one[config], Screened)]
+        spared = [one for one in screened if config in known and one.code.local_stores == 0]
+        if len(screened) < len(outcomes) or any(one.verdict == "out" and one not in spared for one in screened):
+            continue
+        us = geometric_mean(one.predicted.us for one in screened)
+        assert us is not None, "a task has workloads"
+        codes = tuple(one.code.code_hash for one in screened)
+        grids = tuple(task.launched(config, one.dims, task.arrays(one.dims), facts.board).grid for one in workloads)
+        last = any(one.verdict == "last" for one in screened)  # the screen put it last on a workload
+        distinct.setdefault((codes, grids), (last, us, config))  # the same code and grid on every workload
+    rows = sorted(distinct.values(), key=lambda row: row[:2])
+    return [config for _, _, config in rows if config != task.space.shipped]
 
 
 def _distinct_constants(space: Space, configs: Sequence[Configuration]) -> list[Configuration]:

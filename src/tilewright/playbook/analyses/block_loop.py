@@ -10,10 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import LOOPS, Effects, names_assigned, names_read, parameters
+from tilewright.playbook.analyses.dataflow import (
+    LOOPS,
+    Effects,
+    assignments,
+    names_assigned,
+    names_read,
+    parameters,
+    range_of,
+)
 from tilewright.playbook.analyses.expressions import fitting
-from tilewright.playbook.analyses.grids import Grid, fresh_in
-from tilewright.playbook.analyses.task_code import with_kernel_argument
+from tilewright.playbook.analyses.task_code import Grid, fresh_in, with_kernel_argument
 from tilewright.playbook.base import NotApplicable, Site
 from tilewright.source.syntax import Changes, Function, Source, argument, number
 
@@ -39,21 +46,11 @@ def grid_extents(source: Source, kernel: str) -> dict[cst.Call, int]:
 
 def is_persistent(source: Source, kernel: str) -> bool:
     """Whether the kernel already strides over its items by the number of blocks."""
-    return bool(source.calls("num_blocks", inside=source.kernels[kernel])) and any(
-        isinstance(loop.iter, cst.Call) and len(loop.iter.args) == 3 and _mentions_blocks(source, kernel, loop)
-        for loop in source.every(cst.For, source.kernels[kernel])
-    )
-
-
-def _mentions_blocks(source: Source, kernel: str, loop: cst.For) -> bool:
-    assert isinstance(loop.iter, cst.Call)
-    step = loop.iter.args[2].value
-    if source.calls("num_blocks", inside=step):
-        return True
-    return any(
-        names_read(step) & set(names_assigned(one)) and source.calls("num_blocks", inside=one.value)
-        for one in source.every(cst.Assign, source.kernels[kernel])
-    )
+    assigns = source.every(cst.Assign, source.kernels[kernel])
+    numbers = [one for one in assigns if source.calls("num_blocks", inside=one.value)]
+    names = {name for one in numbers for name in names_assigned(one)}
+    strides = [stride for loop in source.every(cst.For, source.kernels[kernel]) for stride in range_of(loop)[2:]]
+    return any(source.calls("num_blocks", inside=one) or names_read(one) & names for one in strides)
 
 
 def one_item_kernel(source: Source, site: Site) -> str:
@@ -86,7 +83,7 @@ def with_items(grid: Grid, kernel: str, header: str, *, guarded: bool = False) -
     extents |= names | {last: _quotient(items, list(names.values()))}
     line = header.replace("ct.", f"{source.tile_module}.").replace("{items}", items)
     guard = items if guarded else None
-    source = looped(source, kernel, line, fresh_in(source, kernel, "item"), indices, extents, guard=guard)
+    source = _looped(source, kernel, line, fresh_in(source, kernel, "item"), indices, extents, guard)
     used = {one.value for one in source.every(cst.Name, source.kernels[kernel].body)}
     for name, expression in [*((names[axis], grid.axes[axis]) for axis in inner), (items, grid.items)]:
         if name in used:
@@ -100,25 +97,29 @@ def _quotient(number: str, divisors: list[str]) -> str:
     return f"{number} // {divisors[0]}" if len(divisors) == 1 else f"{number} // ({' * '.join(divisors)})"
 
 
-def looped(
+def _looped(
     source: Source,
     kernel: str,
     header: str,
     item: str,
     indices: Mapping[int, str],
     extents: Mapping[int, str],
-    *,
-    guard: str | None = None,
+    guard: str | None,
 ) -> Source:
     """The kernel with its body inside ``header``: a line such as ``for {item} in …:``, or that and a statement.
 
-    Each ``ct.bid(axis)`` becomes ``indices[axis]`` and each ``ct.num_blocks(axis)`` ``extents[axis]``; both, and
-    the header, may hold ``{item}``, the loop's variable. It takes the name that the kernel has for its only block
-    id, and otherwise ``item``. With ``guard`` the body is for items below it. Raises `NotApplicable`.
+    Each ``ct.bid(axis)`` becomes ``indices[axis]`` and each ``ct.num_blocks(axis)`` ``extents[axis]``. The loop's
+    variable takes the name that the kernel has for its only block id, and otherwise ``item``.
     """
     named = _only_name(source, kernel) if set(indices.values()) <= {"{item}", "0"} else None
     item = named or item
-    source = _with_indices(source, kernel, item, indices, extents)
+    asked = ((block_ids(source, kernel), indices), (grid_extents(source, kernel), extents))
+    changes: Changes = {
+        call: fitting(source, call, texts[axis].format(item=item))
+        for calls, texts in asked
+        for call, axis in calls.items()
+    }
+    source = source.changed(changes)
     function = source.kernels[kernel]
     if not isinstance(function.body, cst.IndentedBlock):
         raise NotApplicable(f"{kernel} is written on one line")
@@ -133,7 +134,7 @@ def looped(
         inside.remove(own)
         body = loop.body.with_changes(header=own.trailing_whitespace)
         loop = loop.with_changes(leading_lines=own.leading_lines, body=body)
-    moved = _invariant(source, function, inside, {item})
+    moved = _invariant(source, function, inside, item)
     kept = [one for one in inside if one not in moved]
     moved, inside = (moved, kept) if kept else ([], inside)
     for name in names_assigned(cst.IndentedBlock(inside)):
@@ -149,29 +150,12 @@ def looped(
     return source.changed({function.body: body})
 
 
-def _with_indices(
-    source: Source, kernel: str, item: str, indices: Mapping[int, str], extents: Mapping[int, str]
-) -> Source:
-    asked = ((block_ids(source, kernel), indices), (grid_extents(source, kernel), extents))
-    changes: Changes = {
-        call: fitting(source, call, texts[axis].format(item=item))
-        for calls, texts in asked
-        for call, axis in calls.items()
-    }
-    return source.changed(changes)
-
-
-def _invariant(
-    source: Source, function: Function, statements: Sequence[Statement], varying: set[str]
-) -> list[Statement]:
-    """Those of ``statements`` that give the same in every iteration of a loop whose body they are.
-
-    ``varying`` are names that change from one iteration to the next, besides what the statements assign.
-    """
+def _invariant(source: Source, function: Function, statements: Sequence[Statement], item: str) -> list[Statement]:
+    """Those of ``statements`` that give the same in every iteration of a loop over ``item`` whose body they are."""
     effects = Effects(source, function)
     assigned = names_assigned(function)
     given = set(parameters(function))
-    changing = varying | {name for one in statements for name in names_assigned(one)}
+    changing = {item, *(name for one in statements for name in names_assigned(one))}
     found: list[Statement] = []
     for index, one in enumerate(statements):
         if any(source.every(kind, one) for kind in (cst.Return, cst.Continue, cst.Break)):
@@ -191,13 +175,11 @@ def _invariant(
 
 def _targets(statement: Statement) -> set[str]:
     """What a plain assignment assigns; nothing for any other statement."""
-    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
-        return set()
-    [only] = statement.body
-    if not isinstance(only, cst.Assign):
-        return set()
-    plain = all(isinstance(one.target, (cst.Name, cst.Tuple)) for one in only.targets)
-    return set(names_assigned(only)) if plain else set()
+    match statement:
+        case cst.SimpleStatementLine(body=[cst.Assign(targets=targets)]):
+            if all(isinstance(one.target, (cst.Name, cst.Tuple)) for one in targets):
+                return set(names_assigned(statement))
+    return set()
 
 
 def _continued(source: Source, statements: Sequence[Statement], kernel: str, guard: str | None) -> list[Statement]:
@@ -226,15 +208,9 @@ def _only_name(source: Source, kernel: str) -> str | None:
     """``row`` where the kernel asks once for its block, in ``row = ct.bid(0)`` at the top of its body."""
     calls = list(block_ids(source, kernel))
     function = source.kernels[kernel]
-    if len(calls) != 1 or not isinstance(function.body, cst.IndentedBlock):
-        return None
-    for one in function.body.body:
-        targets = _targets(one)
-        if len(targets) == 1 and isinstance(one, cst.SimpleStatementLine):
-            [assign] = one.body
-            [name] = targets
-            if isinstance(assign, cst.Assign) and assign.value is calls[0]:
-                return name if names_assigned(function)[name] == 1 else None
+    for line, name, value in assignments(source, function) if len(calls) == 1 else ():
+        if value is calls[0] and source.parent(line) is function.body and _targets(line) == {name}:
+            return name if names_assigned(function)[name] == 1 else None
     return None
 
 

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.hardware.architectures import architecture, attainable_ctas
 from tilewright.playbook.analyses.configuration_sites import current, places, written
 from tilewright.playbook.base import Entry, KernelFacts, NotApplicable, Site
 from tilewright.records import MachineCode, Value
@@ -47,13 +46,6 @@ class OneHint(Entry):
         if problem := hint_problem(self.hint, value):
             raise NotApplicable(problem)
         return written(source, site, {self.hint: value})
-
-
-def resident(facts: KernelFacts, code: MachineCode) -> int:
-    """CTAs of the incumbent that fit on one SM."""
-    return attainable_ctas(
-        architecture(facts.board.arch), registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes
-    ).ctas
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:

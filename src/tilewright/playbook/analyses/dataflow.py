@@ -1,17 +1,23 @@
 """What a piece of tile code reads, assigns and touches in memory: enough to move it safely.
 
-A name means the same in a whole function. Code that is not understood counts as touching everything.
+A name means the same in a whole function. Code that is not understood counts as touching everything. `reaching` says
+which assignment gives a name its value at a place, where there is only one; `without_dead` removes assignments that
+nothing reads after a change.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
 
 import libcst as cst
 
 from tilewright.source.syntax import Function, Source, dotted, elements
 
+Statement = TypeVar("Statement", bound=cst.CSTNode)
 LOOPS = (cst.For, cst.While)
 LOADS = ("load", "gather", "load_advanced_indexing")
 _IMPURE = (
@@ -29,34 +35,21 @@ _PURE_BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "ra
 
 def names_read(node: cst.CSTNode) -> set[str]:
     """The names whose values ``node`` uses; what it only assigns is not among them."""
-    return set(_reads(node))
-
-
-def _reads(node: cst.CSTNode) -> Iterator[str]:
+    parts: Sequence[cst.CSTNode | None]
     match node:
         case cst.Name():
-            yield node.value
-        case cst.Attribute():
-            yield from _reads(node.value)
-        case cst.Arg():
-            yield from _reads(node.value)
+            return {node.value}
+        case cst.Attribute() | cst.Arg() | cst.AnnAssign() | cst.NamedExpr():
+            parts = (node.value,)
         case cst.AugAssign():
-            yield from _reads(node.target)
-            yield from _reads(node.value)
-        case cst.AssignTarget():
-            if not isinstance(node.target, (cst.Name, cst.Tuple, cst.List)):
-                yield from _reads(node.target)
-        case cst.AnnAssign():
-            if node.value is not None:
-                yield from _reads(node.value)
+            parts = (node.target, node.value)
+        case cst.AssignTarget(target=cst.Name() | cst.Tuple() | cst.List()):
+            parts = ()
         case cst.For():
-            yield from _reads(node.iter)
-            yield from _reads(node.body)
-        case cst.NamedExpr():
-            yield from _reads(node.value)
+            parts = (node.iter, node.body)
         case _:
-            for child in node.children:
-                yield from _reads(child)
+            parts = node.children
+    return {name for part in parts if part is not None for name in names_read(part)}
 
 
 def names_assigned(node: cst.CSTNode) -> Counter[str]:
@@ -92,6 +85,14 @@ def parameters(function: Function | cst.Lambda) -> list[str]:
 def loops_around(source: Source, node: cst.CSTNode) -> int:
     """How many loops ``node`` stands in."""
     return sum(isinstance(above, LOOPS) for above in source.parents(node))
+
+
+def range_of(loop: cst.CSTNode | None) -> list[cst.BaseExpression]:
+    """The arguments of ``range`` in the head of a loop; empty for any other loop."""
+    match loop:
+        case cst.For(iter=cst.Call(func=cst.Name(value="range"), args=args)):
+            return [arg.value for arg in args]
+    return []
 
 
 def pairs_of(assign: cst.Assign) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression | None]]:
@@ -130,6 +131,14 @@ def assignments(
             for target, value in pairs_of(line.body[0]):
                 if isinstance(target, cst.Name) and value is not None:
                     yield line, target.value, value
+
+
+def values_by_name(source: Source, inside: cst.CSTNode) -> dict[str, list[cst.BaseExpression]]:
+    """Each name that `assignments` finds and its values, in the order of the text."""
+    found: dict[str, list[cst.BaseExpression]] = {}
+    for _, name, value in assignments(source, inside):
+        found.setdefault(name, []).append(value)
+    return found
 
 
 class Effects:
@@ -171,17 +180,14 @@ class Effects:
 
     def name_of(self, call: cst.Call) -> str:
         """The name in cuda.tile of what is called; "" of anything else."""
-        name = dotted(call.func)
-        module = f"{self.source.tile_module}."
-        if name.startswith(module):
-            return name.removeprefix(module)
-        return self.source.tile_name(name)
+        name, module = dotted(call.func), f"{self.source.tile_module}."
+        return name.removeprefix(module) if name.startswith(module) else self.source.tile_name(name)
 
     def _is_pure_call(self, call: cst.Call) -> bool:
         name = self.name_of(call)
         if self.is_load(call):
             array = call.args[0].value if name in LOADS and call.args else getattr(call.func, "value", None)
-            return array is not None and self._is_never_written(array)
+            return array is not None and self.written is not None and not self._behind(array) & self.written
         if name:
             return name not in _IMPURE
         called = dotted(call.func)
@@ -192,11 +198,6 @@ class Effects:
         if isinstance(call.func, cst.Attribute):
             return call.func.attr.value in _PURE_METHODS
         return called in _PURE_BUILTINS
-
-    def _is_never_written(self, array: cst.BaseExpression) -> bool:
-        if self.written is None:
-            return False
-        return not any(self.arrays_of(name) & self.written for name in self._views(array))
 
     def _written(self) -> set[str] | None:
         written: set[str] = set()
@@ -232,10 +233,131 @@ class Effects:
                 return {name for one in node.elements for name in self._views(one.value)}
             case cst.Call() if dotted(node.func) in self.source.functions:
                 return {name for arg in node.args for name in self._views(arg.value)}
-            case cst.Call() if isinstance(node.func, cst.Attribute) and not self.name_of(node):
-                return set() if self.is_load(node) else self._views(node.func.value)
-            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Comparison() | cst.BooleanOperation():
-                return set()
             case cst.Call() if self.name_of(node):
                 return set()
+            case cst.Call(func=cst.Attribute(value=value)):
+                return set() if self.is_load(node) else self._views(value)
+            case cst.BinaryOperation() | cst.UnaryOperation() | cst.Comparison() | cst.BooleanOperation():
+                return set()
         return names_read(node)
+
+
+@dataclass(frozen=True, eq=False)
+class Definition:
+    """The definition of a name."""
+
+    node: cst.CSTNode
+    """Where the name is defined. The same node means the same value, within one iteration of a loop."""
+    value: cst.BaseExpression | None = None
+    """None of a loop's variable, a parameter, a name from outside, and of an assignment such as ``+=``."""
+
+
+def reaching(source: Source, name: str, at: cst.CSTNode) -> Definition | None:
+    """The one definition of ``name`` that reaches ``at``; None if several may, or the code is not understood."""
+    below: cst.CSTNode = at
+    for above in source.parents(at):
+        match above:
+            case cst.SimpleStatementLine():
+                if (found := _last(name, _before(above.body, below))) is not None:
+                    return found
+            case cst.IndentedBlock():
+                for one in reversed(_before(above.body, below)):
+                    if name in _bound(one):  # in a branch or a loop, it depends on which way the code went
+                        if isinstance(one, cst.SimpleStatementLine):
+                            return _last(name, one.body)
+                        return Definition(one) if isinstance(one, cst.FunctionDef) else None
+            case cst.For() if below is above.body:
+                if name in target_names(above.target):
+                    return Definition(above)
+                if name in _bound(above.body):
+                    return None
+            case cst.While() if below is above.body or below is above.test:
+                if name in _bound(above):
+                    return None
+            case cst.FunctionDef():
+                if name in parameters(above):
+                    return Definition(above)
+                if name in _bound(above.body):
+                    return None
+            case cst.Lambda() | cst.GeneratorExp() | cst.ListComp():
+                return None
+        below = above
+    return Definition(source.module)
+
+
+def _before(statements: Sequence[Statement], one: cst.CSTNode) -> list[Statement]:
+    places = [place for place, other in enumerate(statements) if other is one]
+    return list(statements[: places[0]]) if places else []
+
+
+@lru_cache(maxsize=4096)  # nodes never change, and all names of a function are followed through its statements
+def _bound(statement: cst.CSTNode) -> frozenset[str]:
+    if isinstance(statement, cst.FunctionDef):
+        return frozenset((statement.name.value,))
+    return frozenset(names_assigned(statement))
+
+
+def _last(name: str, statements: Sequence[cst.BaseSmallStatement]) -> Definition | None:
+    one = next((one for one in reversed(statements) if name in _bound(one)), None)
+    if one is None:
+        return None
+    if isinstance(one, cst.AnnAssign):
+        return Definition(one, one.value)
+    pairs = pairs_of(one) if isinstance(one, cst.Assign) else ()
+    return Definition(
+        one, next((value for target, value in pairs if value is not None and dotted(target) == name), None)
+    )
+
+
+def without_dead(source: Source, function: str, names: Iterable[str]) -> Source:
+    """The source without the assignments of those of ``names`` that ``function`` reads no longer.
+
+    What only they read goes too. A name stays where one of its assignments does more than compute a value.
+    """
+    open_ = sorted(names)
+    while open_:
+        name = open_.pop(0)
+        lines = _lines(source, function, name)
+        if not lines:
+            continue
+        body = source.functions[function].body
+        removed = body.visit(_Without(lines))
+        assert isinstance(removed, cst.BaseSuite)
+        effects = Effects(source, source.functions[function])
+        if name in names_read(removed) or not all(effects.is_pure(line) for line in lines):
+            continue
+        open_ += sorted({read for line in lines for read in names_read(line)} - {name})
+        source = source.changed({body: removed})
+    return source
+
+
+def _lines(source: Source, function: str, name: str) -> list[cst.SimpleStatementLine]:
+    """All statements that assign ``name`` if each is a plain ``name = value``; otherwise none."""
+    tree = source.functions[function]
+    plain = []
+    for line in source.every(cst.SimpleStatementLine, tree):
+        match line.body:
+            case [cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=target))])] if target == name:
+                plain.append(line)
+    return plain if len(plain) == names_assigned(tree)[name] else []
+
+
+class _Without(cst.CSTTransformer):
+    def __init__(self, lines: list[cst.SimpleStatementLine]) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        kept: list[cst.BaseStatement] = []
+        above: list[cst.EmptyLine] = []
+        for before, one in zip(original_node.body, updated_node.body, strict=True):
+            if isinstance(before, cst.SimpleStatementLine) and before in self.lines:
+                above += before.leading_lines
+                if before.trailing_whitespace.comment is not None:
+                    above.append(cst.EmptyLine(comment=before.trailing_whitespace.comment))
+            else:
+                kept.append(one.with_changes(leading_lines=[*above, *getattr(one, "leading_lines", ())]))
+                above = []
+        return updated_node.with_changes(body=kept, footer=[*above, *updated_node.footer]) if kept else updated_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import assignments
-from tilewright.playbook.analyses.grids import fresh_in
+from tilewright.playbook.analyses.task_code import fresh_in
 from tilewright.source.syntax import Source, argument, number
 
 LOG2_E = 1.4426950408889634

@@ -124,13 +124,12 @@ class _Recording(Memory):
 
     def waits(self) -> list[Waiting]:
         found = []
-        for op, before in self._before.items():
-            for other, earlier in before.items():
-                if direction(other) not in ORDERED or "store" not in (direction(op), direction(other)):
-                    continue
-                mine, others = _place(op.location), _place(other.location)
+        for op, other, earlier in ((op, *pair) for op, before in self._before.items() for pair in before.items()):
+            mine, others = direction(op), direction(other)
+            if others in ORDERED and "store" in (mine, others):
                 independent = (op, other) not in self._met
-                found.append(Waiting(direction(op), mine, direction(other), others, earlier, independent))
+                places = _place(op.location), _place(other.location)
+                found.append(Waiting(mine, places[0], others, places[1], earlier, independent))
         return found
 
     def _record(self, access: Access, addresses: Array, mask: Array | None, width: int) -> None:
@@ -149,8 +148,6 @@ class _Recording(Memory):
 
 
 def _place(location: Location | None) -> Position:
-    if location is None:
-        return (0, 0)
-    while location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):
+    while location is not None and location.caller is not None and location.file.endswith("/cuda/tile/_stub.py"):
         location = location.caller
-    return (location.line, location.column)
+    return (0, 0) if location is None else (location.line, location.column)

@@ -7,14 +7,14 @@ computed with.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read
-from tilewright.playbook.analyses.reaching import reaching
+from tilewright.playbook.analyses.dataflow import names_read, reaching
 from tilewright.playbook.analyses.tile_shapes import Shapes, indices_of, new_axes, reshaped, same_elements, tile_call
 from tilewright.playbook.base import NotApplicable
 from tilewright.source.syntax import Source, argument, number
@@ -50,9 +50,8 @@ class Scalar:
         """As Python."""
         if not self.terms:
             return "0"
-        parts = [_product(term, factor) for term, factor in self.terms.items()]
-        text = parts[0]
-        for part in parts[1:]:
+        text, *others = [_product(term, factor) for term, factor in self.terms.items()]
+        for part in others:
             text += f" - {part[1:]}" if part.startswith("-") else f" + {part}"
         return text
 
@@ -61,16 +60,11 @@ class Scalar:
         [(divisor, by)] = size.terms.items()
         quotient, rest = {}, {}
         for term, factor in self.terms.items():
-            left = list(term)
-            for atom in divisor:
-                if atom not in left:
-                    break
-                left.remove(atom)
+            if factor % by or Counter(divisor) - Counter(term):
+                rest[term] = factor
             else:
-                if factor % by == 0:
-                    quotient[tuple(left)] = factor // by
-                    continue
-            rest[term] = factor
+                left = Counter(term) - Counter(divisor)
+                quotient[tuple(sorted(left.elements()))] = factor // by
         return Scalar(quotient), Scalar(rest)
 
 
@@ -115,11 +109,11 @@ class Forms:
                 return self._name(node, where)
             case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
                 left, right = self.of(node.left, where), self.of(node.right, where)
-                if isinstance(node.operator, cst.Subtract):
-                    if isinstance(right, Span):
-                        raise NotApplicable("the indices are not consecutive")
-                    right = -right
-                return _sum(left, right)
+                if isinstance(node.operator, cst.Add):
+                    return _sum(left, right)
+                if isinstance(right, Span):
+                    raise NotApplicable("the indices are not consecutive")
+                return _sum(left, -right)
             case cst.BinaryOperation(operator=cst.Multiply()):
                 return self._product(self.of(node.left, where), self.of(node.right, where), node)
             case cst.BinaryOperation(operator=cst.FloorDivide() | cst.Modulo()):
@@ -194,16 +188,14 @@ class Forms:
 
     def _call(self, node: cst.Call, where: cst.CSTNode) -> Form:
         if tile_call(self.source, node) == "arange":
-            step, start = argument(node, "step", None), argument(node, "start", None)
+            step, start = argument(node, "step"), argument(node, "start")
             if step is not None and number(step) != 1:
                 raise NotApplicable("the indices are not consecutive")
             first = self._scalar(start, where) if start is not None else Scalar({})
             return Span(first, self.size(node.args[0].value, where), 1, 0)
-        inside = same_elements(self.source, node)
-        if inside is not None:
+        if (inside := same_elements(self.source, node)) is not None:
             return self.of(inside, where)
-        shaped = reshaped(self.source, node)
-        if shaped is not None:
+        if (shaped := reshaped(self.source, node)) is not None:
             return self._reshaped(*shaped, where)
         if tile_call(self.source, node) == "gather":
             return self._looked_up(node, where)
@@ -239,9 +231,11 @@ class Forms:
                 raise NotApplicable(f"{name} has another value at the access than where its index is computed")
         if self.shapes.of(node):
             raise NotApplicable(f"{self.source.code(node)} is a tile of another form")
-        if not isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)):
-            return Scalar({(f"({self.source.code(bare(node))})",): 1})
-        return Scalar({(self.source.code(bare(node)),): 1})
+        text, primary = (
+            self.source.code(bare(node)),
+            isinstance(node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript)),
+        )
+        return Scalar({(text if primary else f"({text})",): 1})
 
 
 def bare(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -255,12 +249,10 @@ def _is_arithmetic(source: Source, value: cst.BaseExpression) -> bool:
         shaped = reshaped(source, value)
         inside = same_elements(source, value) or (shaped[0] if shaped is not None else None)
         return tile_call(source, value) == "arange" or (inside is not None and _is_arithmetic(source, inside))
-    if isinstance(value, cst.Subscript):
-        return new_axes(value) is not None
-    plain = (cst.Add, cst.Subtract, cst.Multiply)
     if isinstance(value, cst.BinaryOperation):
-        return isinstance(value.operator, plain)
-    return isinstance(value, (cst.Name, cst.Integer, cst.UnaryOperation))
+        return isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply))
+    new = isinstance(value, cst.Subscript) and new_axes(value) is not None
+    return new or isinstance(value, (cst.Name, cst.Integer, cst.UnaryOperation))
 
 
 def _start(form: Form) -> Scalar:
@@ -272,14 +264,11 @@ def _sum(left: Form, right: Form) -> Form:
     spans = [form for form in (left, right) if isinstance(form, Span)]
     if not spans:
         return total
-    if len(spans) == 2 and not _lie_alike(*spans):
+    # A range and one element for all of its lanes can be added.
+    lie = [(span.size, span.rank, span.axis) for span in spans]
+    if len(spans) == 2 and (lie[0] != lie[1] or spans[0].same == spans[1].same):
         raise NotApplicable("the indices are not consecutive")
     return replace(spans[0], start=total, same=all(span.same for span in spans))
-
-
-def _lie_alike(left: Span, right: Span) -> bool:
-    """Whether a range and one element for all of its lanes can be added."""
-    return left.same != right.same and (left.size, left.rank, left.axis) == (right.size, right.rank, right.axis)
 
 
 def _product(term: Term, factor: int) -> str:

@@ -49,6 +49,12 @@ class RowTiles(cst.CSTTransformer):
         self.width: str | None = None
         """The longest row tile, as it is written: that of the last load."""
         self._filled = self._initial_values()
+        loops, targets = source.every(cst.For, function), source.every(cst.AssignTarget, function)
+        bound = [*targets, *(loop.target for loop in loops)]
+        self._labels: set[cst.CSTNode | None] = {name for one in bound for name in source.every(cst.Name, one)}
+        """Names that are given a value here, and those of attributes and keywords."""
+        self._labels |= {one.attr for one in source.every(cst.Attribute, function)}
+        self._labels |= {arg.keyword for arg in source.every(cst.Arg, function)}
         for kind in UNKNOWN_CODE:
             if source.every(kind, function.body):
                 raise NotApplicable(f"{function.name.value} holds a {kind.__name__}, which is not followed")
@@ -67,9 +73,8 @@ class RowTiles(cst.CSTTransformer):
             raise NotApplicable(f"{self._said(node)} has more than one row already")
         return shape
 
-    def _new(self, shape: Sequence[str], last: str | None = None) -> tuple[str, ...]:
-        size = last or (shape[-1] if shape else "1")
-        return ("1",) * (len(shape) - 2) + (self.count, size)
+    def _new(self, shape: Sequence[str]) -> tuple[str, ...]:
+        return ("1",) * (len(shape) - 2) + (self.count, shape[-1] if shape else "1")
 
     def _said(self, node: cst.CSTNode) -> str:
         return " ".join(self.source.code(node).split())
@@ -93,42 +98,25 @@ class RowTiles(cst.CSTTransformer):
                 raise NotApplicable(f"{name} begins as {self._said(value)}, which has no axis of rows")
         return found
 
-    # Statements -----------------------------------------------------------------------------------
-
-    def visit_If(self, node: cst.If) -> None:
-        self._refuse(node.test, "a branch")
-
-    def visit_For(self, node: cst.For) -> None:
-        self._refuse(node.iter, "a loop's length")
-
-    def visit_IfExp(self, node: cst.IfExp) -> None:
-        self._refuse(node.test, "a branch")
-
-    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
-        self._refuse(node, "a truth value")
-
-    def _refuse(self, node: cst.BaseExpression, what: str) -> None:
-        if self._varies(node):
-            raise NotApplicable(f"{what} follows from the row: {self._said(node)}")
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        match node:
+            case cst.If(test=decides) | cst.IfExp(test=decides):
+                what = "a branch"
+            case cst.For(iter=decides):
+                what = "a loop's length"
+            case cst.BooleanOperation() as decides:
+                what = "a truth value"
+            case _:
+                return super().on_visit(node)
+        if self._varies(decides):
+            raise NotApplicable(f"{what} follows from the row: {self._said(decides)}")
+        return True
 
     # Expressions ----------------------------------------------------------------------------------
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        if original_node.value != self.row:
-            return updated_node
-        return updated_node.with_changes(value=self.rows)
-
-    def leave_AssignTarget(self, original_node: cst.AssignTarget, updated_node: cst.AssignTarget) -> cst.AssignTarget:
-        return original_node
-
-    def leave_For(self, original_node: cst.For, updated_node: cst.For) -> cst.For:
-        return updated_node.with_changes(target=original_node.target)
-
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        return updated_node.with_changes(attr=original_node.attr)
-
-    def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        return updated_node.with_changes(keyword=original_node.keyword)
+        rows = original_node.value == self.row and original_node not in self._labels
+        return updated_node.with_changes(value=self.rows) if rows else updated_node
 
     def visit_BinaryOperation(self, node: cst.BinaryOperation) -> None:
         if not self._varies(node):
@@ -156,15 +144,14 @@ class RowTiles(cst.CSTTransformer):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         name = tile_call(self.source, original_node)
         if any(original_node is one for one in self._filled):
-            return self._fill(original_node, updated_node)
+            return self._with_shape(original_node, updated_node, 0)
         if name in WRITES:
             self.written += 1
         if not self._touches(original_node):
             if name in WRITES or name.startswith("atomic"):
                 raise NotApplicable(f"{self._said(original_node)} does not follow from the row")
             return updated_node
-        shaped = reshaped(self.source, original_node)
-        if shaped is not None:
+        if (shaped := reshaped(self.source, original_node)) is not None:
             return self._reshape(original_node, updated_node, shaped[0], [self.shapes.size(one) for one in shaped[1]])
         if isinstance(original_node.func, cst.Attribute) and original_node.func.attr.value == "item":
             return self._item(original_node, updated_node)
@@ -176,7 +163,8 @@ class RowTiles(cst.CSTTransformer):
             case "gather" | "scatter":
                 return self._indexed(original_node, updated_node)
             case "broadcast_to":
-                return self._broadcast(original_node, updated_node)
+                self._row_shape(original_node.args[0].value)
+                return self._with_shape(original_node, updated_node, 1)
         if name in REDUCTIONS:
             return self._reduction(original_node, updated_node)
         inside = same_elements(self.source, original_node)
@@ -196,9 +184,8 @@ class RowTiles(cst.CSTTransformer):
 
     # Calls ----------------------------------------------------------------------------------------
 
-    def _fill(self, old: cst.Call, new: cst.Call) -> cst.Call:
-        shape = self._row_shape(old)
-        return with_argument(new, "shape", tuple_text(self._new(shape)), 0)
+    def _with_shape(self, old: cst.Call, new: cst.Call, place: int) -> cst.Call:
+        return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), place)
 
     def _reduction(self, old: cst.Call, new: cst.Call) -> cst.Call:
         shape = self._row_shape(old.args[0].value)
@@ -227,10 +214,6 @@ class RowTiles(cst.CSTTransformer):
             raise NotApplicable(f"{self._said(old)} is one element of several")
         return new.func.value
 
-    def _broadcast(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
-        self._row_shape(old.args[0].value)
-        return with_argument(new, "shape", tuple_text(self._new(self._row_shape(old))), 1)
-
     def _load(self, old: cst.Call, new: cst.Call) -> cst.BaseExpression:
         index, place = self._index(old)
         shape = elements(argument(old, "shape", 2))
@@ -242,7 +225,8 @@ class RowTiles(cst.CSTTransformer):
         sizes[place] = self.count
         new = self._with_index(old, with_argument(new, "shape", tuple_text(sizes), 2))
         if place == len(index) - 1:
-            return _method(new, "reshape", f"(({self.count}, 1))")
+            column = cst.parse_expression(f"({self.count}, 1)")
+            return cst.Call(cst.Attribute(new, cst.Name("reshape")), [cst.Arg(column)])
         self.width = sizes[-1]
         return new
 
@@ -252,15 +236,14 @@ class RowTiles(cst.CSTTransformer):
         if value is None or changed is None or not self._varies(value):
             raise NotApplicable(f"what {self._said(old)} stores does not follow from the row")
         shape = self._row_shape(value)
-        if place == len(index) - 1:
-            if any(size != "1" for size in shape):
-                raise NotApplicable(f"{self._said(old)} stores more than one element of a row")
-            target: tuple[str, ...] | None = ("1",) * (len(index) - 1) + (self.count,)
+        ones = ("1",) * (len(index) - 1)
+        if place < len(index) - 1:
+            target = self._new((*ones, shape[-1] if shape else "1"))
+        elif all(size == "1" for size in shape):
+            target = (*ones, self.count)
         else:
-            target = self._new(("1",) * (len(index) - 1) + (shape[-1] if shape else "1",))
-            if len(target) == len(self._new(shape)):
-                target = None
-        if target is not None:
+            raise NotApplicable(f"{self._said(old)} stores more than one element of a row")
+        if place == len(index) - 1 or len(target) != len(self._new(shape)):
             new = with_argument(new, "tile", f"{text_of(self.source, changed)}.reshape({tuple_text(target)})", 2)
         return self._with_index(old, new)
 
@@ -276,7 +259,7 @@ class RowTiles(cst.CSTTransformer):
     def _index(self, call: cst.Call) -> tuple[list[cst.BaseExpression], int]:
         """The indices of a tile load or store, and which of them is the row's."""
         self._checked(call)
-        if argument(call, "order", None) is not None:
+        if argument(call, "order") is not None:
             raise NotApplicable(f"{self._said(call)} changes the order of the axes")
         index = elements(argument(call, "index", 1))
         if index is None:
@@ -289,16 +272,9 @@ class RowTiles(cst.CSTTransformer):
     def _with_index(self, old: cst.Call, new: cst.Call) -> cst.Call:
         """The access with its old index, which now is the number of a group of rows."""
         index = argument(old, "index", 1)
-        assert index is not None
-        return with_argument(new, "index", self.source.code(index), 1)
+        return new if index is None else with_argument(new, "index", self.source.code(index), 1)
 
     def _checked(self, call: cst.Call) -> None:
-        bounds = argument(call, "check_bounds", None)
+        bounds = argument(call, "check_bounds")
         if bounds is not None and not is_true(bounds):
             raise NotApplicable(f"{self._said(call)} checks no bounds: the last group of rows may reach beyond them")
-
-
-def _method(node: cst.Call, name: str, arguments: str) -> cst.Call:
-    call = cst.parse_expression(f"x.{name}{arguments}")
-    assert isinstance(call, cst.Call) and isinstance(call.func, cst.Attribute)
-    return call.with_changes(func=call.func.with_changes(value=node))

@@ -86,7 +86,7 @@ def _code_broken(text: str, row: int, line: str, tokens: list[BracketToken]) -> 
     if outside == 0 and (value := _unbracketed(text, row, line)) is not None:
         start, end = value
         return [f"{line[:start]}(", f"{indent}{INDENT}{line[start:end]}", f"{indent}){line[end:]}"]
-    pair = _last_pair(tokens, outside)
+    pair = _last_pair(tokens)
     if pair is None:
         return [line]
     inside = [token for token in tokens if pair[0].end <= token.start < pair[1].start]
@@ -152,7 +152,7 @@ def _closes(text: str, row: int) -> bool:
     return lines[row].rstrip().endswith(",") or following[:1] in CLOSING
 
 
-def _last_pair(tokens: list[BracketToken], outside: int) -> tuple[BracketToken, BracketToken] | None:
+def _last_pair(tokens: list[BracketToken]) -> tuple[BracketToken, BracketToken] | None:
     """The last bracket that opens and closes on the line, around something and inside no other such."""
     pairs: list[tuple[BracketToken, BracketToken]] = []
     opened: list[BracketToken] = []
@@ -161,9 +161,8 @@ def _last_pair(tokens: list[BracketToken], outside: int) -> tuple[BracketToken, 
             opened.append(token)
         elif token.text in CLOSING and opened:
             pairs.append((opened.pop(), token))
-    pairs = [pair for pair in pairs if pair[1].start > pair[0].end]
-    lowest = min((pair[0].depth for pair in pairs), default=0)
-    return next((pair for pair in reversed(pairs) if pair[0].depth == lowest), None)
+    filled = (pair for pair in reversed(pairs) if pair[1].start > pair[0].end)
+    return min(filled, key=lambda pair: pair[0].depth, default=None)
 
 
 def _unbracketed(text: str, row: int, line: str) -> tuple[int, int] | None:

@@ -12,15 +12,13 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read
-from tilewright.playbook.analyses.dead_names import without_dead
+from tilewright.playbook.analyses.dataflow import names_read, parameters, reaching, without_dead
 from tilewright.playbook.analyses.expressions import text_of
 from tilewright.playbook.analyses.index_forms import ONE, Form, Forms, Scalar, Span, bare
-from tilewright.playbook.analyses.index_masks import limits_of
-from tilewright.playbook.analyses.reaching import reaching
+from tilewright.playbook.analyses.task_code import argument_of, extent_of
 from tilewright.playbook.analyses.tile_shapes import Shape, Shapes, is_true, tile_call, tuple_text
 from tilewright.playbook.base import NotApplicable
-from tilewright.source.syntax import Source, argument, elements, number
+from tilewright.source.syntax import Source, argument, dotted, elements, number
 
 PADDING = {"0": "ZERO", "-0.0": "NEG_ZERO", "inf": "POS_INF", "-inf": "NEG_INF", "nan": "NAN"}
 INDENT = " " * 4
@@ -53,16 +51,15 @@ class Converted:
         return f"{self.function}({arguments}){self.reshaped}"
 
 
-def with_access(source: Source, one: Converted) -> Source:
+def _with_access(source: Source, one: Converted) -> Source:
     """The source with one access converted, over several lines where one would be too long."""
-    new = Source(source.name, source.replaced({one.call: cst.parse_expression(one.text())}))
-    line, _ = source.place(one.call)
-    if len(new.text.splitlines()[line - 1]) <= LINE:
+    new = source.changed({one.call: cst.parse_expression(one.text())})
+    line = source.place(one.call)[0] - 1
+    if len(new.text.splitlines()[line]) <= LINE:
         return new
-    written = source.text.splitlines()[line - 1]
-    indent = len(written) - len(written.lstrip())
-    broken = cst.parse_expression(one.text(LINE - indent))  # libcst indents the lines within parentheses
-    return Source(source.name, source.replaced({one.call: broken}))
+    written = source.text.splitlines()[line]
+    columns = LINE - (len(written) - len(written.lstrip()))  # libcst indents the lines within parentheses
+    return source.changed({one.call: cst.parse_expression(one.text(columns))})
 
 
 def convertible(
@@ -78,11 +75,10 @@ def convertible(
 
 def with_accesses(source: Source, function: str, possible: Callable[[Source], Iterator[Converted]]) -> str:
     """The text with the ``possible`` accesses converted one after the other, and without what only they read."""
-    read: set[str] = set()
-    changed = source
+    read, changed = set[str](), source
     while (one := next(possible(changed), None)) is not None:
         read |= one.read
-        changed = with_access(changed, one)
+        changed = _with_access(changed, one)
     if changed is source:
         raise NotApplicable(f"{function} has no such access that can be replaced")
     return without_dead(changed, function, read).text
@@ -98,44 +94,35 @@ def converted(source: Source, call: cst.Call) -> Converted:
         raise NotApplicable("the arguments of the access are not written one by one")
     if unknown := [arg for arg in call.args[positional:] if arg.keyword is None or arg.keyword.value not in KNOWN]:
         raise NotApplicable(f"{source.code(unknown[0])} has no counterpart in a tile access")
-    place = _place(source, call)
+    shapes = Shapes(source, source.functions[source.function_of(call)])
+    array, sizes, index, result = _place(source, call, shapes)
     reshape = ""
     if name == "gather":
-        function, last = source.spelled("load"), [place.shape, f"padding_mode={_padding(source, call)}"]
-        if place.sizes != place.result:
-            reshape = f".reshape({tuple_text(place.result)})"
+        function, last = source.spelled("load"), [tuple_text(sizes), f"padding_mode={_padding(source, call)}"]
+        if sizes != result:
+            reshape = f".reshape({tuple_text(result)})"
     else:
-        function, last = source.spelled("store"), [_value(source, call, place)]
+        function, last = source.spelled("store"), [_value(source, call.args[2].value, shapes, sizes)]
     if not function:
         raise NotApplicable(f"{source.name} does not import the tile access of cuda.tile")
-    arguments = with_kept(source, call, [place.array, place.index, *last])
+    arguments = with_kept(source, call, [array, index, *last])
     read = frozenset(names_read(call) - names_read(call.args[0].value))
-    return Converted(call, function, arguments, reshape, place.sliced, read)
+    return Converted(call, function, arguments, reshape, array != source.code(call.args[0].value), read)
 
 
-@dataclass(frozen=True)
-class _Place:
-    array: str
-    index: str
-    sizes: Shape
-    """Of the tile, by axes of the array."""
-    result: Shape
-    """Of the index tile."""
-    sliced: bool
-
-    @property
-    def shape(self) -> str:
-        return tuple_text(self.sizes)
-
-
-def _place(source: Source, call: cst.Call) -> _Place:
-    shapes = Shapes(source, source.functions[source.function_of(call)])
-    given, where = call.args[1].value, call
-    indices = _indices(source, given, call)
-    forms = [Forms(source, call, shapes).of(one, where) for one in indices]
+def _place(source: Source, call: cst.Call, shapes: Shapes) -> tuple[str, Shape, str, Shape]:
+    """The array or its view, the tile's sizes by axes of the array, its index, and the shape of the index tile."""
+    given = call.args[1].value
+    if isinstance(given, cst.Name):
+        definition = reaching(source, given.value, call)
+        if definition is not None and elements(definition.value) is not None:
+            raise NotApplicable(f"the indices are put together before the access, in {given.value}")
+    listed = elements(given)
+    indices = listed if listed is not None else [given]
+    forms = [Forms(source, call, shapes).of(one, call) for one in indices]
     result = _result(forms)
-    stops = _stops(source, call, indices, forms, shapes)
-    array, sliced = source.code(call.args[0].value), False
+    stops = _stops(source, call, forms, shapes)
+    array = whole = source.code(call.args[0].value)
     index, sizes = [], []
     for axis, form in enumerate(forms):
         if isinstance(form, Scalar) or form.same:
@@ -143,24 +130,11 @@ def _place(source: Source, call: cst.Call) -> _Place:
             sizes.append("1")
             continue
         block, rest = form.start.over(form.size)
-        stop = stops[axis]
-        if rest.terms or stop is not None:
-            sliced = True
-            end = stop or f"{source.code(call.args[0].value)}.shape[{axis}]"
-            array += f".slice({axis}, {rest.text}, {end})"
+        if rest.terms or stops[axis] is not None:
+            array += f".slice({axis}, {rest.text}, {stops[axis] or f'{whole}.shape[{axis}]'})"
         index.append(block.text)
         sizes.append(form.size.text)
-    return _Place(array, tuple_text(index), tuple(sizes), result, sliced)
-
-
-def _indices(source: Source, given: cst.BaseExpression, call: cst.Call) -> list[cst.BaseExpression]:
-    listed = elements(given)
-    if listed is None and isinstance(given, cst.Name):
-        definition = reaching(source, given.value, call)
-        value = definition.value if definition is not None else None
-        if elements(value) is not None:
-            raise NotApplicable(f"the indices are put together before the access, in {given.value}")
-    return listed if listed is not None else [given]
+    return array, tuple(sizes), tuple_text(index), result
 
 
 def _result(forms: Sequence[Form]) -> Shape:
@@ -181,28 +155,24 @@ def _result(forms: Sequence[Form]) -> Shape:
     return tuple(sizes)
 
 
-def _stops(
-    source: Source, call: cst.Call, indices: Sequence[cst.BaseExpression], forms: Sequence[Form], shapes: Shapes
-) -> list[str | None]:
+def _stops(source: Source, call: cst.Call, forms: Sequence[Form], shapes: Shapes) -> list[str | None]:
     """Where a mask ends the range of each axis before the array does; None where it does not."""
-    mask = argument(call, "mask", None)
+    mask, array = argument(call, "mask"), call.args[0].value
     stops: list[str | None] = [None] * len(forms)
-    if mask is None:
-        return stops
-    for limit in limits_of(source, mask, call, shapes):
-        axes = [axis for axis, form in enumerate(forms) if form == limit.index]
-        if len(axes) != 1:
+    for index, stop in () if mask is None else _limits(source, mask, Forms(source, call, shapes)):
+        axes = [axis for axis, form in enumerate(forms) if form == index]
+        if mask is not None and len(axes) != 1:
             raise NotApplicable(f"the mask {source.code(mask)} limits something else than the indices")
         [axis] = axes
-        if not limit.is_extent(source, call.args[0].value, axis):
+        if stop.replace(" ", "") != f"{dotted(array)}.shape[{axis}]" and stop != _extent(source, array, axis):
             if stops[axis] is not None:
                 raise NotApplicable("the mask limits an index twice")
-            stops[axis] = limit.stop
+            stops[axis] = stop
     return stops
 
 
 def _padding(source: Source, call: cst.Call) -> str:
-    given = argument(call, "padding_value", None)
+    given = argument(call, "padding_value")
     value = 0 if given is None else number(given)
     if value is None and given is not None:
         text = source.code(given).replace(" ", "").replace("'", '"')
@@ -228,17 +198,59 @@ def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple
     return tuple(found)
 
 
-def _value(source: Source, call: cst.Call, place: _Place) -> str:
+def _value(source: Source, node: cst.BaseExpression, shapes: Shapes, sizes: Shape) -> str:
     """What is stored, in the shape of the tile: `ct.store` takes the extent of the tile from it."""
-    node = call.args[2].value
-    shape = Shapes(source, source.functions[source.function_of(call)]).of(node)
-    text = source.code(node)
-    if shape == place.sizes:
+    shape, text = shapes.of(node), source.code(node)
+    if shape == sizes:
         return text
-    if shape is not None and _long(shape) != _long(place.sizes):
+    if shape is not None and [one for one in shape if one != "1"] != [one for one in sizes if one != "1"]:
         raise NotApplicable(f"{text} is stored to more elements than it has")
-    return f"{text_of(source, node)}.reshape({place.shape})"
+    return f"{text_of(source, node)}.reshape({tuple_text(sizes)})"
 
 
-def _long(shape: Shape) -> list[str]:
-    return [size for size in shape if size != "1"]
+# Masks: ``index < limit``, or several such joined by ``&`` ----------------------------------------
+
+
+def _limits(source: Source, mask: cst.BaseExpression, forms: Forms) -> Iterator[tuple[Form, str]]:
+    """The indices that a mask limits and their limits. Raises `NotApplicable` for any other mask."""
+    for one, where in _parts(source, mask, mask):
+        match one:
+            case cst.Comparison(left=index, comparisons=[cst.ComparisonTarget(cst.LessThan(), comparator=limit)]):
+                stop = forms.of(limit, where)
+            case cst.Comparison(left=limit, comparisons=[cst.ComparisonTarget(cst.GreaterThan(), comparator=index)]):
+                stop = forms.of(limit, where)
+            case _:
+                raise NotApplicable(f"the mask {source.code(mask)} is no limit on an index")
+        if not isinstance(stop, Scalar):
+            raise NotApplicable(f"the mask {source.code(mask)} has no scalar limit")
+        yield forms.of(index, where), stop.text
+
+
+def _parts(
+    source: Source, mask: cst.BaseExpression, where: cst.CSTNode
+) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    match mask:
+        case cst.BinaryOperation(operator=cst.BitAnd()):
+            yield from _parts(source, mask.left, where)
+            yield from _parts(source, mask.right, where)
+        case cst.Name():
+            definition = reaching(source, mask.value, where)
+            if definition is None or definition.value is None:
+                raise NotApplicable(f"the mask {mask.value} is not plain where it is used")
+            yield from _parts(source, definition.value, definition.node)
+        case _:
+            yield mask, where
+
+
+def _extent(source: Source, array: cst.BaseExpression, axis: int) -> str | None:
+    """The parameter of the kernel that is the extent of ``array``, by the names of the task's dimensions."""
+    kernel = source.function_of(array)
+    try:
+        dimension = extent_of(source, kernel, dotted(array), axis)
+        for name in parameters(source.functions[kernel]) if dimension is not None else ():
+            passed = argument_of(source, kernel, name)
+            if passed is not None and dotted(passed) == dimension:
+                return name
+    except NotApplicable:
+        pass
+    return None

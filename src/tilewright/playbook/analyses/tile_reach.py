@@ -7,9 +7,7 @@ which follows every address when the version is verified.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import libcst as cst
 
@@ -29,7 +27,7 @@ class Reach:
     axis: int
     size: str
     tiles: int = 1
-    """How many tiles the array must have, because the access takes one with a fixed number."""
+    """How many tiles the array must have, because the access takes one with a fixed number, counted from 0."""
 
 
 def reaches(source: Source, call: cst.Call) -> list[Reach]:
@@ -38,7 +36,7 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
     kernel = source.functions[source.function_of(call)]
     if array not in parameters(kernel):
         raise NotApplicable(f"{array or source.code(call.args[0].value)} is no array that the kernel is given")
-    if argument(call, "mask", None) is not None or argument(call, "order", None) is not None:
+    if argument(call, "mask") is not None or argument(call, "order") is not None:
         raise NotApplicable(f"{source.code(call)} has a mask or another order of axes")
     shapes = Shapes(source, kernel)
     forms = Forms(source, call, shapes)
@@ -50,13 +48,12 @@ def reaches(source: Source, call: cst.Call) -> list[Reach]:
 
 
 def _of_index(array: str, axis: int, form: object) -> Reach | None:
-    if isinstance(form, Span) and not form.same:
-        block, rest = form.start.over(form.size)
-        if rest.terms or not _counts(block):
-            raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-        return Reach(array, axis, form.size.text, _least(block))
     if isinstance(form, Scalar) and _counts(form):
         return None
+    if isinstance(form, Span) and not form.same:
+        block, rest = form.start.over(form.size)
+        if not rest.terms and _counts(block):
+            return Reach(array, axis, form.size.text, block.terms.get((), 0) + 1)
     raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
 
 
@@ -71,7 +68,7 @@ def _of_tile(source: Source, call: cst.Call, array: str, forms: Forms, shapes: S
         form = forms.of(one, call)
         if not isinstance(form, Scalar) or not _counts(form):
             raise NotApplicable(f"what the indices of axis {axis} of {array} count is not plain")
-        found.append(None if size == "1" else Reach(array, axis, size, _least(form)))
+        found.append(None if size == "1" else Reach(array, axis, size, form.terms.get((), 0) + 1))
     return found
 
 
@@ -82,22 +79,9 @@ def _counts(number: Scalar) -> bool:
     )
 
 
-def _least(number: Scalar) -> int:
-    """How many tiles there must be for one of this number."""
-    return number.terms.get((), 0) + 1
-
-
-def extent_and_size(source: Source, kernel: str, reach: Reach, args: Sequence[Any]) -> tuple[int, int] | None:
-    """The numbers behind a reach in one launch; None where the size is no argument of it."""
-    names = parameters(source.functions[kernel])
-    extent = args[names.index(reach.array)].shape[reach.axis]
-    if reach.size.isdigit():
-        return extent, int(reach.size)
-    size = args[names.index(reach.size)] if reach.size in names else None
-    return (extent, size) if isinstance(size, int) and size > 0 else None
-
-
 def ends_with_array(source: Source, kernel: str, reach: Reach, facts: KernelFacts, workload: Workload) -> bool:
     """Whether the array has only whole tiles in one workload, and as many as the access needs."""
-    numbers = extent_and_size(source, kernel, reach, facts.launch(workload).args)
-    return numbers is not None and numbers[0] % numbers[1] == 0 and numbers[0] >= reach.tiles * numbers[1]
+    given = dict(zip(parameters(source.functions[kernel]), facts.launch(workload).args, strict=False))
+    extent = given[reach.array].shape[reach.axis]
+    size = int(reach.size) if reach.size.isdigit() else given.get(reach.size)
+    return isinstance(size, int) and size > 0 and extent % size == 0 and extent >= reach.tiles * size

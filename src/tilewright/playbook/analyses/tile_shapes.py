@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TypeAlias
 
 import libcst as cst
@@ -26,6 +27,8 @@ ELEMENTWISE = (
 )  # fmt: skip
 REDUCTIONS = ("sum", "max", "min", "prod")
 FILLED = ("zeros", "ones", "full")
+SHAPED = {**dict.fromkeys(FILLED, 0), "broadcast_to": 1, "load": 2}
+"""Functions that are told the shape of their result → its place among their arguments."""
 SCALARS = ("bid", "num_blocks", "cdiv", "min", "max", "int", "float", "bool", "abs", "range", "len")
 
 
@@ -108,22 +111,16 @@ class Shapes:
 
     def _call(self, node: cst.Call) -> Tile | None:
         name, varies = tile_call(self.source, node), self._varies(node)
-        inside = same_elements(self.source, node)
-        if inside is not None:
+        if (inside := same_elements(self.source, node)) is not None:
             return self._tile(inside)
-        shaped = reshaped(self.source, node)
-        if shaped is not None:
+        if (shaped := reshaped(self.source, node)) is not None:
             return Tile(tuple(self.size(one) for one in shaped[1]), varies)
         if isinstance(node.func, cst.Attribute) and node.func.attr.value == "item":
             return Tile((), varies)
-        if name in FILLED:
-            return Tile(self.sizes(argument(node, "shape", 0)), varies)
+        if name in SHAPED:
+            return Tile(self.sizes(argument(node, "shape", SHAPED[name])), varies)
         if name == "arange":
             return Tile((self.size(node.args[0].value),), varies)
-        if name == "load":
-            return Tile(self.sizes(argument(node, "shape", 2)), varies)
-        if name == "broadcast_to":
-            return Tile(self.sizes(argument(node, "shape", 1)), varies)
         if name == "gather":
             tiles = [self._tile(one) for one in indices_of(node)]
             return None if None in tiles else Tile(_together(tiles).shape, varies)  # type: ignore[union-attr]
@@ -143,11 +140,8 @@ class Shapes:
         tile = self._tile(node.args[0].value)
         if tile is None or tile.shape is None:
             return tile
-        axes = reduced_axes(node, len(tile.shape))
-        if axes is None:
-            return Tile(None, varies)
-        keep = is_true(argument(node, "keepdims", None))
-        if keep is None:
+        axes, keep = reduced_axes(node, len(tile.shape)), is_true(argument(node, "keepdims"))
+        if axes is None or keep is None:
             return Tile(None, varies)
         sizes = enumerate(tile.shape)
         return Tile(tuple("1" if axis in axes else size for axis, size in sizes if keep or axis not in axes), varies)
@@ -223,16 +217,13 @@ def reduced_axes(call: cst.Call, rank: int) -> set[int] | None:
     if axis is None or (isinstance(axis, cst.Name) and axis.value == "None"):
         return set(range(rank))
     numbers = [number(one) for one in elements(axis) or [axis]]
-    if not all(isinstance(one, int) for one in numbers):
-        return None
-    return {int(one) % rank for one in numbers if one is not None} if rank else set()
+    whole = [one for one in numbers if isinstance(one, int)]
+    return {one % rank for one in whole if rank} if whole == numbers else None
 
 
 def is_true(node: cst.BaseExpression | None) -> bool | None:
     """A literal truth value, False where there is none; None where it is no literal."""
-    if node is None:
-        return False
-    return {"True": True, "False": False}.get(dotted(node))
+    return False if node is None else {"True": True, "False": False}.get(dotted(node))
 
 
 def _assignments(source: Source, function: Function) -> list[tuple[str, cst.BaseExpression | None, bool]]:
@@ -250,8 +241,7 @@ def _assignments(source: Source, function: Function) -> list[tuple[str, cst.Base
 
 
 def _joined(first: Tile | None, second: Tile) -> Tile:
-    if first is None:
-        return second
+    first = first or second
     return Tile(first.shape if first.shape == second.shape else None, first.varies or second.varies)
 
 
@@ -262,20 +252,16 @@ def _together(tiles: Sequence[Tile | None]) -> Tile | None:
         return None
     shape: Shape | None = ()
     for one in known:
-        shape = None if shape is None or one.shape is None else broadcast(shape, one.shape)
+        shape = None if shape is None or one.shape is None else _broadcast(shape, one.shape)
     return Tile(shape, any(one.varies for one in known))
 
 
-def broadcast(first: Shape, second: Shape) -> Shape | None:
+def _broadcast(first: Shape, second: Shape) -> Shape | None:
     """The common shape, aligned at the right; None where two sizes are not seen to agree."""
-    rank = max(len(first), len(second))
-    pairs = zip(("1",) * (rank - len(first)) + first, ("1",) * (rank - len(second)) + second, strict=True)
-    sizes: list[str] = []
-    for one, other in pairs:
-        if one != other and "1" not in (one, other):
-            return None
-        sizes.append(other if one == "1" else one)
-    return tuple(sizes)
+    pairs = [*zip_longest(reversed(first), reversed(second), fillvalue="1")]
+    if any(one != other and "1" not in (one, other) for one, other in pairs):
+        return None
+    return tuple(other if one == "1" else one for one, other in reversed(pairs))
 
 
 def tuple_text(items: Sequence[str]) -> str:

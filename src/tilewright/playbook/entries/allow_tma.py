@@ -1,8 +1,7 @@
 """Forbids a load or store to use the tensor memory accelerator (TMA), or allows it again.
 
 TMA moves a whole tile with one instruction, by way of shared memory. A store of a few rows can be faster straight from
-registers. Which of the two is faster differs between kernels, so both are measured; each costs one compilation. On an
-H200 the change was kept in 1 of 16 tries (bench/recorded/h200-naive-2026-11-21.json).
+registers. Which of the two is faster differs between kernels, so both are measured; each costs one compilation.
 """
 
 from __future__ import annotations

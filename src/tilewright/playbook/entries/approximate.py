@@ -46,43 +46,32 @@ class Approximate(Entry):
         for function in source.tile_code.values():
             tiles = _tile_names(source, function)
             for node in _candidates(source, function):
-                values = _values(source, function, node, tiles)
-                if values:
-                    quotient = _quotient(source, node) is not None
-                    what = "quotient" if quotient else source.code(node).partition("(")[0]
+                if values := _values(source, function, node, tiles):
+                    what = "quotient" if _quotient(source, node) else source.code(node).partition("(")[0]
                     promise = BESIDE if values[0] == RECIPROCAL else 1.0
                     found.append(Site.at(source, node, f"{what} in float32", values, promise))
         return sorted(found, key=lambda site: -site.promise)[:MOST_SITES]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         function = site.function(source)
-        nodes = [node for node in _candidates(source, function) if _fits(node, site)]
+        quotient_here = site.what.startswith("quotient")  # a quotient and a root that is its dividend begin alike
+        nodes = [one for one in _candidates(source, function) if isinstance(one, cst.BinaryOperation) == quotient_here]
         node = site.node(source, nodes, nothing := f"nothing here to make {value}")
         if value not in _values(source, function, node, _tile_names(source, function)):
             raise NotApplicable(f"{source.name}:{site.line}: {nothing}")
         if value == RSQRT:
             return _with_rsqrt(source, function, node)
-        quotient = _quotient(source, node)
-        if value == RECIPROCAL and quotient is not None:
+        if value == RECIPROCAL and (quotient := _quotient(source, node)) is not None:
             left, right = quotient
             new = f"{factor_of(source, left)} * (1.0 / {text_of(source, right)})"
             return source.replaced({node: fitting(source, node, new)})
-        call = node if isinstance(node, cst.Call) else _truediv(source, node)
+        call = node
+        if isinstance(node, cst.BinaryOperation):
+            written = f"{source.tile_module}.truediv({source.code(node.left)}, {source.code(node.right)})"
+            call = cst.parse_expression(written)
+        assert isinstance(call, cst.Call)
         call = with_argument(call, "rounding_mode", f"{source.tile_module}.RoundingMode.APPROX")
         return source.replaced({node: call if value == APPROXIMATE else with_argument(call, "flush_to_zero", "True")})
-
-
-def _fits(node: cst.BaseExpression, site: Site) -> bool:
-    """Tells a quotient from a root that is its dividend: both begin at the same place."""
-    return isinstance(node, cst.BinaryOperation) == site.what.startswith("quotient")
-
-
-def _truediv(source: Source, node: cst.BaseExpression) -> cst.Call:
-    assert isinstance(node, cst.BinaryOperation)
-    written = f"{source.tile_module}.truediv({source.code(node.left)}, {source.code(node.right)})"
-    call = cst.parse_expression(written)
-    assert isinstance(call, cst.Call)
-    return call
 
 
 def _candidates(source: Source, function: Function) -> list[cst.BaseExpression]:
@@ -133,14 +122,11 @@ def _divided_by(source: Source, function: Function, root: cst.BaseExpression) ->
 
     Empty where the root is used for anything else.
     """
-
-    def divided(divisor: cst.CSTNode) -> cst.BinaryOperation | None:
-        above = source.parent(divisor)
-        fits = isinstance(above, cst.BinaryOperation) and isinstance(above.operator, cst.Divide)
-        return above if isinstance(above, cst.BinaryOperation) and fits and above.right is divisor else None
-
-    if (only := divided(root)) is not None:
-        return [only]
+    divisions = {
+        one.right: one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.Divide)
+    }
+    if root in divisions:
+        return [divisions[root]]
     names = [name for _, name, value in assignments(source, function) if value is root]
     if len(names) != 1 or names_assigned(function)[names[0]] != 1:
         return []
@@ -149,12 +135,11 @@ def _divided_by(source: Source, function: Function, root: cst.BaseExpression) ->
         for one in source.every(cst.Name, function.body)
         if one.value == names[0] and not isinstance(source.parent(one), cst.AssignTarget)
     ]
-    return [above for above in map(divided, uses) if above is not None] if all(map(divided, uses)) else []
+    return [divisions[one] for one in uses] if divisions.keys() >= set(uses) else []
 
 
 def _with_rsqrt(source: Source, function: Function, root: cst.BaseExpression) -> str:
     """x / sqrt(y) as x · rsqrt(y), in every place where the root divides."""
-    assert isinstance(root, cst.Call)
     call = root.with_changes(func=cst.parse_expression(f"{source.tile_module}.rsqrt"))
     divides = [one.operator for one in _divided_by(source, function, root) if isinstance(one.operator, cst.Divide)]
     times: Changes = {one: cst.Multiply(one.whitespace_before, one.whitespace_after) for one in divides}

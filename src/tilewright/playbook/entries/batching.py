@@ -1,8 +1,7 @@
 """Gives each block several small items, in slots, instead of one.
 
 It applies to thousands of blocks that copy or scale a few elements each: the start of such a block takes as long as its
-work. It costs a new knob, ``SLOTS``, and leaves fewer blocks to balance. On an H200 it was kept in 1 of 5 tries
-(bench/recorded/h200-naive-2026-11-21.json).
+work. It costs a new knob, ``SLOTS``, and leaves fewer blocks to balance.
 """
 
 from __future__ import annotations
@@ -11,8 +10,15 @@ import math
 from collections.abc import Sequence
 
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
-from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
-from tilewright.playbook.analyses.task_code import fresh_name, with_grid, with_kernel_constant, with_knob
+from tilewright.playbook.analyses.task_code import (
+    flat_grid,
+    fresh_in,
+    fresh_name,
+    starts,
+    with_grid,
+    with_kernel_constant,
+    with_knob,
+)
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source

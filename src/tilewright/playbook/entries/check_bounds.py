@@ -2,8 +2,7 @@
 
 The kernel gets a constant, ``RAGGED``, and each launch computes it from its shapes. The kernel is compiled once with
 checks and once without, so shapes that no workload has stay right. It costs one more compilation. The interpreter
-follows every address of the shapes without checks, which shows that none leads beyond an array. On an H200 it was kept
-in 1 of 3 tries (bench/recorded/h200-naive-2026-11-21.json).
+follows every address of the shapes without checks, which shows that none leads beyond an array.
 """
 
 from __future__ import annotations
@@ -14,18 +13,20 @@ import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import names_assigned, names_read
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.grids import before_launch, fresh_in, starts
 from tilewright.playbook.analyses.task_code import (
     argument_of,
+    before_launch,
+    extent_of,
+    fresh_in,
     launch_of,
-    shape_of,
+    starts,
     with_kernel_argument,
     with_launch_parameter,
 )
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted, with_argument
+from tilewright.source.syntax import Source, argument, with_argument
 
 EVERY = "every access"
 ELEMENTS = "gathers and scatters"
@@ -77,9 +78,14 @@ class CheckBounds(Entry):
         if not conditions:
             raise NotApplicable(f"{site.kernel} has no checked access whose tiles are plain")
         name = fresh_in(source, site.kernel, CONSTANT)
-        changed = _with_bounds(source, site.kernel, str(value), name)
-        for parameter in _asked(source, conditions):
-            changed = with_launch_parameter(changed, parameter)
+        changed = source
+        while calls := _checked(changed, site.kernel, str(value)):  # the innermost first: a stored value may be loaded
+            changed = changed.changed({calls[-1]: with_argument(calls[-1], "check_bounds", name)})
+        own = {*names_assigned(launch_of(source).function.body), *source.functions}
+        asked = [read for one in conditions for read in sorted(names_read(cst.parse_expression(one)))]
+        for parameter in dict.fromkeys(asked):
+            if parameter not in own:  # a dimension, a tensor, ``config``
+                changed = with_launch_parameter(changed, parameter)
         changed, ragged = _with_local(changed, conditions)
         annotation = f"{source.spelled('Constant')}[bool]"
         return with_kernel_argument(changed, site.kernel, name, ragged, annotation).text
@@ -89,7 +95,7 @@ def _checked(source: Source, kernel: str, value: str) -> list[cst.Call]:
     """The accesses that check bounds and whose tiles are understood."""
     found = []
     for call in source.calls(*KINDS[value], inside=source.functions[kernel]):
-        if argument(call, "check_bounds", None) is not None:
+        if argument(call, "check_bounds") is not None:
             continue
         try:
             reaches(source, call)
@@ -103,19 +109,18 @@ def _reaches(source: Source, calls: Sequence[cst.Call]) -> list[Reach]:
     return list(dict.fromkeys(reach for call in calls for reach in reaches(source, call)))
 
 
-def _with_bounds(source: Source, kernel: str, value: str, name: str) -> Source:
-    """One access after the other, the innermost first, because a stored value may itself be loaded."""
-    while calls := _checked(source, kernel, value):
-        call = calls[-1]
-        source = source.changed({call: with_argument(call, "check_bounds", name)})
-    return source
-
-
 def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str]:
     """The conditions that make a launch ragged: an extent is no multiple of its tile. Raises `NotApplicable`."""
     asked = []
     for reach in found:
-        size, extent = _size(source, kernel, reach), _extent(source, kernel, reach)
+        size = reach.size
+        if not size.isdigit():
+            size = _given(source, kernel, size, f"how long {size} is")
+        array = _given(source, kernel, reach.array, f"which array {reach.array} is")
+        dimension = extent_of(source, kernel, reach.array, reach.axis)
+        extent = f"{array}.shape[{reach.axis}]"
+        if dimension is not None:
+            extent = text_of(source, cst.parse_expression(dimension))
         if size not in ("1", extent):
             asked.append(f"{extent} % {size} != 0")
         if reach.tiles > 1:
@@ -123,33 +128,11 @@ def _conditions(source: Source, kernel: str, found: Sequence[Reach]) -> list[str
     return list(dict.fromkeys(asked))
 
 
-def _asked(source: Source, conditions: Sequence[str]) -> list[str]:
-    """Names that the launch must take as parameters: dimensions, tensors, ``config``."""
-    launch = launch_of(source).function
-    own = names_assigned(launch.body)
-    names = [name for one in conditions for name in sorted(names_read(cst.parse_expression(one)))]
-    return [name for name in dict.fromkeys(names) if name not in own and name not in source.functions]
-
-
-def _size(source: Source, kernel: str, reach: Reach) -> str:
-    if reach.size.isdigit():
-        return reach.size
-    given = argument_of(source, kernel, reach.size)
+def _given(source: Source, kernel: str, parameter: str, unknown: str) -> str:
+    given = argument_of(source, kernel, parameter)
     if given is None:
-        raise NotApplicable(f"the launch does not say how long {reach.size} is")
+        raise NotApplicable(f"the launch does not say {unknown}")
     return text_of(source, given)
-
-
-def _extent(source: Source, kernel: str, reach: Reach) -> str:
-    """A dimension of the task, or the extent of the launch's array."""
-    given = argument_of(source, kernel, reach.array)
-    if given is None:
-        raise NotApplicable(f"the launch does not say which array {reach.array} is")
-    shape = shape_of(source, dotted(given))
-    entry = shape[reach.axis] if shape is not None and reach.axis < len(shape) else None
-    if entry is None:
-        return f"{text_of(source, given)}.shape[{reach.axis}]"
-    return text_of(source, cst.parse_expression(entry))
 
 
 def _with_local(source: Source, conditions: Sequence[str]) -> tuple[Source, str]:

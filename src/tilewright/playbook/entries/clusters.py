@@ -1,7 +1,6 @@
 """Sets the num_ctas hint: 2 or 4 CTAs of a cluster share one tile and load what they share once, by multicast.
 
-It applies to products with large tiles on sm_90 and sm_100 and their relatives. It leaves fewer blocks to balance. On
-an H200 it was kept in 0 of 11 tries (bench/recorded/h200-naive-2026-11-21.json).
+It applies to products with large tiles on sm_90 and sm_100 and their relatives. It leaves fewer blocks to balance.
 """
 
 from __future__ import annotations

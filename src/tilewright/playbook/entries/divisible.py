@@ -14,7 +14,7 @@ import libcst as cst
 from tilewright.errors import TilewrightError
 from tilewright.languages.cutile.private import parameter_annotations
 from tilewright.playbook.analyses.configuration_sites import launched_kernel
-from tilewright.playbook.analyses.task_code import launch_of
+from tilewright.playbook.analyses.task_code import launched_here
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source
@@ -37,10 +37,7 @@ class Divisible(Entry):
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         kernel = launched_kernel(facts)
-        try:
-            here = launch_of(source).kernel == kernel and kernel in source.kernels
-        except NotApplicable:
-            return []
+        here = launched_here(source) == kernel and kernel in source.kernels
         return list(_sites(source, facts, kernel)) if here else []
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -68,14 +65,11 @@ def _sites(source: Source, facts: KernelFacts, kernel: str) -> Iterator[Site]:
         name = param.name.value
         if annotation.constant or name in claimed:
             continue
-        numbers = list(_passed(facts, place))
-        divisor = next((one for one in DIVISORS if all(_is_multiple(number, one) for number in numbers)), None)
-        if divisor is not None and any(numbers):
-            yield Site.at(source, param, f"{name} of {kernel}", (divisor,), why="for all shapes that are served")
-
-
-def _is_multiple(number: object, divisor: int) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number % divisor == 0
+        passed = list(_passed(facts, place))
+        numbers = [one for one in passed if isinstance(one, int) and not isinstance(one, bool)]
+        divisors = [one for one in DIVISORS if not any(number % one for number in numbers)]
+        if divisors and any(numbers) and len(numbers) == len(passed):
+            yield Site.at(source, param, f"{name} of {kernel}", (divisors[0],), why="for all shapes that are served")
 
 
 def _passed(facts: KernelFacts, place: int) -> Iterator[object]:

@@ -2,21 +2,20 @@
 
 The hardware has an instruction for 2ˣ only, so every exp costs a multiplication. The factor can join the scale of the
 scores, the subtraction of the maximum (one fused multiply-add) or a constant. It rounds differently.
-No gain is recorded yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import loops_around
+from tilewright.playbook.analyses.dataflow import assignments, loops_around, names_assigned, names_read, values_by_name
 from tilewright.playbook.analyses.expressions import factor_of, fitting, log2_e_name, with_log2_e
-from tilewright.playbook.analyses.log2_domain import ScoreScale, scales
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Changes, Source, argument, number, with_argument
+from tilewright.source.syntax import Changes, Function, Source, argument, dotted, number, with_argument
 
 FOLDED, FUSED, SCALED, APPROXIMATE = "folded", "fused", "scaled", "approximate"
 MOST_SITES = 6
@@ -58,18 +57,14 @@ class Exp2(Entry):
             return _folded(source, site.kernel, known[site.node(source, known, NO_SCALE)])
         call = site.node(source, [call for call in source.calls("exp") if call.args], "no call of exp")
         if value == APPROXIMATE:
-            return _approximate(source, call)
+            if argument(call, "rounding_mode") is not None:
+                raise NotApplicable("the exponential names its rounding already")
+            mode = f"{source.tile_module}.RoundingMode.APPROX"
+            return source.replaced({call: with_argument(call, "rounding_mode", mode)})
         log2_e = log2_e_name(source, site.kernel)
         inside = call.args[0].value
         new = _fused(source, inside, log2_e) if value == FUSED else _scaled(source, inside, log2_e)
         return with_log2_e(source.changed({call: _exp2(source, call, cst.parse_expression(new))}), log2_e)
-
-
-def _approximate(source: Source, call: cst.Call) -> str:
-    if argument(call, "rounding_mode") is not None:
-        raise NotApplicable("the exponential names its rounding already")
-    mode = f"{source.tile_module}.RoundingMode.APPROX"
-    return source.replaced({call: with_argument(call, "rounding_mode", mode)})
 
 
 def _folded(source: Source, function: str, scale: ScoreScale) -> str:
@@ -98,12 +93,13 @@ def _fused(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
 
 def _scaled(source: Source, inside: cst.BaseExpression, log2_e: str) -> str:
     """The factor next to a constant, if there is one: the compiler folds the two into one."""
-    if isinstance(inside, cst.UnaryOperation) and isinstance(inside.operator, cst.Minus) and not inside.lpar:
-        return f"{factor_of(source, inside.expression)} * -{log2_e}"
-    if isinstance(inside, cst.BinaryOperation) and isinstance(inside.operator, cst.Multiply):
-        for constant, other in ((inside.right, inside.left), (inside.left, inside.right)):
-            if number(constant) is not None or (isinstance(constant, cst.Name) and constant.value.isupper()):
-                return f"{factor_of(source, other)} * ({source.code(constant)} * {log2_e})"
+    match inside:
+        case cst.UnaryOperation(operator=cst.Minus(), lpar=()):
+            return f"{factor_of(source, inside.expression)} * -{log2_e}"
+        case cst.BinaryOperation(operator=cst.Multiply(), left=left, right=right):
+            for constant, other in ((right, left), (left, right)):
+                if number(constant) is not None or (isinstance(constant, cst.Name) and constant.value.isupper()):
+                    return f"{factor_of(source, other)} * ({source.code(constant)} * {log2_e})"
     return f"{factor_of(source, inside)} * {log2_e}"
 
 
@@ -111,6 +107,134 @@ def _difference(node: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseE
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Subtract):
         return node.left, node.right
     return None
+
+
+# The scale that all exponentials share: softmax, plain or online ----------------------------------
+#
+# There exp(s·x − m) equals exp2 of the same with s·log₂e in place of s, because the maximum m scales with the scores.
+# No other value changes, because the scaled values are used for nothing else.
+
+
+_KEEPS = ("max", "min", "maximum", "minimum", "where", "reshape", "transpose", "permute", "broadcast_to", "expand_dims")
+"""Functions whose result scales with their operands, infinities included."""
+
+
+@dataclass(frozen=True)
+class ScoreScale:
+    name: str
+    """The scores: ``score`` in ``score = product * scale``."""
+    place: cst.BinaryOperation
+    factor: cst.BaseExpression
+    """The part of it that is no tile."""
+    exponentials: tuple[cst.Call, ...]
+
+
+def scales(source: Source, function: str) -> list[ScoreScale]:
+    """The one multiplication that scales every exponent of ``function``; empty if there is none."""
+    code = source.functions.get(function)
+    if code is None:
+        return []
+    exponentials = tuple(source.calls("exp", inside=code))
+    if not exponentials or source.calls("exp2", inside=code) or any(len(call.args) != 1 for call in exponentials):
+        return []
+    given = values_by_name(source, code)
+    # A name of which not all values are known scales with nothing.
+    plain = {name: given[name] for name, times in names_assigned(code).items() if len(given.get(name, ())) == times}
+    found = []
+    for _, name, value in assignments(source, code):
+        match value:
+            case cst.BinaryOperation(operator=cst.Multiply()) if (factor := _scalar(code, value)) is not None:
+                scaled = _Scaled(source, value)
+                names = scaled.closure(name, plain)
+                fits = names is not None and all(scaled.scales(call.args[0].value, names) for call in exponentials)
+                if names and fits and not _used_elsewhere(source, code, names, plain, exponentials):
+                    found.append(ScoreScale(name, value, factor, exponentials))
+    return found if len(found) == 1 else []
+
+
+class _Scaled:
+    """What scales with the result of one multiplication, the seed."""
+
+    def __init__(self, source: Source, seed: cst.BinaryOperation) -> None:
+        self.source, self.seed = source, seed
+
+    def closure(self, name: str, values: Mapping[str, Sequence[cst.BaseExpression]]) -> set[str] | None:
+        """The names whose values all scale with the seed; None where ``name`` is not one of them."""
+        names, before = set(values), set[str]()
+        while names != before:  # the largest set that agrees with itself
+            before = names
+            names = {one for one in before if all(self.scales(value, before) for value in values[one])}
+        seeded = {name} & names
+        while seeded:  # of it, what the seed reaches or feeds an exponent beside it
+            more = {one for one in names if any(names_read(value) & seeded for value in values[one])}
+            more |= {read for one in seeded for value in values[one] for read in names_read(value) if read in names}
+            if more <= seeded:
+                return seeded
+            seeded |= more
+        return None
+
+    def scales(self, node: cst.BaseExpression, names: set[str]) -> bool:
+        if node is self.seed or _is_infinite(self.source, node):
+            return True
+        match node:
+            case cst.Name():
+                return node.value in names
+            case cst.Subscript(value=inside) | cst.UnaryOperation(operator=cst.Minus(), expression=inside):
+                return self.scales(inside, names)
+            case cst.BinaryOperation(operator=cst.Add() | cst.Subtract()):
+                return self.scales(node.left, names) and self.scales(node.right, names)
+            case cst.Call():
+                return self._called(node, names)
+        return False
+
+    def _called(self, call: cst.Call, names: set[str]) -> bool:
+        module = f"{self.source.tile_module}."
+        called = dotted(call.func)
+        if called == f"{module}full" and len(call.args) >= 2:
+            return _is_infinite(self.source, call.args[1].value)
+        if called not in ("max", "min") and called.removeprefix(module) not in (_KEEPS if module in called else ()):
+            tile = call.func.value if isinstance(call.func, cst.Attribute) and call.func.attr.value in _KEEPS else None
+            return tile is not None and self.scales(tile, names)
+        tiles = [arg.value for arg in call.args if arg.keyword is None]
+        if called == f"{module}where":
+            return len(tiles) == 3 and all(self.scales(one, names) for one in tiles[1:])
+        if called in ("max", "min", f"{module}maximum", f"{module}minimum"):
+            return all(self.scales(one, names) for one in tiles)
+        return bool(tiles) and self.scales(tiles[0], names)
+
+
+def _used_elsewhere(
+    source: Source,
+    code: cst.FunctionDef,
+    names: set[str],
+    given: Mapping[str, Sequence[cst.BaseExpression]],
+    exponentials: Sequence[cst.Call],
+) -> bool:
+    """Whether a scaled value is used for anything but exponentials and other scaled values."""
+    if any(names_read(call.args[0].value) & names for call in source.calls("where", inside=code) if call.args):
+        return True
+    allowed = [call.args[0].value for call in exponentials] + [value for one in names for value in given[one]]
+    known = {one for part in (*allowed, *source.every(cst.AssignTarget, code)) for one in source.every(cst.Name, part)}
+    for node in source.every(cst.Name, code.body):
+        above = source.parent(node)
+        label = node is getattr(above, "keyword", None) or node is getattr(above, "attr", None)
+        if node not in known and node.value in names and not label:
+            return True
+    return False
+
+
+def _scalar(function: Function, product: cst.BinaryOperation) -> cst.BaseExpression | None:
+    """The factor that is a number, a parameter or a constant, so that a constant can be folded into it."""
+    plain = {one.name.value for one in function.params.params} - set(names_assigned(function.body))
+    for side in (product.right, product.left):
+        if isinstance(side, (cst.Float, cst.Integer)) or (isinstance(side, cst.Name) and side.value in plain):
+            return side
+    return None
+
+
+def _is_infinite(source: Source, node: cst.BaseExpression) -> bool:
+    text = source.code(node).replace("'", '"').lstrip("-")
+    return text in ('float("inf")', 'float("-inf")', "math.inf", "np.inf")
 
 
 ENTRY = Exp2()

@@ -2,7 +2,6 @@
 
 The instructions for 2ˣ, square roots and quotients take normal numbers. Subnormal ones need a test and a scaling around
 each instruction. The change removes both. Results below 1.2e-38 become zero.
-No gain is recorded yet.
 """
 
 from __future__ import annotations

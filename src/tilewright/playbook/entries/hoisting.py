@@ -34,12 +34,9 @@ class Hoisting(Entry):
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        found = []
-        for function in source.tile_code.values():
-            for statement, _ in _invariant(source, function):
-                what = f"{' and '.join(names_assigned(statement))}, the same in each iteration"
-                found.append(Site.at(source, statement, what, (BEFORE_LOOP,)))
-        return found[:MOST_SITES]
+        statements = [one for function in source.tile_code.values() for one, _ in _invariant(source, function)]
+        named = [(one, " and ".join(names_assigned(one))) for one in statements[:MOST_SITES]]
+        return [Site.at(source, one, f"{names}, the same in each iteration", (BEFORE_LOOP,)) for one, names in named]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         loops = dict(_invariant(source, site.function(source))) if value == BEFORE_LOOP else {}
@@ -73,10 +70,8 @@ def _invariant(source: Source, function: Function) -> Iterator[tuple[cst.SimpleS
 def _hoisted(source: Source, statement: cst.SimpleStatementLine, loop: cst.For | cst.While) -> str:
     block = source.parent(statement)
     assert isinstance(block, cst.IndentedBlock)
-    left: cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
-    if len(block.body) == 1:
-        left = cst.SimpleStatementLine([cst.Pass()])
-    changed = source.changed({statement: left})
+    left = [cst.SimpleStatementLine([cst.Pass()])] if len(block.body) == 1 else []
+    changed = source.changed({statement: cst.FlattenSentinel(left)})
     place = source.place(loop)
     again = next(one for kind in LOOPS for one in changed.every(kind) if changed.place(one) == place)
     return changed.replaced({again: cst.FlattenSentinel([statement, again])})

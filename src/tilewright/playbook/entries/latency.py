@@ -1,28 +1,17 @@
 """Sets the latency hint of loads and stores: how far ahead the compiler plans for them.
 
-It helps where a loop waits for its loads. Deep prefetching costs registers and shared memory. On an H200 it was kept
-in 2 of 8 tries (bench/recorded/h200-naive-2026-11-21.json).
+It helps where a loop waits for its loads. Deep prefetching costs registers and shared memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.playbook.analyses.access_hints import (
-    LOADS,
-    MOST,
-    STORES,
-    ArrayAccess,
-    accesses,
-    at,
-    is_variable,
-    with_keyword,
-)
+from tilewright.playbook.analyses.access_hints import MOST, ArrayAccess, accesses, at, is_variable, with_keyword
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, number
 
-KINDS = (*LOADS, *STORES)
 FOR_STREAMS = (10, 6, 3, 1)
 FOR_PRODUCTS = (3, 6, 2, 10)
 FOR_ATTENTION = (6, 4, 2, 3)
@@ -47,8 +36,8 @@ class LatencyHints(Entry):
         open_ = [access for access in accesses(source) if not is_variable(access.keyword("latency"))]
         found = [_of_all(source, name, open_) for name in source.tile_code]
         for access in open_[:MOST]:
-            values = tuple(value for value in _values(source, access) if value != _hint(access))
             promise, hint = 1.0 if access.depth else 0.5, _hint(access)
+            values = tuple(value for value in _values(source, access) if value != hint)
             loops = ("in no loop", "in a loop")[access.depth] if access.depth < 2 else f"in {access.depth} loops"
             why = f"{loops}, no hint" if hint is None else f"{loops}, latency={hint}"
             found.append(Site.at(source, access.call, f"latency of {access}", values, promise, why))
@@ -57,7 +46,7 @@ class LatencyHints(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
             raise NotApplicable(f"latency={value}: {LOWEST} to {HIGHEST}")
-        chosen = at(source, site, KINDS)
+        chosen = at(source, site)
         if (site.line, site.column) != source.place(chosen[0].call):
             chosen = [one for one in chosen if one.is_load and not is_variable(one.keyword("latency"))]
         return with_keyword(source, chosen, "latency", str(value))
@@ -68,8 +57,8 @@ def _of_all(source: Source, name: str, open_: Sequence[ArrayAccess]) -> Site | N
     loads = [access for access in open_ if access.is_load and access.kernel == name]
     if len(loads) < 2:
         return None
-    hints = [_hint(access) for access in loads]
-    values = tuple(value for value in _values(source, loads[0]) if any(value != hint for hint in hints))
+    hints = {_hint(access) for access in loads}
+    values = tuple(value for value in _values(source, loads[0]) if hints != {value})
     what = f"latency of all loads of {name}"
     return Site.at(source, source.tile_code[name], what, values, 1.1, f"{len(loads)} loads")
 

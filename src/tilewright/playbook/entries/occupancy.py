@@ -1,13 +1,13 @@
 """Sets the occupancy hint: how many CTAs the compiler plans for on one SM.
 
 More CTAs hide the waits of each other, and each gets fewer registers and less shared memory, so code may spill. It
-applies where one CTA takes most of an SM. On an H200 it was kept in 3 of 12 tries
-(bench/recorded/h200-naive-2026-11-21.json).
+applies where one CTA takes most of an SM.
 """
 
 from __future__ import annotations
 
-from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest, resident
+from tilewright.hardware.architectures import architecture, attainable_ctas
+from tilewright.playbook.analyses.compiler_hints import Offer, OneHint, hungriest
 from tilewright.playbook.base import Effect, EntryDescription, KernelFacts
 from tilewright.records import Value
 
@@ -32,7 +32,8 @@ class OccupancyHint(OneHint):
 
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
         code = hungriest(facts)
-        fits = resident(facts, code)
+        sm = architecture(facts.board.arch)
+        fits = attainable_ctas(sm, registers=code.registers, threads=code.threads, shared_bytes=code.shared_bytes).ctas
         values = tuple(one for one in ORDER[facts.kind] if one != (now or 1))
         why = f"{fits} CTAs fit on an SM: {code.registers} registers, {code.shared_bytes:,} B shared memory"
         return Offer(values, 1.0 if fits < ENOUGH else 0.4, why)

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import names_read
-from tilewright.playbook.analyses.dead_names import without_dead
-from tilewright.playbook.analyses.grids import starts
-from tilewright.playbook.analyses.task_code import argument_of, shape_of
+from tilewright.playbook.analyses.dataflow import names_read, without_dead
+from tilewright.playbook.analyses.task_code import extent_of, starts
 from tilewright.playbook.analyses.tile_reach import Reach, ends_with_array, reaches
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, dotted, with_argument
+from tilewright.source.syntax import Source, argument, with_argument
 
 ZERO = "zero"
 NONE = "none"
@@ -41,7 +39,7 @@ class Padding(Entry):
         found: list[Site] = []
         for call in source.calls("load", inside=source.functions[kernel]) if kernel else ():
             array = source.code(call.args[0].value)
-            padded = argument(call, "padding_mode", None)
+            padded = argument(call, "padding_mode")
             even = _is_never_ragged(source, kernel, call, facts)
             if padded is None and facts.sm < TMA and even is False:
                 found.append(Site.at(source, call, f"load of {array}", (ZERO,), why=f"no TMA before sm_{TMA}"))
@@ -53,7 +51,7 @@ class Padding(Entry):
     def apply(self, source: Source, site: Site, value: Value) -> str:
         calls = source.calls("load", inside=site.function(source))
         call = site.node(source, calls, f"no tile load of {site.kernel} begins here")
-        padded = argument(call, "padding_mode", None)
+        padded = argument(call, "padding_mode")
         if value == ZERO and padded is None:
             mode = f"{source.spelled('PaddingMode')}.ZERO"
             return source.replaced({call: with_argument(call, "padding_mode", mode)})
@@ -77,16 +75,14 @@ def _is_never_ragged(source: Source, kernel: str, call: cst.Call, facts: KernelF
 
 def _is_fixed(source: Source, kernel: str, reach: Reach, facts: KernelFacts) -> bool:
     """Whether the task serves only the extents of the workloads, and none next to them."""
-    given = argument_of(source, kernel, reach.array)
-    shape = shape_of(source, dotted(given)) if given is not None else None
-    entry = shape[reach.axis] if shape is not None and reach.axis < len(shape) else None
-    if entry is None:
-        return False
-    if entry.isdigit():
-        return True
+    extent = extent_of(source, kernel, reach.array, reach.axis)
+    if extent is None or extent.isdigit():
+        return extent is not None
     for workload in facts.workloads:
-        size = workload.dims.get(entry)
-        if not isinstance(size, int) or any(facts.task.promises({**workload.dims, entry: size + by}) for by in (1, -1)):
+        size = workload.dims.get(extent)
+        if not isinstance(size, int):
+            return False
+        if any(facts.task.promises({**workload.dims, extent: size + by}) for by in (1, -1)):
             return False
     return True
 

@@ -1,8 +1,7 @@
 """Starts as many blocks as the GPU holds at once; each walks over several items in a loop (a persistent kernel).
 
 It saves the start of thousands of blocks, loads once what all items share, and lets the loads of the next item begin
-while the last one is stored. It costs a new knob, ``BLOCKS_PER_SM``, and loses where items take unequal time. On an
-H200 it was kept in 2 of 11 tries (bench/recorded/h200-naive-2026-11-21.json).
+while the last one is stored. It costs a new knob, ``BLOCKS_PER_SM``, and loses where items take unequal time.
 """
 
 from __future__ import annotations
@@ -13,8 +12,15 @@ from collections.abc import Sequence
 import libcst as cst
 
 from tilewright.playbook.analyses.block_loop import is_persistent, one_item_kernel, with_items
-from tilewright.playbook.analyses.grids import flat_grid, starts
-from tilewright.playbook.analyses.task_code import fresh_name, space_of, with_grid, with_knob, with_launch_parameter
+from tilewright.playbook.analyses.task_code import (
+    flat_grid,
+    fresh_name,
+    space_of,
+    starts,
+    with_grid,
+    with_knob,
+    with_launch_parameter,
+)
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Source, argument, number

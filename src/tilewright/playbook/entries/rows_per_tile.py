@@ -8,25 +8,29 @@ rewrites what follows from it. On an H200 it was kept in 0 of 5 tries (bench/rec
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import parameters
+from tilewright.playbook.analyses.dataflow import names_assigned, names_read, pairs_of, parameters, range_of, reaching
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.grids import fresh_in, starts
-from tilewright.playbook.analyses.row_numbers import RowNumber, grid_axis, grouped, row_numbers
+from tilewright.playbook.analyses.index_forms import Forms, Scalar
 from tilewright.playbook.analyses.row_tiles import RowTiles
 from tilewright.playbook.analyses.task_code import (
-    constants_of,
+    entry_of,
+    fresh_in,
     fresh_name,
     launch_of,
     space_of,
+    starts,
     with_kernel_constant,
     with_knob,
 )
+from tilewright.playbook.analyses.tile_shapes import Shapes, tile_call
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, argument, elements, number
+from tilewright.source.syntax import Changes, Function, Source, argument, dotted, elements, number
 
 ROWS = (4, 2, 8, 16)
 ELEMENTS = 1 << 15
@@ -119,11 +123,10 @@ def _with_rows(source: Source, kernel: str, row: RowNumber, rows: str, knob: str
 
 
 def _knob(source: Source) -> str:
-    taken = {one.value for one in source.every(cst.Name)} | {
-        str(one.evaluated_value) for one in source.every(cst.SimpleString)
-    }
-    free = [name for name in ("ROWS", "TILE_ROWS") if name not in taken]
-    return free[0] if free else fresh_name(source, "ROWS_PER_TILE")
+    taken = {str(one.evaluated_value) for one in source.every(cst.SimpleString)}
+    taken |= {one.value for one in source.every(cst.Name)}
+    free = (name for name in ("ROWS", "TILE_ROWS") if name not in taken)
+    return next(free, None) or fresh_name(source, "ROWS_PER_TILE")
 
 
 def _values(source: Source, row: RowNumber, size: int | None) -> tuple[int, ...]:
@@ -141,23 +144,105 @@ def _knob_values(source: Source, name: str) -> list[int]:
         constants = argument(space_of(source), "constants", 0)
     except NotApplicable:
         return []
-    for one in constants.elements if isinstance(constants, cst.Dict) else ():
-        key = one.key if isinstance(one, cst.DictElement) else None
-        if isinstance(key, cst.SimpleString) and key.evaluated_value == name:
-            found = [number(value) for value in elements(one.value) or []]
-            return [value for value in found if isinstance(value, int)] if None not in found else []
-    return []
+    values = elements(entry_of(constants, name)) if isinstance(constants, cst.Dict) else None
+    found = [number(value) for value in values or []]
+    return [value for value in found if isinstance(value, int)] if None not in found else []
 
 
 def _elements(facts: KernelFacts, source: Source, kernel: str, width: str | None) -> int | None:
     """Elements of one row's tile in the longest workload; None where its length is no constant of the kernel."""
     if width is None or width.isdigit():
         return None if width is None else int(width)
-    if width not in constants_of(source, kernel):
-        return None
-    place = parameters(source.functions[kernel]).index(width)
-    given = [launch.args[place] for launch in facts.launches]
+    given: list[object] = []
+    for one in source.functions[kernel].params.params:
+        said = "" if one.annotation is None else source.code(one.annotation.annotation)
+        if one.name.value == width and "Constant" in said:
+            place = parameters(source.functions[kernel]).index(width)
+            given = [launch.args[place] for launch in facts.launches]
     return max((value for value in given if isinstance(value, int)), default=None)
+
+
+# The number of a row ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RowNumber:
+    """``name`` is given its value at ``node``, an assignment's line or a loop."""
+
+    name: str
+    kind: Literal["block", "stride", "loop"]
+    node: cst.SimpleStatementLine | cst.For
+    axis: int = 0
+    """``block``: of the grid."""
+    length: str = ""
+    """``loop``: the constant that says how many rows a block has."""
+    loop: cst.For | None = None
+
+
+def row_numbers(source: Source, function: Function) -> list[RowNumber]:
+    """The names of ``function`` that may number rows."""
+    once = {name for name, times in names_assigned(function).items() if times == 1}
+    found: list[RowNumber] = []
+    for line in source.every(cst.SimpleStatementLine, function):
+        single = (one for one in line.body if isinstance(one, cst.Assign) and len(one.targets) == 1)
+        for target, value in (pair for one in single for pair in pairs_of(one)):
+            if value is not None and (name := dotted(target)) in once:
+                row = _assigned(source, function, line, name, value)
+                found += [row] if row is not None else []
+    for loop in source.every(cst.For, function):
+        step = range_of(loop)[2:]
+        if step and dotted(loop.target) in once and source.calls("num_blocks", inside=step[0]):
+            found.append(RowNumber(dotted(loop.target), "stride", loop))
+    return found
+
+
+def grouped(source: Source, row: RowNumber, count: str) -> Changes:
+    """What changes in the kernel so that ``row`` counts groups of ``count`` rows. The caller changes the grid."""
+    if row.kind == "block":
+        return {}
+    if row.kind == "stride":
+        end = range_of(row.node)[1]
+        return {end: cst.parse_expression(f"{source.spelled('cdiv')}({source.code(end)}, {count})")}
+    fewer = f"{row.length} // {count}"
+    lengths = [name for name in source.every(cst.Name, row.node) if name.value == row.length]
+    inside: Changes = {name: cst.parse_expression(f"({fewer})") for name in lengths}
+    return {range_of(row.loop)[0]: cst.parse_expression(fewer), **inside}
+
+
+def grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseExpression:
+    """The expression for one axis of a grid that is written as a tuple."""
+    definition = reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
+    axes = elements(definition.value if definition is not None else grid)
+    if axes is None or axis >= len(axes):
+        raise NotApplicable(f"{source.name}: the grid is not written as a tuple of its axes")
+    return axes[axis]
+
+
+def _assigned(
+    source: Source, function: Function, line: cst.SimpleStatementLine, name: str, value: cst.BaseExpression
+) -> RowNumber | None:
+    if isinstance(value, cst.Call) and tile_call(source, value) == "bid":
+        axis = number(argument(value, "axis", 0))
+        return RowNumber(name, "block", line, axis) if isinstance(axis, int) else None
+    loop = next((one for one in source.parents(line) if isinstance(one, cst.For)), None)
+    match loop, range_of(loop):
+        case cst.For(target=cst.Name(value=item), body=body), [cst.Name(value=count)]:
+            pass
+        case _:
+            return None
+    try:
+        form = Forms(source, value, Shapes(source, function)).of(value)
+    except NotApplicable:
+        return None
+    if not isinstance(form, Scalar) or len(form.terms) != 2 or form.terms.get((item,)) != 1:
+        return None
+    [first] = [term for term in form.terms if term != (item,)]
+    if form.terms[first] != 1 or len(first) != 2 or first.count(count) != 1:
+        return None
+    readers = [one for one in source.every(cst.Name, body) if one.value == item]
+    if len(readers) != 1 or count not in names_read(value):
+        return None  # the row's place within its block is asked for elsewhere
+    return RowNumber(name, "loop", line, length=count, loop=loop)
 
 
 ENTRY = RowsPerTile()

@@ -9,7 +9,7 @@ an H200 it was kept in 1 of 2 tries (bench/recorded/h200-naive-2026-11-21.json) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import libcst as cst
 
@@ -43,11 +43,16 @@ class StaticShapes(Entry):
         if kernel not in source.kernels:
             return []
         function = source.kernels[kernel]
-        free = [one.name.value for one in function.params.params if _is_free(source, one)]
-        shapes = {name: axes for name, axes in _shared(facts, source, kernel) if name in free}
+        free = {one.name.value for one in function.params.params if _is_free(source, one)}
+        passed: dict[str, list[ArraySpec]] = {}
+        for launch in facts.launches:
+            for name, arg in zip(parameters(function), launch.args, strict=False):
+                if isinstance(arg, ArraySpec) and name in free:
+                    passed.setdefault(name, []).append(arg)
+        shapes = {name: axes for name, arrays in passed.items() if (axes := _shared(facts, arrays))}
         if not shapes:
             return []
-        strides = {name: axes for name, axes in _strides(facts, source, kernel) if name in shapes}
+        strides = {name: axes for name in shapes if len(axes := _strides(passed[name])) > 1}
         values = tuple(dict.fromkeys((_text(shapes, {}), _text(shapes, strides))))
         why = "the same in all workloads" if len(facts.workloads) > 1 else "outputs are not independent along them"
         return [Site.at(source, function, f"static extents of {kernel}", values, why=why)]
@@ -75,43 +80,25 @@ def _is_free(source: Source, param: cst.Param) -> bool:
     return param.annotation is None or dotted(param.annotation.annotation) in (f"{source.tile_module}.Array", "Array")
 
 
-def _arrays(facts: KernelFacts, source: Source, kernel: str) -> dict[str, list[ArraySpec]]:
-    """The array parameters of the kernel with what each workload passes."""
-    passed: dict[str, list[ArraySpec]] = {}
-    for launch in facts.launches:
-        for name, arg in zip(parameters(source.kernels[kernel]), launch.args, strict=False):
-            if isinstance(arg, ArraySpec):
-                passed.setdefault(name, []).append(arg)
-    return passed
-
-
-def _shared(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _shared(facts: KernelFacts, arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
     """The axes whose extent is the same in all workloads; in a single one, those that no independent dimension
     gives (what is independent is what varies)."""
-    for name, arrays in _arrays(facts, source, kernel).items():
-        tensor = facts.task.tensors.get(arrays[0].name)
-        axes = []
-        for axis in range(arrays[0].ndim):
-            if len({one.shape[axis] for one in arrays}) > 1 or arrays[0].shape[axis] == 1:
-                continue
-            declared = tensor.shape[axis] if tensor is not None and len(tensor.shape) == arrays[0].ndim else None
-            if len(arrays) > 1 or declared not in facts.task.independent:
-                axes.append(axis)
-        if axes:
-            yield name, tuple(axes)
+    first, tensor = arrays[0], facts.task.tensors.get(arrays[0].name)
+    extents = ({one.shape[axis] for one in arrays} for axis in range(first.ndim))
+    same = [axis for axis, found in enumerate(extents) if len(found) == 1 and found != {1}]
+    if len(arrays) == 1 and tensor is not None and len(tensor.shape) == first.ndim:
+        same = [axis for axis in same if tensor.shape[axis] not in facts.task.independent]
+    return tuple(same)
 
 
-def _strides(facts: KernelFacts, source: Source, kernel: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _strides(arrays: Sequence[ArraySpec]) -> tuple[int, ...]:
     """All axes whose stride is the same in all workloads. Naming one stride turns off the detection of the others."""
-    for name, arrays in _arrays(facts, source, kernel).items():
-        same = tuple(a for a in range(arrays[0].ndim) if len({one.strides[a] for one in arrays}) == 1)
-        if len(same) > 1:
-            yield name, same
+    return tuple(axis for axis in range(arrays[0].ndim) if len({one.strides[axis] for one in arrays}) == 1)
 
 
 def _text(shapes: Axes, strides: Axes) -> str:
-    said = [f"{name}.shape[{axis}]" for name, axes in shapes.items() for axis in axes]
-    return " ".join([*said, *(f"{name}.strides[{axis}]" for name, axes in strides.items() for axis in axes)])
+    facts = (("shape", shapes), ("strides", strides))
+    return " ".join(f"{name}.{one}[{axis}]" for one, each in facts for name, axes in each.items() for axis in axes)
 
 
 def _annotated(source: Source, param: cst.Param, axes: Axes) -> cst.Param:
@@ -124,16 +111,17 @@ def _annotated(source: Source, param: cst.Param, axes: Axes) -> cst.Param:
 
 def _with_import(source: Source) -> str:
     """The text with ``from typing import Annotated`` before its first import, where it is missing."""
-    imports = source.every(cst.ImportFrom)
-    typing = [one for one in imports if one.module is not None and dotted(one.module) == "typing"]
-    named = [alias for one in typing if not isinstance(one.names, cst.ImportStar) for alias in one.names]
-    if any(dotted(alias.name) == "Annotated" and alias.asname is None for alias in named):
-        return source.text
+    for one in source.every(cst.ImportFrom):
+        match one:
+            case cst.ImportFrom(module=cst.Name(value="typing"), names=[*names]):
+                if any(dotted(alias.name) == "Annotated" and alias.asname is None for alias in names):
+                    return source.text
     for line in source.module.body:
-        first = line.body[0] if isinstance(line, cst.SimpleStatementLine) and line.body else None
-        future = isinstance(first, cst.ImportFrom) and first.module is not None and dotted(first.module) == "__future__"
-        if isinstance(line, cst.SimpleStatementLine) and isinstance(first, (cst.Import, cst.ImportFrom)) and not future:
-            return source.replaced(inserted("from typing import Annotated", line))
+        match line:
+            case cst.SimpleStatementLine(body=[cst.ImportFrom(module=cst.Name(value="__future__")), *_]):
+                continue
+            case cst.SimpleStatementLine(body=[cst.Import() | cst.ImportFrom(), *_]):
+                return source.replaced(inserted("from typing import Annotated", line))
     raise NotApplicable(f"{source.name} imports nothing")
 
 

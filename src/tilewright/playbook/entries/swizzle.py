@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from tilewright.playbook.analyses.block_loop import block_ids, grid_extents
-from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read
-from tilewright.playbook.analyses.grids import flat_grid, fresh_in, starts
+from tilewright.playbook.analyses.dataflow import assignments, dependent, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.task_code import (
+    flat_grid,
+    fresh_in,
     fresh_name,
-    launch_of,
+    launched_here,
+    starts,
     with_grid,
     with_kernel_argument,
     with_kernel_constant,
@@ -85,7 +87,7 @@ class BlockSwizzle(Entry):
             raise NotApplicable(f"{source.name}: no kernel {kernel}")
         known = {tiles.statements[0]: tiles for tiles in reversed(_tiles(source, kernel))}
         tiles = known[site.node(source, known, "no pair of tile indices in plain order")]
-        if not _launches(source, kernel):
+        if launched_here(source) != kernel:
             if not tiles.linear:
                 raise NotApplicable(f"{source.name}: the grid of {kernel} is not set in this file")
             height = fresh_in(source, kernel, "GROUP_SIZE_M")
@@ -94,13 +96,6 @@ class BlockSwizzle(Entry):
         source = (_banded if tiles.linear else _flattened)(source, kernel, tiles, height)
         source = with_kernel_constant(source, kernel, height)
         return with_knob(source, height, sorted(HEIGHTS), value).text
-
-
-def _launches(source: Source, kernel: str) -> bool:
-    try:
-        return launch_of(source).kernel == kernel
-    except NotApplicable:
-        return False
 
 
 def _banded(source: Source, kernel: str, tiles: TilePair, height: str, *before: str) -> Source:
@@ -137,29 +132,18 @@ def _flattened(source: Source, kernel: str, tiles: TilePair, height: str) -> Sou
     return with_grid(source, f"({grid.axes[0]} * {grid.axes[1]}, 1, {grid.axes[2]})")
 
 
-# Finding the two indices --------------------------------------------------------------------------
-
-
 def _tiles(source: Source, kernel: str) -> list[TilePair]:
     """The pairs of tile indices in row-by-row order, of a kernel that multiplies matrices. Never raises."""
     function = source.kernels[kernel]
-    if not _multiplies(source, function):
-        return []
-    found = []
-    for tiles in (*_from_two_ids(source, kernel), *_from_one_number(source, function)):
-        ordered = _ordered(source, function, tiles)
-        if ordered is not None and _is_shared(source, function, ordered):
-            found.append(ordered)
-    return found
-
-
-def _multiplies(source: Source, function: Function) -> bool:
-    called = [source.functions[name] for name in source.called_by([function.name.value])]
-    return any(
-        source.calls("mma", "matmul", "mma_scaled", inside=one)
-        or any(isinstance(op.operator, cst.MatrixMultiply) for op in source.every(cst.BinaryOperation, one))
+    called = [source.functions[name] for name in source.called_by([kernel])]
+    if not any(
+        source.calls("mma", "matmul", "mma_scaled", inside=one) or source.every(cst.MatrixMultiply, one)
         for one in called
-    )
+    ):
+        return []
+    pairs = (*_from_two_ids(source, kernel), *_from_one_number(source, function))
+    ordered = (_ordered(source, function, tiles) for tiles in pairs)
+    return [tiles for tiles in ordered if tiles is not None and _is_shared(source, function, tiles)]
 
 
 def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
@@ -170,18 +154,17 @@ def _from_two_ids(source: Source, kernel: str) -> Iterator[TilePair]:
         extents = grid_extents(source, kernel)
     except NotApplicable:
         return
-    named: dict[int, tuple[str, cst.SimpleStatementLine]] = {}
     counted = names_assigned(function)
-    for line, name, value in assignments(source, function):
-        if isinstance(value, cst.Call) and value in axes and counted[name] == 1:
-            named[axes[value]] = name, line
-    asked = [axis for axis in axes.values() if axis in (0, 1)]
-    if sorted(asked) != [0, 1] or not {0, 1} <= set(named) or any(axis in (0, 1) for axis in extents.values()):
-        return
-    (row, first), (column, second) = named[0], named[1]
-    if source.parent(first) is not source.parent(second):
-        return
-    yield TilePair(row, column, _in_order(source, first, second))
+    named = {
+        axes[value]: (name, line)
+        for line, name, value in assignments(source, function)
+        if isinstance(value, cst.Call) and value in axes and counted[name] == 1
+    }
+    asked = sorted(axis for axis in axes.values() if axis in (0, 1))
+    if asked == [0, 1] and {0, 1} <= set(named) and not {0, 1} & set(extents.values()):
+        (row, first), (column, second) = named[0], named[1]
+        if source.parent(first) is source.parent(second):
+            yield TilePair(row, column, _in_order(source, first, second))
 
 
 def _from_one_number(source: Source, function: Function) -> Iterator[TilePair]:
@@ -235,8 +218,8 @@ def _total(source: Source, function: Function, name: str) -> str | None:
     """How many values ``name`` takes over all blocks; None where that cannot be read."""
     for loop in source.every(cst.For, function):
         if dotted(loop.target) == name and isinstance(loop.iter, cst.Call):
-            persistent = dotted(loop.iter.func) == "range" and len(loop.iter.args) == 3
-            return source.code(loop.iter.args[1].value) if persistent else None
+            bounds = range_of(loop)
+            return source.code(bounds[1]) if len(bounds) == 3 else None
     values = [value for _, one, value in assignments(source, function) if one == name]
     ids = source.calls("bid", inside=function)
     if len(values) == 1 and isinstance(values[0], cst.Call) and values[0] in ids and values[0].args:
@@ -254,8 +237,7 @@ def _ordered(source: Source, function: Function, tiles: TilePair) -> TilePair | 
         index = elements(argument(call, "index", 1) or argument(call, "indices", 1))
         reads = [names_read(one) for one in index or []]
         after = [dependent(source, function, [name]) for name in (tiles.first, tiles.second)]
-        places = [next((i for i, read in enumerate(reads) if read & one), None) for one in after]
-        first, second = places
+        first, second = (next((i for i, read in enumerate(reads) if read & one), None) for one in after)
         if first is None or second is None or first == second:
             continue
         if first < second:

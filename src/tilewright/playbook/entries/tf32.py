@@ -8,16 +8,18 @@ end (bench/recorded/README.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dtypes import array_dtypes, dtype_of
+from tilewright.playbook.analyses.dataflow import parameters, values_by_name
 from tilewright.playbook.analyses.expressions import operands_of, text_of
+from tilewright.playbook.analyses.task_code import starts
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Source, dotted
+from tilewright.source.syntax import Function, Source, argument, dotted
+from tilewright.task.tensors import ArraySpec
 
 VALUES = ("tfloat32",)
 
@@ -62,12 +64,11 @@ class Tf32(Entry):
         return _accumulating(source, node, operands, f"{source.tile_module}.mma({left}, {right}, ")
 
 
-def _products(source: Source, function: cst.FunctionDef) -> list[cst.BaseExpression]:
+def _products(source: Source, function: Function) -> list[cst.BaseExpression]:
     """Calls of mma and matmul, and ``@``."""
-    operators = [
-        one for one in source.every(cst.BinaryOperation, function) if isinstance(one.operator, cst.MatrixMultiply)
-    ]
-    return [*source.calls("mma", "matmul", inside=function), *operators]
+    operations = source.every(cst.BinaryOperation, function)
+    products = [one for one in operations if isinstance(one.operator, cst.MatrixMultiply)]
+    return [*source.calls("mma", "matmul", inside=function), *products]
 
 
 def _accumulating(
@@ -93,13 +94,94 @@ def _accumulating(
     return source.replaced({node: cst.parse_expression(f"{product}{zeros})")})
 
 
-def _is_tf32(source: Source, function: cst.FunctionDef, node: cst.BaseExpression) -> bool:
+def _is_tf32(source: Source, function: Function, node: cst.BaseExpression) -> bool:
     return "tfloat32" in source.code(node) or dtype_of(source, function, node, {}) == "tfloat32"
 
 
 def _short(source: Source, node: cst.BaseExpression) -> str:
     text = " ".join(source.code(node).split())
     return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+# The dtypes of tiles ------------------------------------------------------------------------------
+
+
+_LIKE_FIRST = (
+    "load", "gather", "reshape", "permute", "transpose", "broadcast_to", "expand_dims", "extract", "sum", "max",
+    "min", "prod", "exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "abs", "negative", "maximum", "minimum",
+    "add", "sub", "mul", "truediv",
+)  # fmt: skip
+ANY = "any"
+"""The dtype of numbers and scalars, which take that of the tile they are combined with."""
+_METHODS = ("reshape", "permute", "transpose", "extract", "slice", "load")
+_MADE = {"zeros": 1, "ones": 1, "full": 2, "arange": None}
+
+
+def array_dtypes(source: Source, facts: KernelFacts) -> Mapping[str, str]:
+    """Parameters of the launched kernel and their dtypes, `ANY` of numbers; empty where another file has it."""
+    launch = facts.launch(facts.workloads[0])
+    kernel = starts(facts, source) or getattr(getattr(launch.kernel, "_pyfunc", launch.kernel), "__name__", "")
+    names = parameters(source.kernels[kernel]) if kernel in source.kernels else ()
+    return {name: arg.dtype for name, arg in zip(names, launch.args, strict=False) if isinstance(arg, ArraySpec)}
+
+
+def dtype_of(
+    source: Source, function: Function, node: cst.BaseExpression | None, arrays: Mapping[str, str]
+) -> str | None:
+    """``"float32"`` of a tile or an array; None where the text does not tell."""
+    found = _Dtypes(source, function, arrays).of(node)
+    return None if found == ANY else found
+
+
+class _Dtypes:
+    def __init__(self, source: Source, function: Function, arrays: Mapping[str, str]) -> None:
+        self.source, self.arrays = source, arrays
+        self.values = values_by_name(source, function)
+        self._open: set[str] = set()
+
+    def of(self, node: cst.BaseExpression | None) -> str | None:
+        match node:
+            case cst.Integer() | cst.Float():
+                return ANY
+            case cst.Name():
+                return self._named(node.value)
+            case cst.Subscript(value=inside) | cst.UnaryOperation(expression=inside):
+                return self.of(inside)
+            case cst.BinaryOperation():
+                left, right = self.of(node.left), self.of(node.right)
+                return right if left in (ANY, right) else left if right == ANY else None
+            case cst.Call():
+                return self._called(node)
+        return None
+
+    def _named(self, name: str) -> str | None:
+        if name in self._open:
+            return ANY
+        if name not in self.values:
+            return self.arrays.get(name)
+        self._open.add(name)
+        found = {self.of(value) for value in self.values[name]} - {ANY}
+        self._open.discard(name)
+        return found.pop() if len(found) == 1 else None
+
+    def _called(self, call: cst.Call) -> str | None:
+        name = dotted(call.func).removeprefix(f"{self.source.tile_module}.")
+        method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+        if method == "astype":
+            of_module = dotted(call.func).startswith(f"{self.source.tile_module}.")
+            return self._dtype(argument(call, "dtype", 1 if of_module else 0))
+        if name in _MADE:
+            return self._dtype(argument(call, "dtype", _MADE[name]))
+        if name in ("mma", "where"):
+            return self.of(argument(call, "acc", 2))
+        if name in _LIKE_FIRST and call.args:
+            return self.of(call.args[0].value)
+        return self.of(call.func.value) if isinstance(call.func, cst.Attribute) and method in _METHODS else None
+
+    def _dtype(self, node: cst.BaseExpression | None) -> str | None:
+        if isinstance(node, cst.Attribute) and node.attr.value == "dtype":
+            return self.of(node.value)
+        return dotted(node).split(".")[-1] or None if node is not None else None
 
 
 ENTRY = Tf32(

@@ -15,7 +15,7 @@ from tilewright.playbook.analyses.tile_access import Converted, converted, conve
 from tilewright.playbook.analyses.tile_shapes import tile_call
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Site
 from tilewright.records import Value
-from tilewright.source.syntax import Function, Source
+from tilewright.source.syntax import Source
 
 EVERY = "every access"
 VIEWS = "every access, views too"
@@ -41,12 +41,8 @@ class TileLoad(Entry):
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        found: list[Site] = []
-        for function in source.tile_code.values():
-            possible = list(_possible(source, function.name.value, VIEWS))
-            if possible:
-                found += _sites(source, function, possible, 1.0 if facts.sm >= TMA else 0.5)
-        return found
+        promise = 1.0 if facts.sm >= TMA else 0.5
+        return [site for name in source.tile_code for site in _sites(source, name, promise)]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
         if value == ONE:
@@ -59,24 +55,26 @@ class TileLoad(Entry):
         return with_accesses(source, site.kernel, lambda now: _possible(now, site.kernel, str(value)))
 
 
-def _sites(source: Source, function: Function, possible: Sequence[Converted], promise: float) -> list[Site]:
+def _sites(source: Source, name: str, promise: float) -> Iterator[Site]:
     why = "" if promise == 1 else f"no TMA before sm_{TMA}"
+    possible = list(_possible(source, name, VIEWS))
+    if not possible:
+        return
     direct = [one for one in possible if not one.sliced]
     kinds = {tile_call(source, one.call) for one in direct}
     values: tuple[str, ...] = (EVERY, LOADS, STORES) if len(kinds) > 1 else (EVERY,) if kinds else ()
     values += (VIEWS,) if len(direct) < len(possible) else ()
-    found = [Site.at(source, function, f"{len(possible)} gathers and scatters of ranges", values, promise, why)]
+    what = f"{len(possible)} gathers and scatters of ranges"
+    yield Site.at(source, source.tile_code[name], what, values, promise, why)
     for one in possible[:SINGLE_SITES] if len(possible) > 1 else ():
         what = f"{tile_call(source, one.call)} of {source.code(one.call.args[0].value)}"
-        found.append(Site.at(source, one.call, what, (ONE,), promise / 2, why))
-    return found
+        yield Site.at(source, one.call, what, (ONE,), promise / 2, why)
 
 
 def _possible(source: Source, function: str, value: str) -> Iterator[Converted]:
     """The accesses that can be converted, of those that a value means."""
-    for one in convertible(source, function, KINDS[value], converted):
-        if value == VIEWS or not one.sliced:
-            yield one
+    possible = convertible(source, function, KINDS[value], converted)
+    return (one for one in possible if value == VIEWS or not one.sliced)
 
 
 ENTRY = TileLoad()

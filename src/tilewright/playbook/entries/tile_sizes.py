@@ -1,7 +1,6 @@
 """Halves or doubles one tile size, or two together.
 
-It applies where tiles are far from what registers and shared memory hold. Each size costs a compilation. On an H200 it
-was kept in 1 of 30 tries (bench/recorded/h200-naive-2026-11-21.json).
+It applies where tiles are far from what registers and shared memory hold. Each size costs a compilation.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 cuTile orders accesses to one array by tokens. A load waits for the stores to its array before it. A store in a loop
 waits for that of the iteration before, unless one of its indices is the loop's own variable. Moving the load in front
 of the store ends the first wait, and a loop over the stored index itself ends the second. Both are offered only where
-the interpreter has shown that no byte is shared; `findings` lists all other waits. On an H200 it was kept in 0 of 2
-tries (bench/recorded/h200-naive-2026-11-21.json).
+the interpreter has shown that no byte is shared; `findings` lists all other waits.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read
+from tilewright.playbook.analyses.dataflow import Effects, assignments, names_assigned, names_read, range_of
 from tilewright.playbook.analyses.expressions import text_of
-from tilewright.playbook.analyses.independence import Waiting, waiting
+from tilewright.playbook.analyses.independence import waiting
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, Site
 from tilewright.records import Value
 from tilewright.source.syntax import Function, Source, argument, dotted, elements
 
 OVER_INDEX = "loop over the index"
+NEEDED = ": the wait is needed"
+SPARED = " on any reduced workload: the wait could be spared (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
 GONE: cst.FlattenSentinel[cst.CSTNode] = cst.FlattenSentinel([])
 
 
@@ -97,13 +98,7 @@ class Tokens(Entry):
         proven = waiting(facts)
         if isinstance(proven, str):
             return (f"token chains: not known, {proven}",)
-        return tuple(f"token chains: {one}{_remedy(one)}" for one in proven)
-
-
-def _remedy(one: Waiting) -> str:
-    if not one.independent:
-        return ": the wait is needed"
-    return " on any reduced workload: the wait could be spared (CUDA_TILE_TESTING_DISABLE_TOKEN_ORDER=1 shows the gain)"
+        return tuple(f"token chains: {one}{SPARED if one.independent else NEEDED}" for one in proven)
 
 
 def _lines(source: Source, calls: Sequence[cst.Call]) -> str:
@@ -122,9 +117,8 @@ def _moves(source: Source, function: Function) -> Iterator[_Move]:
             if not isinstance(statement, cst.SimpleStatementLine) or not effects.stores_nothing(statement):
                 continue
             loads = [call for call in source.every(cst.Call, statement) if effects.is_load(call)]
-            if len(loads) != 1 or not all(isinstance(one, cst.Assign) for one in statement.body):
-                continue
-            yield from _ways_up(source, effects, statement, loads[0], block.body[:index])
+            if len(loads) == 1 and all(isinstance(one, cst.Assign) for one in statement.body):
+                yield from _ways_up(source, effects, statement, loads[0], block.body[:index])
 
 
 def _ways_up(
@@ -164,29 +158,22 @@ def _above(source: Source, move: _Move) -> str:
 
 def _renamed(source: Source, function: Function) -> Iterator[_Renamed]:
     for loop in source.every(cst.For, function):
-        found = _index_of(source, function, loop)
-        if found is None:
-            continue
-        statement, index, base = found
-        for store in source.calls("store", inside=loop):
-            indices = elements(argument(store, "index", 1)) or []
-            if any(isinstance(one, cst.Name) and one.value == index for one in indices):
-                yield _Renamed(store, loop, statement, index, base)
+        for statement, index, base in _index_of(source, function, loop):
+            for store in source.calls("store", inside=loop):
+                if index in map(dotted, elements(argument(store, "index", 1)) or []):
+                    yield _Renamed(store, loop, statement, index, base)
 
 
 def _index_of(
     source: Source, function: Function, loop: cst.For
-) -> tuple[cst.SimpleStatementLine, str, cst.BaseExpression] | None:
+) -> Iterator[tuple[cst.SimpleStatementLine, str, cst.BaseExpression]]:
     """``index = base + variable`` at the top of a loop over ``range(…)`` that uses the variable nowhere else."""
-    if not isinstance(loop.target, cst.Name) or not isinstance(loop.body, cst.IndentedBlock):
-        return None
-    if not isinstance(loop.iter, cst.Call) or dotted(loop.iter.func) != "range" or not 1 <= len(loop.iter.args) <= 2:
-        return None
-    variable, changing = loop.target.value, set(names_assigned(loop))
+    if not isinstance(loop.target, cst.Name) or len(range_of(loop)) not in (1, 2):
+        return
+    variable, changing, counted = loop.target.value, set(names_assigned(loop)), names_assigned(function)
     uses = [one for one in source.every(cst.Name, function) if one.value == variable]
-    if len(uses) != 2 or names_assigned(function)[variable] != 1:
-        return None
-    counted = names_assigned(function)
+    if len(uses) != 2 or counted[variable] != 1:
+        return
     for statement, index, value in assignments(source, loop):
         if source.parent(statement) is not loop.body or counted[index] != 1:
             continue
@@ -195,27 +182,20 @@ def _index_of(
         for one, base in ((value.right, value.left), (value.left, value.right)):
             plain = len(names_assigned(statement)) == 1 and dotted(one) == variable
             if plain and not names_read(base) & changing and Effects(source, function).is_pure(base):
-                return statement, index, base
-    return None
+                yield statement, index, base
 
 
 def _over_index(source: Source, found: _Renamed) -> str:
-    assert isinstance(found.loop.iter, cst.Call)
-    bounds = [arg.value for arg in found.loop.iter.args]
-    base = source.code(found.base)
-    limits = [f"{base} + {text_of(source, one)}" for one in bounds]
-    new = cst.parse_expression(f"range({', '.join(limits if len(limits) == 2 else [base, *limits])})")
-    lines = [*found.statement.leading_lines]
-    assert isinstance(found.loop.body, cst.IndentedBlock)
-    body = [one for one in found.loop.body.body if one is not found.statement]
-    block = found.loop.body
+    base, block = source.code(found.base), found.loop.body
+    limits = [f"{base} + {text_of(source, one)}" for one in range_of(found.loop)]
     if found.statement.trailing_whitespace.comment is not None:
         block = block.with_changes(header=found.statement.trailing_whitespace)
+    comments = [one for one in found.statement.leading_lines if one.comment is not None]
     loop = found.loop.with_changes(
         target=cst.Name(found.index),
-        iter=new,
-        body=block.with_changes(body=body),
-        leading_lines=[*found.loop.leading_lines, *(one for one in lines if one.comment is not None)],
+        iter=cst.parse_expression(f"range({', '.join(limits if len(limits) == 2 else [base, *limits])})"),
+        body=block.with_changes(body=[one for one in block.body if one is not found.statement]),
+        leading_lines=[*found.loop.leading_lines, *comments],
     )
     return source.replaced({found.loop: loop})
 

@@ -1,8 +1,7 @@
 """Sets the num_worker_warps hint: how many warps share the registers of a tile.
 
 Eight warps instead of four halve the registers that a tile needs of each thread. It applies where large tiles spill. It
-costs threads, of which an SM holds a fixed number. On an H200 it was kept in 0 of 15 tries
-(bench/recorded/h200-naive-2026-11-21.json); `tune_space` sets the hint together with the tiles.
+costs threads, of which an SM holds a fixed number. `tune_space` sets the hint together with the tiles.
 """
 
 from __future__ import annotations
