@@ -40,7 +40,11 @@ def _rule(rule: Rule) -> Json:
 
 def _result(finding: LintFinding, index: int, root: Path) -> Json:
     region: Json = {"startLine": finding.line, "startColumn": finding.column}
-    place: Json = {"artifactLocation": _location(finding.file, root), "region": region}
+    absolute = finding.file.resolve()
+    location: Json = {"uri": absolute.as_uri()}
+    if absolute.is_relative_to(root.resolve()):
+        location = {"uri": quote(bytes(absolute.relative_to(root.resolve()))), "uriBaseId": ROOT}
+    place: Json = {"artifactLocation": location, "region": region}
     return {
         "ruleId": finding.code,
         "ruleIndex": index,
@@ -48,11 +52,3 @@ def _result(finding: LintFinding, index: int, root: Path) -> Json:
         "message": {"text": finding.message},
         "locations": [{"physicalLocation": place}],
     }
-
-
-def _location(file: Path, root: Path) -> Json:
-    absolute = file.resolve()
-    try:
-        return {"uri": quote(bytes(absolute.relative_to(root.resolve()))), "uriBaseId": ROOT}
-    except ValueError:  # outside the root
-        return {"uri": absolute.as_uri()}

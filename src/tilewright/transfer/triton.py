@@ -49,6 +49,8 @@ NO_TRITON: Mapping[str, str] = {
 }
 """Fields of cuTile that Triton has nothing for, and why."""
 
+_WITHOUT: Mapping[Target, Mapping[str, str]] = {"cutile": NO_CUTILE, "triton": NO_TRITON}
+
 SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
     "cutile": {"num_worker_warps": knobs.HINTS["num_worker_warps"], "occupancy": (None, 1, 2, 4)},
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
@@ -218,7 +220,7 @@ class _Transfer:
 
     def _ending_problem(self, name: str, value: FieldValue) -> str | None:
         """Why a field ends its whole configuration; empty or None if it does not."""
-        if name in _without(self.to):
+        if name in _WITHOUT[self.to]:
             return None
         if isinstance(value, Unread):
             return f"{name} is {value}, which only running the file can tell"
@@ -231,7 +233,7 @@ class _Transfer:
 
     def _field_problem(self, name: str, value: FieldValue) -> str:
         """Why a field does not carry over; empty if it does."""
-        if name in (without := _without(self.to)):
+        if name in (without := _WITHOUT[self.to]):
             return without[name]
         if name in ("num_ctas", "occupancy"):
             self.from_tile_ir |= name == "occupancy"
@@ -244,10 +246,6 @@ class _Transfer:
         return "" if isinstance(value, (int, float)) else "constants of cuTile are int, float and bool"
 
 
-def _without(to: Target) -> Mapping[str, str]:
-    return NO_CUTILE if to == "cutile" else NO_TRITON
-
-
 def _plain(value: FieldValue) -> Value:
     """A number, text or None as it is; anything else as text, which no knob takes."""
     return value if value is None or isinstance(value, (int, float, str)) else _text(value)
@@ -255,7 +253,7 @@ def _plain(value: FieldValue) -> Value:
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Old name → new name, the same for all configurations, and notes on the choice."""
-    every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _without(to)]
+    every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:
             raise UnknownChoice("parameter", name, every)

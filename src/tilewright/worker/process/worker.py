@@ -180,7 +180,10 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
         reply = method(worker, step) if method else unknown
     except TilewrightError as error:
         # An error in an edited version fails that version; else the task is wrong.
-        reply = ask.Broken(str(error), dead=False) if _runs_edited(step) else ask.Refused(str(error))
+        one = (step.source,) if isinstance(step, ask.CheckOutputs) else ()
+        sources = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else one
+        edited = any(isinstance(source, ask.Edited) for source in sources)
+        reply = ask.Broken(str(error), dead=False) if edited else ask.Refused(str(error))
     except torch.cuda.OutOfMemoryError as error:
         torch.cuda.empty_cache()
         reply = ask.Broken(f"out of GPU memory: {str(error).splitlines()[0]}", dead=False)
@@ -188,12 +191,6 @@ def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
         reply = ask.Broken(in_one_line(error), dead=context_is_broken())
     send(out, reply)
     return not (isinstance(reply, ask.Broken) and reply.dead)
-
-
-def _runs_edited(step: Message) -> bool:
-    single = isinstance(step, ask.CheckOutputs) and isinstance(step.source, ask.Edited)
-    several = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else ()
-    return single or any(isinstance(source, ask.Edited) for source in several)
 
 
 def context_is_broken() -> bool:
