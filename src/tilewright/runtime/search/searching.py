@@ -125,8 +125,12 @@ class _SearchRun:
                 self._compare_hopeless(building)
             self._compare_spilling()
             return self._race()
-        except NoRoom as reason:
-            return self._unsearched(str(reason))
+        except NoRoom as reason:  # nothing was compared, so the shipped configuration stays
+            best = self._alike(self.right[0] if self.right else list(self.ready)[-1])[0]
+            said = f"not searched: {reason}"
+            known = {i: outcome for i, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
+            notes = "; ".join([*self.notes, said])
+            return SearchResult(best, None, self._listed(known, said), self.seconds, notes)
 
     # lower, compile -------------------------------------------------------------------------------
 
@@ -274,13 +278,6 @@ class _SearchRun:
                 reason += "" if status == "duplicate" else f": {outcome.reason}"
                 outcomes[other] = replace(outcome, label=self._label(other), status=status, reason=reason)
         return self._listed(outcomes, "not looked at")
-
-    def _unsearched(self, reason: str) -> SearchResult:
-        """Nothing was compared, so the shipped configuration stays."""
-        best = self._alike(self.right[0] if self.right else list(self.ready)[-1])[0]
-        said = f"not searched: {reason}"
-        known = {index: outcome for index, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
-        return SearchResult(best, None, self._listed(known, said), self.seconds, "; ".join([*self.notes, said]))
 
     def _listed(self, known: Mapping[int, TrialOutcome], otherwise: str) -> tuple[TrialOutcome, ...]:
         every = range(len(self.trials))

@@ -136,14 +136,14 @@ class ConfigFile:
         self._compared = (*rule.may_differ, *SOURCES)
         self._exact: dict[str, int] = {}
         for index, parts in enumerate(self.parts):
-            self._exact.setdefault(_text(parts), index)
+            self._exact.setdefault(canonical(parts), index)
 
     def find(self, parts: Parts, *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
         """The configuration for a call with these parts, or None: launch the shipped one.
 
         ``allowed``: whether the space of this call has a configuration. Without it only rows with an equal space count.
         """
-        index = self._exact.get(_text(parts))
+        index = self._exact.get(canonical(parts))
         if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
             return MatchingRow(self.rows[index]["config"], "exact", self.rows[index])
         return self._nearest(parts, allowed)
@@ -182,10 +182,10 @@ class ConfigFile:
         return alike
 
     def _compared_texts(self, parts: Parts) -> dict[str, str]:
-        return {name: _text(parts.get(name)) for name in self._compared}
+        return {name: canonical(parts.get(name)) for name in self._compared}
 
     def _rigid_text(self, parts: Parts) -> str:
-        return _text({name: _rigid(part) for name, part in parts.items() if name not in self._compared})
+        return canonical({name: _rigid(part) for name, part in parts.items() if name not in self._compared})
 
 
 # The rule
@@ -253,7 +253,7 @@ def _rigid(value: Json) -> Json:
     return value
 
 
-def _text(value: Json | Parts) -> str:
+def canonical(value: Json | Parts) -> str:
     """Equal for equal parts: their order does not count, their types do."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 

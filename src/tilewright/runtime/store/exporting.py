@@ -27,6 +27,7 @@ from tilewright.runtime.store.config_file import (
     ConfigRow,
     MatchRule,
     Parts,
+    canonical,
 )
 from tilewright.runtime.store.winners import Winner, Winners
 
@@ -56,7 +57,7 @@ def config_file_of(winners: Sequence[Winner]) -> ConfigData:
     common = {
         name: part
         for name, part in parts[0].items()
-        if name != "arrays" and all(name in other and _text(other[name]) == _text(part) for other in parts)
+        if name != "arrays" and all(name in other and canonical(other[name]) == canonical(part) for other in parts)
     }
     rows = [_row(winner, one, common) for winner, one in zip(named, parts, strict=True)]
     return {
@@ -74,14 +75,14 @@ def _latest(winners: Iterable[Winner]) -> list[Winner]:
     """Of the winners of one call, the one for the latest source and toolkit; ``winners`` are oldest first."""
     left_out = (*SOURCES, *MatchRule().may_differ)
     latest = {
-        _text({name: part for name, part in winner.parts.items() if name not in left_out}): winner for winner in winners
+        canonical({name: part for name, part in one.parts.items() if name not in left_out}): one for one in winners
     }
     return list(latest.values())
 
 
 def sources_in(file: ConfigData) -> int:
     """For how many sources its rows were tuned; a look-up uses only those of its own source."""
-    return len({_text([row["parts"].get(name) for name in SOURCES]) for row in file["rows"]})
+    return len({canonical([row["parts"].get(name) for name in SOURCES]) for row in file["rows"]})
 
 
 def _row(winner: Winner, parts: Parts, common: Parts) -> ConfigRow:
@@ -104,17 +105,13 @@ def _of_bucket(part: Json | Parts) -> bool:
     return isinstance(part, (list, tuple)) and any(map(_of_bucket, part))
 
 
-def _text(part: Json | Parts) -> str:
-    return json.dumps(part, sort_keys=True)
-
-
 def _reduced(parts: Parts) -> dict[str, Json]:
     candidates = parts.get(SEARCHED)
     if not isinstance(candidates, list):
         return dict(parts)
     given = (candidate.get("arguments") for candidate in candidates if isinstance(candidate, dict))
     columns = zip(*(arguments for arguments in given if isinstance(arguments, list)), strict=False)
-    agreed: list[Json] = [values[0] if len(set(map(_text, values))) == 1 else VARIES for values in columns]
+    agreed: list[Json] = [values[0] if len(set(map(canonical, values))) == 1 else VARIES for values in columns]
     return {name: part for name, part in parts.items() if name != SEARCHED} | {"arguments": agreed}
 
 
