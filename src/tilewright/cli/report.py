@@ -28,8 +28,6 @@ Home = Annotated[
 
 Listed = Annotated[bool, typer.Option("--list", help="The runs in the ledger, the newest first.")]
 
-STDOUT = Path("-")
-
 
 def report(
     run: Run = "latest",
@@ -54,16 +52,15 @@ def report(
         _list(ledger, as_json)
         return
     evidence = evidence_of(run, ledger=ledger)
-    if html is not None:
-        _write(html, evidence.html())
-    if markdown is not None:
-        _write(markdown, evidence.markdown())
-    if patch is not None:
-        _write(patch, evidence.patch)
-    if jsonl is not None:
-        lines = io.StringIO()
-        evidence.export_jsonl(lines)
-        _write(jsonl, lines.getvalue())
+
+    def lines() -> str:
+        evidence.export_jsonl(stream := io.StringIO())
+        return stream.getvalue()
+
+    views = ((html, evidence.html), (markdown, evidence.markdown), (patch, lambda: evidence.patch), (jsonl, lines))
+    for path, view in views:
+        if path is not None:
+            _write(path, view())
     if as_json:
         print_json(_json(evidence))
     elif not any((html, markdown, patch, jsonl)):
@@ -94,15 +91,14 @@ def _json(evidence: Evidence) -> Encodable:
     details = evidence.details
     if isinstance(details, TuneEvidence):
         return to_json(details.result)
-    run = optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder)
-    return optimized.to_json(run)
+    return optimized.to_json(optimized.Optimized(details.run, details.iterations, details.patch, evidence.folder))
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
     """Into a file, and say so, or to stdout."""
     from tilewright.ledger.file import make_private
 
-    if path == STDOUT:
+    if path == Path("-"):
         sys.stdout.write(text)
         return
     try:

@@ -111,13 +111,17 @@ class _Reader:
         if hint in _SCALARS:
             return _scalar(hint, data, where)
         if hint is Configuration:
-            return Configuration.of({key: _value(item, f"{where}.{key}") for key, item in _object(data, where).items()})
+            return Configuration.of(
+                {key: _value(item, f"{where}.{key}") for key, item in _shaped(dict, data, where).items()}
+            )
         if is_dataclass(hint):
-            return self._record(cast(type, hint), _object(data, where), where)
+            return self._record(cast(type, hint), _shaped(dict, data, where), where)
         if origin is tuple:
-            return self._tuple(arguments, _list(data, where), where)
+            return self._tuple(arguments, _shaped(list, data, where), where)
         if origin in (Mapping, dict):
-            return {key: self.read(arguments[1], item, f"{where}.{key}") for key, item in _object(data, where).items()}
+            return {
+                key: self.read(arguments[1], item, f"{where}.{key}") for key, item in _shaped(dict, data, where).items()
+            }
         if origin is Literal:
             return _literal(arguments, data, where)
         if origin in (Union, UnionType):
@@ -198,15 +202,10 @@ def _literal(choices: tuple[Value, ...], data: Json, where: str) -> Value:
     raise ValueError(f"{where}: {_shown(data)} is not one of {', '.join(map(repr, choices))}")
 
 
-def _object(data: Json, where: str) -> dict[str, Json]:
-    if not isinstance(data, dict):
-        raise ValueError(f"{where}: {_shown(data)} is not an object")
-    return data
-
-
-def _list(data: Json, where: str) -> list[Json]:
-    if not isinstance(data, list):
-        raise ValueError(f"{where}: {_shown(data)} is not a list")
+def _shaped(kind: type[Decoded], data: Json, where: str) -> Decoded:
+    """``data``, which must be an object or a list."""
+    if not isinstance(data, kind):
+        raise ValueError(f"{where}: {_shown(data)} is not {'an object' if issubclass(kind, dict) else 'a list'}")
     return data
 
 

@@ -51,7 +51,6 @@ class Schema:
     """Table of another kind of our files → the error for such a file."""
 
 
-_ELSEWHERE = "set {variable} to a directory that you can write"
 _FIXES = (
     ("Not a directory", "set {variable} to a folder; that is a file"),
     ("File exists", "set {variable} to a folder; that is a file"),
@@ -75,16 +74,11 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
         yield
     except Unusable as error:
         raise StorageError(f"{path} {error}") from error.__cause__
-    except OSError as error:
-        raise StorageError(f"cannot use {path}: {error}; fix: {_fix(error, variable, busy_seconds)}") from error
-    except sqlite3.Error as error:
-        problem = "it is a folder" if os.path.isdir(path) else error
-        raise StorageError(f"cannot use {path}: {problem}; fix: {_fix(problem, variable, busy_seconds)}") from error
-
-
-def _fix(problem: object, variable: str, seconds: float) -> str:
-    fix = next((fix for word, fix in _FIXES if word in str(problem)), _ELSEWHERE)
-    return fix.format(variable=variable, seconds=seconds)
+    except (OSError, sqlite3.Error) as error:
+        problem = "it is a folder" if isinstance(error, sqlite3.Error) and os.path.isdir(path) else str(error)
+        fix = next((fix for word, fix in _FIXES if word in problem), "set {variable} to a directory that you can write")
+        fix = fix.format(variable=variable, seconds=busy_seconds)
+        raise StorageError(f"cannot use {path}: {problem}; fix: {fix}") from error
 
 
 @contextmanager

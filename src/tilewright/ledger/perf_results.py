@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast, get_args
 
 from tilewright.ledger.file import Unusable, make_private, storage
 from tilewright.ledger.records import Iteration, IterationStatus
@@ -35,8 +35,6 @@ BASELINE = "baseline"
 ShownCorrectness: TypeAlias = Literal["PASS", "FAIL"]
 
 _LATENCY = re.compile(r"\d+\.\d{6}", re.ASCII)
-_CORRECTNESS = ("PASS", "FAIL")
-_STATUS = ("keep", "revert", "crash")
 _COLUMNS = 5
 _ESCAPED = re.compile(r"\\([\\|])")
 _CELLS = re.compile(r"(?:\\.|[^\\|])*")
@@ -132,8 +130,8 @@ def _row(line: str, n: int) -> PerfRow:
         (n > 0 or (optimization, status) == (BASELINE, "keep"), "the baseline, kept"),
         (optimization == plain(optimization), "an optimization in one line"),
         (_LATENCY.fullmatch(latency) is not None, "a latency with six decimals"),
-        (correctness in _CORRECTNESS, " or ".join(_CORRECTNESS)),
-        (status in _STATUS, " or ".join(_STATUS)),
+        (correctness in get_args(ShownCorrectness), " or ".join(get_args(ShownCorrectness))),
+        (status in get_args(IterationStatus), " or ".join(get_args(IterationStatus))),
     ):
         if not holds:
             raise ValueError(f"{where}: expected {wanted}")

@@ -59,10 +59,6 @@ def default_path() -> Path:
     return home() / _NAME
 
 
-def _to_stderr(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr)
-
-
 class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
 
@@ -79,7 +75,7 @@ class LedgerFile(DatabaseFile):
         *,
         clock: Callable[[], datetime] = utc_now,
         token: Callable[[int], str] = secrets.token_hex,
-        note: Callable[[str], None] = _to_stderr,
+        note: Callable[[str], None] = lambda text: print(f"note: {text}", file=sys.stderr),
     ):
         super().__init__(Path(path or default_path()), LEDGER)
         self._clock, self._token, self._note = clock, token, note
@@ -143,9 +139,9 @@ class LedgerFile(DatabaseFile):
         with transaction(connection, "IMMEDIATE"):
             there = {name for (name,) in connection.execute("SELECT id FROM runs")}
             for run, workloads, finish in runs:
-                if run["id"] in there:
+                if run.run in there:
                     continue
-                insert_run(connection, run)
+                insert_run(connection, run, "tune", run.task)
                 for workload, candidates in workloads:
                     number = insert(connection, "workloads", workload)
                     for candidate in candidates:
@@ -186,7 +182,7 @@ class RunLedger(LedgerFile, Generic[Run, Parts]):
         now = self._clock()
         begun = replace(record, run=record.run or self._named(now), started=text_of(now))
         with self._writing() as connection:
-            insert_run(connection, run_row(begun, self.command, kernel, kind))
+            insert_run(connection, begun, self.command, kernel, kind)
         return begun
 
     def _record(self, row: sqlite3.Row, finish: sqlite3.Row | None = None) -> Run:
@@ -225,17 +221,8 @@ _OVERVIEWS = f"""SELECT runs.*, coalesce(json_extract(runs.record, '$.where'), '
 
 
 def _overview(row: sqlite3.Row) -> RunOverview:
-    names = [one.name for one in fields(RunOverview) if one.name not in ("run", "measured", "workloads")]
-    workloads = tuple(json.loads(row["workloads"]))
-    return RunOverview(
-        run=row["id"], measured=bool(row["measured"]), workloads=workloads, **{name: row[name] for name in names}
-    )
-
-
-def insert_run(connection: sqlite3.Connection, row: Row) -> None:
-    """A row of ``runs``, and its event."""
-    insert(connection, "runs", row)
-    insert(connection, "run_events", {"run": row["id"], "event": "started", "at": row["started"]})
+    own = {"run": row["id"], "measured": bool(row["measured"]), "workloads": tuple(json.loads(row["workloads"]))}
+    return RunOverview(**own, **{one.name: row[one.name] for one in fields(RunOverview) if one.name not in own})
 
 
 def row_of(connection: sqlite3.Connection, name: str, command: str = "", *, whole: bool = False) -> sqlite3.Row:
@@ -268,10 +255,10 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
     return row
 
 
-def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> Row:
-    """The row of ``runs``; what its end adds is in ``run_events``."""
+def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kernel: str, kind: str = "") -> None:
+    """A row of ``runs``, and its event. What its end adds is in ``run_events``."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
-    return {
+    row: Row = {
         "id": run.run,
         "key": run.key,
         "task": run.task,
@@ -284,13 +271,15 @@ def run_row(run: BaseRun, command: str, kernel: str, kind: str = "") -> Row:
         "record": as_text(record),
         "command": command,
     }
+    insert(connection, "runs", row)
+    insert(connection, "run_events", {"run": run.run, "event": "started", "at": run.started})
 
 
 # Old results
 
 
-def _read_old(path: Path) -> list[tuple[Row, list[tuple[Row, list[Row]]], Row | None]] | None:
-    """The rows of each run, of its workloads with their candidates, and of its end, out of an old results file.
+def _read_old(path: Path) -> list[tuple[TuneRun, list[tuple[Row, list[Row]]], Row | None]] | None:
+    """Each run, the rows of its workloads with their candidates, and of its end, out of an old results file.
 
     None where the file is another program's. The columns of workloads and candidates are the old ones.
     """
@@ -310,11 +299,11 @@ def _read_old(path: Path) -> list[tuple[Row, list[tuple[Row, list[Row]]], Row | 
             race: dict[str, Json] = next((json.loads(row["race"]) for row in rows if row["race"]), {})
             end: Row = {"run": run["id"], "event": "finished", "at": run["finished"], "seconds": run["seconds"]}
             parts = [(row, [dict(candidate) for candidate in connection.execute(candidates, row)]) for row in rows]
-            found.append((_old_run_row(run, race), parts, end if run["finished"] is not None else None))
+            found.append((_old_run(run, race), parts, end if run["finished"] is not None else None))
     return found
 
 
-def _old_run_row(run: Row, race: dict[str, Json]) -> Row:
+def _old_run(run: Row, race: dict[str, Json]) -> TuneRun:
     """Board and bandwidth were not kept; policy and seed are those of one of its races."""
     policy = race.get("policy")
     data: dict[str, Json] = {
@@ -325,4 +314,4 @@ def _old_run_row(run: Row, race: dict[str, Json]) -> Row:
         "policy": policy if isinstance(policy, dict) else {},
         "seed": race.get("seed"),
     }
-    return run_row(from_json(TuneRun, data, defaults=True), "tune", str(run["task"]))
+    return from_json(TuneRun, data, defaults=True)

@@ -90,23 +90,20 @@ class TuneLedger(RunLedger[TuneRun, dict[str, WorkloadResult]]):
 
 
 def _workload_row(run: str, result: WorkloadResult) -> dict[str, Value]:
+    best, candidates = result.best, result.candidates
+    if best is not None and best not in candidates:
+        raise ValueError(f"{result.workload}: the best, {best.configuration}, is not among the candidates")
     return {
         "run": run,
         "name": result.workload.name,
         "dims": dump(result.workload.dims),
         "bound": dump(result.bound),
-        "best": None if result.best is None else _position(result.best, result),
+        "best": None if best is None else candidates.index(best),
         "tied": dump(result.tied),
         "shipped": dump(result.shipped),
         "reason": result.reason,
         "race": dump(result.race),
     }
-
-
-def _position(best: Candidate, result: WorkloadResult) -> int:
-    if best not in result.candidates:
-        raise ValueError(f"{result.workload}: the best, {best.configuration}, is not among the candidates")
-    return result.candidates.index(best)
 
 
 def _candidate_row(candidate: Candidate) -> dict[str, Value]:

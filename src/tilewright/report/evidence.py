@@ -118,12 +118,6 @@ def time_us(metrics: Metrics) -> float | None:
     return time.us if time else None
 
 
-def share_of_light(metrics: Metrics) -> float | None:
-    """Share of the speed of light; 1 is all of it."""
-    us = time_us(metrics)
-    return metrics.bound.speed_of_light_us / us if metrics.bound and us else None
-
-
 def speedup_of(ratio: Interval | None) -> Speedup | None:
     """The speed-up behind a ratio new / old; without bounds where too few samples bound it."""
     if ratio is None or ratio.centre <= 0:

@@ -54,9 +54,15 @@ def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections
 def page(report: OptimizeEvidence) -> str:
     """The whole page of a run of `optimize`."""
     words = Words(report)
+    tiles = [
+        (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
+        (number(report.before_ms), f"{words.p}ms before"),
+        (number(report.after_ms), f"{words.p}ms after"),
+        (f"{len(report.kept)} of {len(report.tried)}", "iterations kept"),
+    ]
     return framed(
         words,
-        _tiles(report, words),
+        tiles,
         _latencies(report, words),
         section("Workloads", _workloads(report, words)),
         _before_and_after(report, words),
@@ -64,15 +70,6 @@ def page(report: OptimizeEvidence) -> str:
         section("The patch", diff(report.patch) if report.patch.strip() else tag("p", "Empty.")),
         section("What was ruled out", bullets(report.ruled_out)) if report.ruled_out else None,
     )
-
-
-def _tiles(report: OptimizeEvidence, words: Words) -> list[tuple[str, str]]:
-    return [
-        (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
-        (number(report.before_ms), f"{words.p}ms before"),
-        (number(report.after_ms), f"{words.p}ms after"),
-        (f"{len(report.kept)} of {len(report.tried)}", "iterations kept"),
-    ]
 
 
 def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
@@ -95,26 +92,17 @@ def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
 
 def _before_and_after(report: OptimizeEvidence, words: Words) -> Markup | None:
     roofs, bars = roofline(report.run, report.workloads), mix(report)
-    sides = []
+    title, sides = f"Roofline{', at predicted times' if words.predicted else ''}", []
     if roofs:
-        sides.append(
-            tag("div", tag("h3", f"Roofline{', at predicted times' if words.predicted else ''}"), scroll(roofs))
-        )
+        sides.append(tag("div", tag("h3", title), scroll(roofs)))
     if bars:
-        sides.append(tag("div", tag("h3", "Instruction mix"), scroll(bars), _mix_key(report), _mix_counts(report)))
-    return section("Before and after", tag("div", sides, class_="pair")) if sides else None
-
-
-def _mix_key(report: OptimizeEvidence) -> Markup:
-    names = enumerate(mix_classes(report))
-    return tag(
-        "ul",
-        [
+        key = [
             tag("li", tag("svg", tag("rect", class_=f"mix{n}", width=12, height=12), viewBox="0 0 12 12"), name)
-            for n, name in names
-        ],
-        class_="key",
-    )
+            for n, name in enumerate(mix_classes(report))
+        ]
+        names = tag("ul", key, class_="key")
+        sides.append(tag("div", tag("h3", "Instruction mix"), scroll(bars), names, _mix_counts(report)))
+    return section("Before and after", tag("div", sides, class_="pair")) if sides else None
 
 
 def _mix_counts(report: OptimizeEvidence) -> Markup:
@@ -157,15 +145,11 @@ def _row(iteration: Iteration, words: Words) -> Markup:
 
 
 def _more(iteration: Iteration) -> Markup:
-    content = [part for part in _evidence(iteration) if part]
-    more = folded(_summary(iteration), content) if content else None
+    content, tried = [part for part in _evidence(iteration) if part], len(iteration.attempts)
+    summary = f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence"
+    summary += f", {iteration.seconds:.0f} s" if iteration.seconds else ""
+    more = folded(summary, content) if content else None
     return tag("tr", tag("td"), tag("td", more, colspan=6), class_="more")
-
-
-def _summary(iteration: Iteration) -> str:
-    seconds = f", {iteration.seconds:.0f} s" if iteration.seconds else ""
-    tried = len(iteration.attempts)
-    return (f"{tried} value{'' if tried == 1 else 's'} tried" if tried else "evidence") + seconds
 
 
 def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
@@ -184,9 +168,6 @@ def _evidence(iteration: Iteration) -> Iterator[Markup | None]:
             yield folded(f"diff of {attempt.value}", diff(attempt.diff))
     if iteration.ruled_out:
         yield tag("div", tag("p", "Ruled out before it:", class_="soft"), bullets(iteration.ruled_out))
-    if iteration.environment or iteration.commit:
-        yield settings_table(
-            settings(
-                {"commit": iteration.commit, **iteration.environment} if iteration.commit else iteration.environment
-            )
-        )
+    commit = {"commit": iteration.commit} if iteration.commit else {}
+    if around := {**commit, **iteration.environment}:
+        yield settings_table(settings(around))

@@ -7,25 +7,16 @@ from collections.abc import Iterator
 
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
-from tilewright.report.evidence import (
-    OptimizeEvidence,
-    Speedup,
-    TuneEvidence,
-    settings,
-    share_of_light,
-    speedup_of,
-    time_us,
-)
+from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, settings, speedup_of, time_us
 
 NOTHING = "–"
-LARGE, SMALL = 1000.0, 1.0
 
 
 def number(value: float | None) -> str:
     """Four significant digits; whole above 1000."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    if abs(value) >= LARGE:
+    if abs(value) >= 1000:
         return f"{value:,.0f}"
     digits = 3 - (math.floor(math.log10(abs(value))) if value else 0)
     return f"{value:.{min(max(digits, 0), 6)}f}"
@@ -50,7 +41,8 @@ def faster(speedup: Speedup | float | None) -> str:
 
 def light(metrics: Metrics) -> str:
     """Share of the speed of light."""
-    share = share_of_light(metrics)
+    us = time_us(metrics)
+    share = metrics.bound.speed_of_light_us / us if metrics.bound and us else None
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
@@ -61,8 +53,7 @@ def interval_us(metrics: Metrics) -> str:
 
 def place(iteration: Iteration) -> str:
     """Where the change is, and what it puts there."""
-    name = iteration.optimization
-    parts = (part for part in (iteration.site, iteration.value) if part and part not in name)
+    parts = (part for part in (iteration.site, iteration.value) if part and part not in iteration.optimization)
     return " = ".join(parts)
 
 
