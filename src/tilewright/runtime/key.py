@@ -19,9 +19,6 @@ from tilewright.hardware.machine import installed_version
 from tilewright.records import Json
 from tilewright.runtime.arrays import facts_of
 
-ALIGNMENT = 16
-"""Bytes: what a launch specialises on (`languages.cutile.DIVISOR`)."""
-
 
 @cache
 def toolkit() -> str:
@@ -59,7 +56,7 @@ def array_part(tensor: object) -> dict[str, Json]:
         "dtype": facts.dtype,
         "shape": list(facts.shape),
         "strides": list(facts.strides),
-        "alignment": facts.address % ALIGNMENT,
+        "alignment": facts.address % 16,  # bytes: what a launch specialises on (`languages.cutile.DIVISOR`)
     }
 
 

@@ -90,8 +90,7 @@ class Dimensions:
         )
 
     def beyond(self, name: str) -> str | int:
-        """The bound of the numbers of an array: an extent, if the largest number is an index or a length
-        in it; else a number."""
+        """The bound of an array's numbers: an extent, if the largest is an index or a length in it; else a number."""
         largest, reached = self.largest[name], self._reached()
         if largest + 1 in reached:
             return self.entry(largest + 1)

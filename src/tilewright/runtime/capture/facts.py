@@ -167,9 +167,6 @@ def _layout(array: Argument) -> tuple[Hashable, ...]:
     return array.spec.shape, array.spec.strides, array.spec.dtype
 
 
-# Dimensions -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class DeclaredArray:
     """How a task declares an array: row-major in ``shape``. The kernel gets a view of it.

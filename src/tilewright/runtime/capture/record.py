@@ -129,9 +129,6 @@ def _kind(launch: DescribedLaunch) -> str:
     return json.dumps(launch.with_arrays(aligned).to_json(), sort_keys=True)
 
 
-# Files ------------------------------------------------------------------------------------------------
-
-
 def part_file(path: Path, process: str) -> Path:
     """process: a name that no other process has."""
     return path.with_name(f"{path.name}.{process}.part")

@@ -307,19 +307,16 @@ class SharedDescriptions:
         if isinstance(trial, FailedTrial):
             return {"failed": trial.stage}
         storages: list[int] = []
+        function = getattr(trial.kernel, "_pyfunc", trial.kernel)
+        if id(function) not in self._kernels:
+            self._kept.append(function)
+            self._kernels[id(function)] = _index_in(self.sources, source_of(trial.kernel))
         return {
-            "kernel": self._kernel(trial.kernel),
+            "kernel": self._kernels[id(function)],
             "grid": list(trial.grid),
             "arguments": [self._argument(value, storages) for value in trial.arguments()],
             "hints": {name: str(value) for name, value in sorted(trial.hints.items())},
         }
-
-    def _kernel(self, kernel: KernelObject) -> int:
-        function = getattr(kernel, "_pyfunc", kernel)
-        if id(function) not in self._kernels:
-            self._kept.append(function)
-            self._kernels[id(function)] = _index_in(self.sources, source_of(kernel))
-        return self._kernels[id(function)]
 
     def _argument(self, value: CallValue, storages: list[int]) -> Json:
         if isinstance(value, (list, tuple)):
