@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tilewright.compile.compile import Compiled, launch_of
-from tilewright.hardware.architectures import Occupancy, architecture, attainable_ctas
+from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
-from tilewright.hardware.prediction import WARPGROUP, Work, predict, spill_us
+from tilewright.hardware.prediction import Work, occupancy_of, predict, spill_us
 from tilewright.records import (
     Bound,
     Built,
@@ -89,9 +89,6 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
     return tuple(config for *_, config in sorted(racing, key=lambda entry: entry[:3]))
 
 
-# One verdict for each distinct code ---------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Group:
     """Rows with the same machine code and grid, which therefore behave alike."""
@@ -111,13 +108,8 @@ class _Group:
 
 def _group(same: tuple[ScreenRow, ...], work: Work, board: Board) -> _Group:
     code, grid = same[0].code, same[0].grid
-    fits = attainable_ctas(
-        architecture(board.arch),
-        registers=code.registers,
-        threads=code.threads or WARPGROUP,
-        shared_bytes=code.shared_bytes,
-    )
-    return _Group(same, same[0], predict(code, grid, work, board), spill_us(code, grid, work, board), fits)
+    predicted, spilling = predict(code, grid, work, board), spill_us(code, grid, work, board)
+    return _Group(same, same[0], predicted, spilling, occupancy_of(code, board))
 
 
 def _judged(group: _Group, best: _Group | None, strongest: int, bound: Bound) -> _Group:
@@ -177,15 +169,11 @@ def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
     return group.predicted.us, group.row.code.code_hash, group.row.grid
 
 
-# Never everything ---------------------------------------------------------------------------------
-
-
 def _baseline_kept(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
     """The shipped configuration represents its group, which is then "last" at worst."""
     kept = []
     for group in groups:
-        mine = next((row for row in group.members if row.configuration == shipped), None)
-        if mine is not None:
+        if mine := next((row for row in group.members if row.configuration == shipped), None):
             group = replace(group, row=mine)
             if group.verdict == "out":
                 group = group.judged("last", f"{group.reason}; kept as the baseline, because it is shipped today")
@@ -211,9 +199,6 @@ def _screened(row: ScreenRow, group: _Group) -> Screened:
 
 def _us(group: _Group) -> str:
     return f"{group.predicted.us:,.1f} µs" if group.predicted.us < 100 else f"{group.predicted.us:,.0f} µs"
-
-
-# What the compiler returns ------------------------------------------------------------------------
 
 
 def screen_compiled(

@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.hardware.architectures import KIB, SUB_PARTITIONS, WARP, architecture, attainable_ctas
+from tilewright.hardware.architectures import KIB, SUB_PARTITIONS, WARP, Occupancy, architecture, attainable_ctas
 from tilewright.hardware.boards import Board
 from tilewright.records import MachineCode, PredictedTime, TensorPath
 
@@ -131,15 +131,18 @@ def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board, b
 
 def shape_of(code: MachineCode, grid: Sequence[int], board: Board) -> Shape:
     """CTAs, residency and waves of ``code`` over ``grid``."""
-    threads = code.threads or WARPGROUP
-    fits = attainable_ctas(
-        architecture(board.arch), registers=code.registers, threads=threads, shared_bytes=code.shared_bytes
-    ).ctas
+    fits = occupancy_of(code, board).ctas
     ctas = math.prod(grid) * max(code.cluster, 1)
     resident = max(1, min(fits, math.ceil(ctas / board.sms)))
     places = board.sms * resident
     waves = math.ceil(ctas / places)
-    return Shape(ctas, resident, waves, ctas / (waves * places), threads)
+    return Shape(ctas, resident, waves, ctas / (waves * places), code.threads or WARPGROUP)
+
+
+def occupancy_of(code: MachineCode, board: Board) -> Occupancy:
+    """The CTAs of ``code`` that fit on one SM of ``board``."""
+    threads, limits = code.threads or WARPGROUP, architecture(board.arch)
+    return attainable_ctas(limits, registers=code.registers, threads=threads, shared_bytes=code.shared_bytes)
 
 
 Term = tuple[float, str]

@@ -268,29 +268,23 @@ def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[L
 def _paired(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> dict[Op, Op]:
     """Memory operations of both versions: by line and array, then by line, then by array, in order."""
     pairs: dict[Op, Op] = {}
-
-    def match(key_a: Mapping[Op, object], key_b: Mapping[Op, object]) -> None:
+    for by in ((True, True), (True, False), (False, True)):
         taken = set(pairs.values())
         waiting: dict[object, list[Op]] = defaultdict(list)
-        for op in b.memory:
-            if op not in taken and key_b[op] is not None:
-                waiting[key_b[op]].append(op)
-        for op in a.memory:
-            if op not in pairs and waiting.get(key_a[op]):
-                pairs[op] = waiting[key_a[op]].pop(0)
-
-    def keys(read: _Read, place: Mapping[Place, Place | None] | None, line: bool, array: bool) -> dict[Op, object]:
-        found: dict[Op, object] = {}
-        for op, one in read.memory.items():
-            at = place.get(one.place) if place is not None else one.place
-            known = (at is not None or not line) and (one.tensor is not None or not array)
-            parts = (one.operation, at if line else None, one.tensor if array else None)
-            found[op] = parts if known else None
-        return found
-
-    for line, array in ((True, True), (True, False), (False, True)):
-        match(keys(a, same, line, array), keys(b, None, line, array))
+        for op, one in b.memory.items():
+            if op not in taken and (key := _matching(one, one.place, *by)) is not None:
+                waiting[key].append(op)
+        for op, one in a.memory.items():
+            if op not in pairs and (alike := waiting.get(_matching(one, same.get(one.place), *by))):
+                pairs[op] = alike.pop(0)
     return pairs
+
+
+def _matching(one: MemoryOperation, place: Place | None, line: bool, array: bool) -> object:
+    """What a memory operation of the other version must have in common with ``one``; None where it is not known."""
+    if (line and place is None) or (array and one.tensor is None):
+        return None
+    return one.operation, place if line else None, one.tensor if array else None
 
 
 def _accesses(a: _Read, b: _Read, pairs: Mapping[Op, Op]) -> Iterator[AccessChange]:

@@ -22,8 +22,9 @@ TERMINATORS = frozenset({"yield", "continue", "break", "return"})
 ENDLESS = 1 << 18
 """Iterations of one ``loop`` after which it is taken to run for ever."""
 
-VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "tokens", "args", "indices"})
-OPTIONAL = frozenset({"token", "mask", "paddingValue"})
+VARIADIC = frozenset({
+    "index", "dynamicShape", "dynamicStrides", "operands", "tokens", "args", "indices", "token", "mask", "paddingValue",
+})  # fmt: skip
 """Operands that a handler gets as a tuple, empty where they are absent."""
 
 
@@ -93,8 +94,7 @@ def _side_by_side(values: Sequence[Value], counts: Sequence[int], order: Array) 
     first = values[0]
     if all(value is first for value in values) and (first is None or isinstance(first, Unknown)):
         return first
-    unknown = next((value for value in values if isinstance(value, Unknown)), None)
-    if unknown is not None:
+    if (unknown := next((value for value in values if isinstance(value, Unknown)), None)) is not None:
         return unknown
     if isinstance(first, np.ndarray):
         if all(value.shape[0] == 1 and value.tobytes() == first.tobytes() for value in values):
@@ -104,12 +104,10 @@ def _side_by_side(values: Sequence[Value], counts: Sequence[int], order: Array) 
     if isinstance(first, tuple):
         return tuple(_side_by_side(column, counts, order) for column in zip(*values, strict=True))
     if is_dataclass(first) and not isinstance(first, type):
-        parts = {
-            one.name: [getattr(value, one.name) for value in values]
-            for one in fields(first)
-            if _has_lanes(getattr(first, one.name))
-        }
-        return replace(first, **{name: _side_by_side(part, counts, order) for name, part in parts.items()})
+        names = [one.name for one in fields(first) if _has_lanes(getattr(first, one.name))]
+        parts = ([getattr(value, name) for value in values] for name in names)
+        joined = [_side_by_side(part, counts, order) for part in parts]
+        return replace(first, **dict(zip(names, joined, strict=True)))
     raise TypeError(f"cannot merge values of type {type(first).__name__}")
 
 
@@ -127,7 +125,9 @@ def known(value: Value, what: str) -> Array:
 
 
 class Endless(Exception):
-    def __init__(self, op: Op, why: str) -> None:
+    """A run that does not end; ``op`` is the loop where it is known."""
+
+    def __init__(self, why: str, op: Op | None = None) -> None:
         super().__init__(why)
         self.op = op
 
@@ -167,9 +167,7 @@ class BlockExecutor:
 
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
         values = {
-            name: tuple(frame[one] for one in names)
-            if name in VARIADIC or name in OPTIONAL or len(names) != 1
-            else frame[names[0]]
+            name: tuple(frame[one] for one in names) if name in VARIADIC or len(names) != 1 else frame[names[0]]
             for name, names in op.operands.items()
         }
         if (pure := PURE.get(op.name)) is not None:
@@ -220,11 +218,8 @@ class BlockExecutor:
         if condition.shape[0] == 1 or condition.all() or not condition.any():
             exits = self.run(branches[0 if condition[0] else 1], frame)
         else:
-            exits = [
-                one
-                for body, chosen in ((branches[0], condition), (branches[1], ~condition))
-                for one in self.run(body, Frame(frame.lanes[chosen], frame))
-            ]
+            ways = zip(branches, (condition, ~condition), strict=True)
+            exits = [one for body, chosen in ways for one in self.run(body, Frame(frame.lanes[chosen], frame))]
         return [one for one in exits if one.kind == "yield"], [one for one in exits if one.kind != "yield"]
 
     def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
@@ -273,7 +268,7 @@ class BlockExecutor:
             if not len(active.lanes):
                 return ended, away
             self.world.wait(op)
-        raise Endless(op, f"a loop did not end within {ENDLESS} iterations")
+        raise Endless(f"a loop did not end within {ENDLESS} iterations", op)
 
     def _iteration(
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]

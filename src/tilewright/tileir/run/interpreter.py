@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.tileir.read.tree import KernelEntry, Location, Op, PointerType, TileModule, TileType, Type
+from tilewright.tileir.read.tree import KernelEntry, Location, Op, TileModule, TileType, Type
 from tilewright.tileir.run import arithmetic, conversions, integers, pointers, products, reductions, tiles, views
 from tilewright.tileir.run.context import Printed, World
 from tilewright.tileir.run.control import CONTROL, TERMINATORS, BlockExecutor, Endless, Frame
@@ -57,12 +57,8 @@ def may_wait(entry: KernelEntry) -> bool:
     )
 
 
-class Deadlock(Exception):
+class Deadlock(Endless):
     """No block that is left can go on; ``op`` is the loop in which one of them waits."""
-
-    def __init__(self, why: str, op: Op | None = None) -> None:
-        super().__init__(why)
-        self.op = op
 
 
 class Turns:
@@ -185,7 +181,7 @@ def run(
             _run_in_turns(world, kernel, bound, blocks)
         else:
             _run_in_batches(world, kernel, bound, blocks)
-    except (Endless, Deadlock) as waiting:
+    except Endless as waiting:
         at = waiting.op.location if waiting.op else kernel.location
         world.findings.add(Finding(DEADLOCK, str(waiting), at))
     return Executed(
@@ -201,16 +197,13 @@ def bind(kernel: KernelEntry, arguments: Sequence[Number]) -> dict[str, Array]:
     """The entry's parameters as values that all blocks share. Raises TypeError where they do not fit."""
     if len(arguments) != len(kernel.parameters):
         raise TypeError(f"{kernel.name} takes {len(kernel.parameters)} arguments, not {len(arguments)}")
-    return {
-        name: _argument(value, kind, name) for (name, kind), value in zip(kernel.parameters, arguments, strict=True)
-    }
+    pairs = zip(kernel.parameters, arguments, strict=True)
+    return {name: _argument(value, kind, name) for (name, kind), value in pairs}
 
 
 def _argument(value: Number, kind: Type, name: str) -> Array:
     if not isinstance(kind, TileType) or kind.shape:
         raise Unsupported(f"parameter {name} of type {kind}")
-    if isinstance(kind.element, PointerType):
-        return np.asarray([_integer(value, 64, name)], np.int64)
     dtype = dtype_of(kind.element)
     if dtype.kind == "i":
         return np.asarray([_integer(value, width_of(kind.element), name)], dtype)
@@ -255,12 +248,6 @@ def _run_in_turns(world: World, kernel: KernelEntry, bound: dict[str, Array], bl
 
 def largest_tile(kernel: KernelEntry, names: frozenset[str] | None = None) -> int:
     """Elements of the largest tile among the results of the name, by default among all."""
-    return max(
-        (
-            kind.size
-            for op in kernel.walk()
-            for result, kind in zip(op.results, op.result_types, strict=True)
-            if isinstance(kind, TileType) and (names is None or result in names)
-        ),
-        default=1,
-    )
+    results = (pair for op in kernel.walk() for pair in zip(op.results, op.result_types, strict=True))
+    wanted = (kind for name, kind in results if names is None or name in names)
+    return max((kind.size for kind in wanted if isinstance(kind, TileType)), default=1)

@@ -337,8 +337,7 @@ def _outside(touched: Touched) -> Mask:
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
     inside = np.flatnonzero(~outside)
-    strange = _strange(touched.some(inside))
-    if strange is not None:
+    if (strange := _strange(touched.some(inside))) is not None:
         outside[inside] = strange
     return np.asarray(outside)
 
