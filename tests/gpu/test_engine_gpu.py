@@ -14,6 +14,7 @@ from tilewright.records import Configuration
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, UNINITIALISED
+from tilewright.verify.engine import RunOptions
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
 from tilewright.verify.sanitizer_tool import find, sanitize
@@ -49,7 +50,7 @@ def test_a_correct_kernel_on_every_layout(layout: str) -> None:
     task, dims = load_task(f"{HONEST}:any_strides"), {"M": 24, "N": 80}
     with engine_of(task) as engine:
         one = images(task, layout, dims)
-        ran = engine.run(task.space.shipped, dims, one, launches=3)
+        ran = engine.run(task.space.shipped, dims, one, RunOptions(launches=3))
     assert ran.failed is None, ran.failed
     wanted = one["x"].array.astype(np.float64) + one["bias"].array.astype(np.float64)
     assert np.max(np.abs(one["y"].array.astype(np.float64) - wanted)) < 0.05
@@ -63,7 +64,7 @@ def test_the_profiler_names_the_kernels() -> None:
     """trust.md 15: without names nothing can be said about which kernels ran."""
     task = cheat("identity")
     with engine_of(task) as engine:
-        ran = engine.run(task.space.shipped, N, images(task), launches=2)
+        ran = engine.run(task.space.shipped, N, images(task), RunOptions(launches=2))
         assert ran.kernels is not None, engine.kernels_why
     assert len(ran.kernels) == 2 and all(name.startswith("identity_K") for name in ran.kernels)
 
@@ -99,7 +100,7 @@ def test_an_output_in_place_is_written_over_its_input() -> None:
     with engine_of(task) as engine:
         apart, over = images(task, dims=dims), images(task, dims=dims)
         engine.run(task.space.shipped, dims, apart)
-        engine.run(task.space.shipped, dims, over, alias={"y": "x"})
+        engine.run(task.space.shipped, dims, over, RunOptions(alias={"y": "x"}))
     assert np.array_equal(apart["y"].array, over["x"].array)
 
 

@@ -13,6 +13,7 @@ from tilewright.records import Configuration
 from tilewright.space.space import Space
 from tilewright.task.task import Task
 from tilewright.task.tensors import Output, Tensor
+from tilewright.verify.engine import RunOptions
 from tilewright.verify.images import images_for
 from tilewright.verify.on_gpu import GpuEngine
 from tilewright.worker.messages import ImagesRan, Lost, RunImages
@@ -67,7 +68,7 @@ def images() -> Any:
 def test_the_bytes_that_come_back_are_in_the_images() -> None:
     gpu, session = engine(ANSWER)
     one = images()
-    ran = gpu.run(CONFIG, DIMS, one, launches=3)
+    ran = gpu.run(CONFIG, DIMS, one, RunOptions(launches=3))
     assert (ran.failed, ran.kernels, ran.declared, ran.touched_early) == (None, ("double_Kt1",), "double", ())
     assert one["y"].array.view(np.uint8)[:4].tolist() == [7, 7, 7, 7]
     request = session.asked[0]
@@ -80,7 +81,7 @@ def test_an_output_in_place_has_no_image_of_its_own() -> None:
     gpu, session = engine(ANSWER)
     one = images()
     poisoned = one["y"].raw.copy()
-    gpu.run(CONFIG, DIMS, one, alias={"y": "x"})
+    gpu.run(CONFIG, DIMS, one, RunOptions(alias={"y": "x"}))
     assert [image.name for image in session.asked[0].images] == ["x"]
     assert session.asked[0].alias == {"y": "x"} and session.asked[0].outputs == ("y",)
     assert np.array_equal(one["y"].raw, poisoned)

@@ -16,7 +16,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
 from tilewright.verify.arrays import Array
-from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image
 
 
@@ -48,23 +48,15 @@ class FunctionEngine:
         self.runs = 0
 
     def run(
-        self,
-        configuration: Configuration,
-        dims: Dims,
-        images: Mapping[str, Image],
-        *,
-        launches: int = 1,
-        seed: int = 0,
-        poison: int = 0xFF,
-        alias: Mapping[str, str] = NO_ALIAS,
+        self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
         """As `engine.Engine.run`."""
         self.runs += 1
-        arrays = {name: images[alias.get(name, name)].array for name in images}
+        arrays = {name: images[options.alias.get(name, name)].array for name in images}
         ran = Ran(kernels=("kernel",), declared="kernel")
-        for number in range(launches):
+        for number in range(options.launches):
             try:
-                said = self.function(FunctionLaunch(arrays, images, dims, number, seed))
+                said = self.function(FunctionLaunch(arrays, images, dims, number, options.seed))
             except ValueError as error:
                 return replace(ran, failed=Failed("race", str(error)))
             ran = said if isinstance(said, Ran) else ran

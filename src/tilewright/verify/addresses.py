@@ -30,6 +30,7 @@ BEYOND = 1.25
 """Times `ELEMENTS`, so that a good share of the blocks lies beyond it."""
 BLOCKS = 128
 """A sample: a fifth of them lies beyond 2³¹ elements."""
+Word = Literal["correct", "unverified", "incorrect"]
 MANY_SMS = 1 << 20
 """What the launch function is told that the board has, lest a few persistent blocks walk over all of it."""
 
@@ -38,7 +39,7 @@ MANY_SMS = 1 << 20
 class Reached:
     """What became of the addresses; ``reason`` says it in words."""
 
-    verdict: Literal["correct", "incorrect", "unverified"]
+    verdict: Word
     reason: str
     findings: tuple[Finding, ...] = ()
 

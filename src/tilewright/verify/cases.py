@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -113,9 +114,6 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-_WORDS = {"True": True, "False": False, "None": None}
-
-
 def _written(value: Value) -> str:
     """A text that could be taken for something else, or for the end of its part, is quoted."""
     if isinstance(value, str):
@@ -127,18 +125,14 @@ def _written(value: Value) -> str:
 def _read(text: str) -> Value:
     if text.startswith("'"):
         return unquote(text[1:])
-    if text in _WORDS:
-        return _WORDS[text]
+    if text == "None":
+        return None
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for number in (int, float):
+        with suppress(ValueError):
+            return number(text)
+    return text
 
 
 def shell_word(text: str) -> str:

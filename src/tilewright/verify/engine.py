@@ -7,7 +7,7 @@ the images. It judges nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tilewright.records import Configuration, Failed
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
 
 NO_ALIAS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How an engine runs a kernel."""
+
+    launches: int = 1
+    seed: int = 0
+    """Sets the order of the blocks, where the engine can."""
+    poison: int = 0xFF
+    """The byte that memory is made of which nobody has written."""
+    alias: Mapping[str, str] = field(default_factory=dict)
+    """Output → input whose memory the kernel gets in its place (in place, as deployed)."""
+
+
+ONCE = RunOptions()
 
 
 @dataclass(frozen=True)
@@ -46,22 +62,9 @@ class Engine(Protocol):
     """``interpreter`` or ``gpu``."""
 
     def run(
-        self,
-        configuration: Configuration,
-        dims: Dims,
-        images: Mapping[str, Image],
-        *,
-        launches: int = 1,
-        seed: int = 0,
-        poison: int = 0xFF,
-        alias: Mapping[str, str] = NO_ALIAS,
+        self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """Runs the task's kernel ``launches`` times on ``images``, one for each tensor.
-
-        seed: sets the order of the blocks, where the engine can.
-        poison: the byte that memory is made of which nobody has written.
-        alias: output → input whose memory the kernel gets in its place (in place, as deployed).
-        """
+        """Runs the task's kernel on ``images``, one for each tensor."""
         ...
 
     def close(self) -> None: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +18,11 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify import tolerance as verify
-from tilewright.verify.addresses import Reaches
+from tilewright.verify.addresses import Reaches, Word
 from tilewright.verify.arrays import Array
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
-from tilewright.verify.engine import NO_ALIAS, Engine, Ran
+from tilewright.verify.engine import NO_ALIAS, Engine, Ran, RunOptions
 from tilewright.verify.images import POISONS, HostMemory, Image, images_for
 from tilewright.verify.judge import (
     Compared,
@@ -57,7 +57,7 @@ class Result:
 
     case: Case
     configuration: Configuration
-    verdict: Literal["correct", "incorrect", "unverified"]
+    verdict: Word
     reason: str
     error: Compared | None = None
     findings: tuple[Finding, ...] = ()
@@ -86,7 +86,7 @@ class Examiner:
         self._findings, self._error = [], None
         how = {"plain": self._plain, "relaunched": self._relaunched, "in place": self._in_place,
                "caches": self._caches, "addresses": self._addresses}[case.run]  # fmt: skip
-        verdict: Literal["correct", "incorrect", "unverified"] = "correct"
+        verdict: Word = "correct"
         try:
             self._served(case)
             reason = how(configuration, case)
@@ -112,10 +112,10 @@ class Examiner:
 
     # The four ways to run a case
 
-    def _plain(self, configuration: Configuration, case: Case) -> str:
+    def _plain(self, configuration: Configuration, case: Case, alias: Mapping[str, str] = NO_ALIAS) -> str:
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
-        first, second = (self._outputs(configuration, case, inputs, number) for number in (0, 1))
-        self._same(configuration, case, inputs, first, second)
+        first, second = (self._outputs(configuration, case, inputs, number, alias=alias) for number in (0, 1))
+        self._same(configuration, case, inputs, first, second, alias)
         return self._right(case, inputs, first, second)
 
     def _relaunched(self, configuration: Configuration, case: Case) -> str:
@@ -134,10 +134,7 @@ class Examiner:
         for output, source in alias.items():
             if (arrays[output].shape, arrays[output].dtype) != (arrays[source].shape, arrays[source].dtype):
                 raise Unverified(f"'{output}' has not the shape and dtype of '{source}', whose place it takes")
-        inputs = drawn(self.task, case.sizes, case.data, case.seed)
-        first, second = (self._outputs(configuration, case, inputs, n, alias=alias) for n in (0, 1))
-        self._same(configuration, case, inputs, first, second, alias)
-        return self._right(case, inputs, first, second)
+        return self._plain(configuration, case, alias)
 
     def _addresses(self, configuration: Configuration, case: Case) -> str:
         if self.reaches is None:
@@ -196,8 +193,8 @@ class Examiner:
         byte = POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
         self.runs += 1
-        ran = self.engine.run(configuration, case.sizes, images, launches=launches,
-                              seed=2 * case.seed + number, poison=byte, alias=alias)  # fmt: skip
+        options = RunOptions(launches, 2 * case.seed + number, byte, alias)
+        ran = self.engine.run(configuration, case.sizes, images, options)
         self._judge_run(ran, configuration, case, images)
         judge_memory(HostMemory(images, inputs, frozenset(alias.values())))
         return {name: images[alias.get(name, name)].array.copy() for name in self.task.outputs}
@@ -243,7 +240,7 @@ class Examiner:
 
     def _same(
         self, configuration: Configuration, case: Case, inputs: Mapping[str, Array],
-        first: Mapping[str, Array], second: Mapping[str, Array], alias: Mapping[str, str] = NO_ALIAS,
+        first: Mapping[str, Array], second: Mapping[str, Array], alias: Mapping[str, str],
     ) -> None:  # fmt: skip
         """Bit-equality of two runs; where they differ, a third says what it depends on."""
         if not self.task.deterministic or not (name := differing(first, second)):

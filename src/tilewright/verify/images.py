@@ -8,7 +8,7 @@ an input to what lies beyond an output.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -55,7 +55,8 @@ class Image:
     @property
     def array(self) -> Array:
         """The elements: a view of ``raw``."""
-        return self._view(self.raw)
+        steps = tuple(stride * self.itemsize for stride in self.strides)
+        return np.ndarray(self.shape, storage(self.dtype), self.raw.data, self.offset, steps)
 
     @property
     def spec(self) -> ArraySpec:
@@ -74,27 +75,14 @@ class Image:
 
     def damaged(self) -> int | None:
         """Bytes from the first element to the first byte outside that was written; None where there is none."""
-        changed = self.raw != self.guard
-        changed &= ~self._inside()
-        where = np.flatnonzero(changed)
+        inside = replace(self, raw=np.zeros_like(self.raw))
+        fill(inside, 1)
+        where = np.flatnonzero((self.raw != self.guard) & (inside.raw == 0))
         return int(where[0]) - self.offset if where.size else None
-
-    def _inside(self) -> npt.NDArray[np.bool_]:
-        inside = np.zeros(self.raw.size, np.uint8)
-        self._view(inside).view(np.uint8 if self.itemsize == 1 else f"u{self.itemsize}")[...] = _ones(self.itemsize)
-        return inside.view(np.bool_)
 
     @property
     def itemsize(self) -> int:
         return ITEM_BYTES[self.dtype]
-
-    def _view(self, raw: Bytes) -> Array:
-        steps = tuple(stride * self.itemsize for stride in self.strides)
-        return np.ndarray(self.shape, storage(self.dtype), raw.data, self.offset, steps)
-
-
-def _ones(itemsize: int) -> int:
-    return int.from_bytes(b"\x01" * itemsize, "little")
 
 
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:

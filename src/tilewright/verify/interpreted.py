@@ -17,7 +17,7 @@ from tilewright.tileir.run.launching import Launcher
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.findings import Finding
-from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image, held_before
 
 FEW_SMS = 3
@@ -35,27 +35,27 @@ class InterpreterEngine:
         self.launcher = Launcher(task, replace(board, sms=FEW_SMS))
 
     def run(
-        self,
-        configuration: Configuration,
-        dims: Dims,
-        images: Mapping[str, Image],
-        *,
-        launches: int = 1,
-        seed: int = 0,
-        poison: int = 0xFF,
-        alias: Mapping[str, str] = NO_ALIAS,
+        self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """As `engine.Engine.run`; every launch runs the blocks in another order, drawn with ``seed``."""
+        """As `engine.Engine.run`; every launch runs the blocks in another order, drawn with the seed."""
+        alias, seed, poison = options.alias, options.seed, options.poison
         arrays = {name: images[alias.get(name, name)].spec for name in images}
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):
             return Ran(failed=runnable)
-        memory, addresses = self._placed(images, alias, poison)
+        memory = Memory(poison=poison)
+        addresses = {
+            name: memory.allocate(
+                name, image.array, within=image.raw, written=held_before(self.task, name) is not None
+            ).address
+            for name, image in images.items()
+            if name not in alias
+        }
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[str, None] = {}
         findings: tuple[Finding, ...] = ()
         try:
-            for number in range(launches):
+            for number in range(options.launches):
                 if number:
                     memory.next_launch()
                 done = run(runnable.module, arguments, grid, memory, seed=seed + number, poison=poison)
@@ -66,18 +66,6 @@ class InterpreterEngine:
             return Ran(refused=f"the interpreter does not run this: {refused}")
         name = runnable.module.entry().name
         return Ran(findings, kernels=(name,), declared=name, undefined=tuple(undefined))
-
-    def _placed(
-        self, images: Mapping[str, Image], alias: Mapping[str, str], poison: int
-    ) -> tuple[Memory, dict[str, int]]:
-        memory = Memory(poison=poison)
-        return memory, {
-            name: memory.allocate(
-                name, image.array, within=image.raw, written=held_before(self.task, name) is not None
-            ).address
-            for name, image in images.items()
-            if name not in alias
-        }
 
     def close(self) -> None:
         """Holds nothing that must be closed."""

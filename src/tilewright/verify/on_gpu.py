@@ -18,7 +18,7 @@ from tilewright.records import Configuration, Failed
 from tilewright.task.loading import where_is
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
-from tilewright.verify.engine import NO_ALIAS, Ran
+from tilewright.verify.engine import ONCE, Ran, RunOptions
 from tilewright.verify.images import Image
 from tilewright.worker.messages import ImageFile, Lost, RunImages
 from tilewright.worker.session import Session
@@ -51,22 +51,14 @@ class GpuEngine:
         self._runs = addresses
 
     def run(
-        self,
-        configuration: Configuration,
-        dims: Dims,
-        images: Mapping[str, Image],
-        *,
-        launches: int = 1,
-        seed: int = 0,
-        poison: int = 0xFF,
-        alias: Mapping[str, str] = NO_ALIAS,
+        self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """As `engine.Engine.run`. The device orders the blocks, whatever ``seed`` is."""
-        del seed, poison  # the images hold the poison; nothing else is undefined here
+        """As `engine.Engine.run`. The device orders the blocks, and the images hold all poison."""
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
-            step = request_of(self.task, configuration, dims, images, alias, Path(directory))
-            answer = self.session.run(replace(step, launches=launches, place=place, profile=True), silence=self.silence)
+            step = request_of(self.task, configuration, dims, images, options.alias, Path(directory))
+            step = replace(step, launches=options.launches, place=place, profile=True)
+            answer = self.session.run(step, silence=self.silence)
             if isinstance(answer, Lost):
                 return Ran(failed=Failed("launch", answer.reason))
             if reason := read_back(step, images):

@@ -92,14 +92,8 @@ def command(program: Path, tool: str, folder: Path) -> list[str]:
     options += ["--target-processes", "application-only"]  # not the compiler that a launch may start
     if tool == "memcheck":
         options += ["--report-api-errors", "no", "--padding", str(PADDING)]
-    return [
-        str(program),
-        *options,
-        sys.executable,
-        "-m",
-        "tilewright.worker.process.once",
-        str(folder / "request.json"),
-    ]
+    once = [sys.executable, "-m", "tilewright.worker.process.once", str(folder / "request.json")]
+    return [str(program), *options, *once]
 
 
 def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:

@@ -42,6 +42,9 @@ class Limit:
         return elements <= self.elements and task.work(dims) <= self.flop
 
 
+ONE_RUN = Limit()
+
+
 @dataclass(frozen=True)
 class Moduli:
     """The sizes whose remainders matter for one dimension, the largest first."""
@@ -92,7 +95,7 @@ def extent(dims: Dims, name: str) -> int:
 
 
 def reduced(
-    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit | None = None, most: int = 2
+    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit = ONE_RUN, most: int = 2
 ) -> dict[str, Value]:
     """Smaller dimensions with the same remainders, at most ``most`` whole tiles each.
 
@@ -100,7 +103,6 @@ def reduced(
     much work. One along which the outputs are independent, and which has no tile of its own, may shrink
     to 2 or 1. Where the task serves nothing that small, the last on the way there that it serves.
     """
-    limit = limit or Limit()
     choices = {name: _sizes(extent(dims, name), tiles[name], most) for name in tiles}
     chosen = dict.fromkeys(choices, 0)
 
@@ -144,12 +146,9 @@ def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
     return sorted(sizes or {value}, reverse=True)
 
 
-def edges(
-    task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit | None = None
-) -> Iterator[dict[str, Value]]:
+def edges(task: Task, dims: Dims, tiles: Mapping[str, Moduli], limit: Limit = ONE_RUN) -> Iterator[dict[str, Value]]:
     """One dimension at a time at 1, about its tile, and a prime, the others as in ``dims``; where the task
     serves none of these, at half and twice its tile."""
-    limit = limit or Limit()
     for name, size in tiles.items():
         ragged, even = (size.least - 1, size.least + 1, *PRIMES), (size.least // 2, size.least * 2)
         for values in ((1,), ragged, even):
@@ -161,10 +160,10 @@ def edges(
 
 
 def hidden(
-    task: Task, dims: Dims, tiles: Mapping[str, Moduli], rng: np.random.Generator, limit: Limit | None = None
+    task: Task, dims: Dims, tiles: Mapping[str, Moduli], rng: np.random.Generator, limit: Limit = ONE_RUN
 ) -> Iterator[dict[str, Value]]:
     """Random extents, up to somewhat more than two tiles; up to `HIDDEN` that the task serves."""
-    limit, found = limit or Limit(), 0
+    found = 0
     for _ in range(40 * HIDDEN):
         drawn = {name: int(rng.integers(1, 2 * size.least + 8)) for name, size in tiles.items()}
         keep = rng.random(len(tiles)) < 0.5  # a dimension that must be a power of two rarely is by chance

@@ -87,30 +87,39 @@ def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...
 
 def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The float64 reference on ``inputs``, checked for shape; ``dims`` are those of the slice."""
-    offered = {**dims, **{name: for_reference(array, task.tensors[name].dtype) for name, array in inputs.items()}}
     what = f"reference of task '{task.name}'"
     try:
-        result = call_by_name(task.reference, offered, what)
+        results = evaluated(task, dims, inputs)
     except TaskError:
         raise
     except Exception as error:
         raise TaskError(f"{what} failed: {type(error).__name__}: {error}") from error
-    results = result if isinstance(result, tuple) else (result,)
-    if len(results) != len(task.outputs):
-        raise TaskError(f"{what} returned {len(results)} arrays for the outputs {', '.join(task.outputs)}")
     expected = task.arrays(dims)
-    named = {name: np.asarray(array, np.float64) for name, array in zip(task.outputs, results, strict=True)}
+    named = {name: np.asarray(array, np.float64) for name, array in results.items()}
     for name, array in named.items():
         if array.shape != expected[name].shape:
             raise TaskError(f"{what} has shape {array.shape} for '{name}'; the task declares {expected[name].shape}")
     return named
 
 
-def for_reference(array: Array, dtype: str, floats: npt.DTypeLike = np.float64) -> Array:
-    """An input of ``dtype`` as references get it: whole numbers in int64, booleans as such, all else in ``floats``."""
-    if dtype == "bool":
-        return np.asarray(array, np.bool_)
-    return np.asarray(array, np.int64 if is_whole(dtype) else floats)
+def evaluated(
+    task: Task, dims: Dims, inputs: Mapping[str, Array], floats: npt.DTypeLike = np.float64
+) -> dict[str, Array]:
+    """The reference's outputs by name, as it returns them.
+
+    It gets whole numbers in int64, booleans as such, all else in ``floats``. Raises TaskError where it returns another
+    number of arrays, and what the task's own code raises.
+    """
+    offered: dict[str, object] = dict(dims)
+    for name, array in inputs.items():
+        dtype = task.tensors[name].dtype
+        offered[name] = np.asarray(array, np.bool_ if dtype == "bool" else np.int64 if is_whole(dtype) else floats)
+    what = f"reference of task '{task.name}'"
+    result = call_by_name(task.reference, offered, what)
+    results = result if isinstance(result, tuple) else (result,)
+    if len(results) != len(task.outputs):
+        raise TaskError(f"{what} returned {len(results)} arrays for the outputs {', '.join(task.outputs)}")
+    return {name: np.asarray(array) for name, array in zip(task.outputs, results, strict=True)}
 
 
 def try_reference(task: Task, dims: Dims) -> None:

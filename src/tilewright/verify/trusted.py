@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from tilewright.errors import MachineError, NoGpu, TaskError
 from tilewright.task.loading import where_is
-from tilewright.task.task import Task, call_by_name
+from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import rounded
 from tilewright.verify.images import storage
-from tilewright.verify.tolerance import for_reference
+from tilewright.verify.tolerance import evaluated
 from tilewright.worker.messages import ComputeTrusted, Lost, TensorFile
 from tilewright.worker.session import Session
 
@@ -133,17 +133,9 @@ def to_precision(array: Array, precision: str) -> Array:
 
 
 def _evaluated(task: Task, dims: Dims, inputs: Mapping[str, Array], precision: npt.DTypeLike) -> dict[str, Array] | str:
-    """The reference's outputs by name, on inputs of ``precision``."""
-    what = f"reference of task '{task.name}'"
-    arrays = {name: for_reference(array, task.tensors[name].dtype, precision) for name, array in inputs.items()}
-    offered = {**dims, **arrays}
+    """The reference's outputs by name, on inputs of ``precision``; or why there are none."""
     try:
         with np.errstate(all="ignore"):
-            result = call_by_name(task.reference, offered, what)
-            results = result if isinstance(result, tuple) else (result,)
-            outputs = [np.asarray(one) for one in results]
+            return evaluated(task, dims, inputs, precision)
     except Exception as error:  # the task's own code, which was written for float64
-        return f"{what} in {np.dtype(precision).name}: {type(error).__name__}: {error}"
-    if len(outputs) != len(task.outputs):
-        return f"{what} returned {len(outputs)} arrays for the outputs {', '.join(task.outputs)}"
-    return dict(zip(task.outputs, outputs, strict=True))
+        return f"reference of task '{task.name}' in {np.dtype(precision).name}: {type(error).__name__}: {error}"

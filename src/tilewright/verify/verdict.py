@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, get_args
 
 from tilewright.ledger.codec import Encodable
 from tilewright.records import Configuration
+from tilewright.verify.addresses import Word
 from tilewright.verify.cases import shell_word
 from tilewright.verify.examining import Examiner, Result
 from tilewright.verify.planning import Planned
@@ -20,8 +21,7 @@ from tilewright.verify.planning import Planned
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
 
-Word = Literal["correct", "unverified", "incorrect"]
-WORDS = ("correct", "unverified", "incorrect")
+WORDS = get_args(Word)
 """From the best to the worst."""
 
 
