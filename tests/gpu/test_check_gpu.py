@@ -13,8 +13,8 @@ from tilewright.hardware.gpu import detect
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.verify.check import check_on
-from tilewright.verify.compiling import Compiling
 from tilewright.verify.on_gpu import GpuEngine
+from tilewright.verify.schedule import Compiling
 from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict
 

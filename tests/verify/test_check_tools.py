@@ -18,8 +18,8 @@ from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verify import sanitizer_tool as check_watching
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
-from tilewright.verify.compiling import Compiling
 from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized, Watching
+from tilewright.verify.schedule import Compiling
 from tilewright.verify.verdict import Verdict
 
 OPS = """\

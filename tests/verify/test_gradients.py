@@ -12,7 +12,7 @@ from tilewright.errors import TaskError
 from tilewright.space.space import Space
 from tilewright.task.task import Task
 from tilewright.task.tensors import Output, Tensor
-from tilewright.verify.gradients import check_gradients
+from tilewright.verify.reference import check_gradients
 
 SPACE = Space(constants={"TILE": (16,)}, shipped={"TILE": 16})
 DIMS = {"M": 12, "K": 9, "N": 7}

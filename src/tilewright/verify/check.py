@@ -21,10 +21,9 @@ from tilewright.verify.addresses import Reaches
 from tilewright.verify.cases import Case
 from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Compiles, Examiner, refuse_degenerate
-from tilewright.verify.gradients import check_gradients
 from tilewright.verify.planning import Planned, plan
-from tilewright.verify.reference import FloatReference, Trusting
-from tilewright.verify.schedule import Equipment, board_here, engine_name, minimised, run_and_judge
+from tilewright.verify.reference import FloatReference, Trusting, check_gradients
+from tilewright.verify.schedule import board_here, engine_name, equipped, minimised, run_and_judge
 from tilewright.verify.verdict import Verdict, report
 
 SECONDS = 120.0
@@ -58,7 +57,7 @@ def check(
     board = board_here(name, arch or DEFAULT_ARCH)
 
     def verdict(part: Task, configurations: Sequence[Configuration], workloads: Sequence[str]) -> Verdict:
-        with Equipment(part, name, board, quick) as tools:
+        with equipped(part, name, board, quick) as tools:
             judged = check_on(
                 part, tools.engine, configurations=configurations, workloads=part.selected(workloads), seed=seed,
                 trusted=tools.trusted, compiles=tools.compiling, ahead=tools.ahead, reaches=tools.reaching,
@@ -69,7 +68,9 @@ def check(
     forward = verdict(task, configurations, workloads)
     if task.backward is None or case is not None:
         return (forward,)
-    _check_gradients(task, task.backward, task.selected(workloads)[0], seed)
+    dims = task.selected(workloads)[0].dims
+    tiles = shapes.moduli(task, task.backward.space.shipped, dims)
+    check_gradients(task, shapes.reduced(task, dims, tiles, most=1), seed)
     return (forward, verdict(task.backward, (), ()))
 
 
@@ -120,8 +121,3 @@ def check_on(
         examiner, planned, results, skipped, smallest,
         seed=seed, configurations=configurations, seconds=time.perf_counter() - started,
     )  # fmt: skip
-
-
-def _check_gradients(task: Task, backward: Task, workload: Workload, seed: int) -> None:
-    tiles = shapes.moduli(task, backward.space.shipped, workload.dims)
-    check_gradients(task, shapes.reduced(task, workload.dims, tiles, most=1), seed)

@@ -249,14 +249,12 @@ class Examiner:
         why = "memory that nothing wrote" if differing(first, third) else "the order of the blocks"
         different = np.flatnonzero(bits(first[name]) != bits(second[name]))
         index = tuple(int(i) for i in np.unravel_index(int(different[0]), first[name].shape))
+        loads = " and ".join(self._undefined)
+        undefined = f"; the load at {loads} reaches outside its tensor and has no padding"
         raise Wrong(
             f"'{name}' depends on {why}: {different.size} of {first[name].size} elements differ between two runs, "
-            f"the first at {index}{self._where_undefined() if why.startswith('memory') else ''}"
+            f"the first at {index}{undefined if loads and why.startswith('memory') else ''}"
         )
-
-    def _where_undefined(self) -> str:
-        loads = " and ".join(self._undefined)
-        return f"; the load at {loads} reaches outside its tensor and has no padding" if loads else ""
 
     def _right(self, case: Case, inputs: Mapping[str, Array], *runs: Mapping[str, Array]) -> str:
         wanted = self._wanted(case, inputs)

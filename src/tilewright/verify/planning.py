@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from tilewright.records import Configuration, Value, Workload
 from tilewright.task.task import Task
-from tilewright.task.tensors import Dims, is_whole
+from tilewright.task.tensors import is_whole
 from tilewright.verify import shapes
 from tilewright.verify.addresses import huge
 from tilewright.verify.cases import Case
 from tilewright.verify.data import KINDS, SPECIAL
-from tilewright.verify.shapes import Limit
+from tilewright.verify.shapes import Limit, Moduli
 
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)
 """Of one case among many on one shape."""
@@ -52,20 +51,10 @@ def plan(
     """
     planned: dict[tuple[Configuration, str], Planned] = {}
     for configuration in configurations:
-        cases = list(_reduced(task, configuration, workloads, seed))
-        hard = list(_hard(task, configuration, workloads, seed))
-        cases += [step for step in hard if step[1].data == "small integers"] if quick else hard
-        if not quick:
-            cases += _shapes(task, configuration, workloads, seed)
-            cases += _huge(task, configuration, workloads, seed) if addresses else ()
-        if own_shapes:
-            cases += [(1, _case(w.dims, seed, w.name), (w.name,)) for w in workloads]
-        for rank, case, covers in cases:
+        for rank, case, covers in _steps(task, configuration, workloads, seed, own_shapes, addresses, quick):
             key = (configuration, str(case))
-            if (before := planned.get(key)) is not None:
-                planned[key] = replace(before, covers=tuple(dict.fromkeys((*before.covers, *covers))))
-            else:
-                planned[key] = Planned(configuration, case, rank, covers)
+            before = planned.get(key, Planned(configuration, case, rank))
+            planned[key] = replace(before, covers=tuple(dict.fromkeys((*before.covers, *covers))))
     return sorted(planned.values(), key=lambda step: step.rank)
 
 
@@ -73,21 +62,36 @@ Step = tuple[int, Case, tuple[str, ...]]
 """Rank, case, and the workloads that it covers."""
 
 
+def _steps(
+    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int,
+    own_shapes: bool, addresses: bool, quick: bool,
+) -> Iterator[Step]:  # fmt: skip
+    tiles = {workload.name: shapes.moduli(task, configuration, workload.dims) for workload in workloads}
+
+    def raggedness(workload: Workload) -> int:
+        sizes = tiles[workload.name].items()
+        return sum(shapes.extent(workload.dims, name) % size.least != 0 for name, size in sizes)
+
+    for workload in workloads:
+        yield 0, _case(shapes.reduced(task, workload.dims, tiles[workload.name]), seed, workload.name), (workload.name,)
+    hardest = max(workloads, key=raggedness)
+    for step in _hard(task, hardest, tiles[hardest.name], seed):
+        if not quick or step[1].data == "small integers":
+            yield step
+    if not quick:
+        yield from _edges(task, workloads, tiles, seed)
+        if addresses and (dims := huge(task, hardest.dims, tiles[hardest.name])) is not None:
+            yield 2, _case(dims, seed, "huge", run="addresses"), ()
+    if own_shapes:
+        yield from ((1, _case(workload.dims, seed, workload.name), (workload.name,)) for workload in workloads)
+
+
 def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Case:
     return replace(Case(tuple(dims.items()), seed=seed, why=why), **changes)  # type: ignore[arg-type]
 
 
-def _reduced(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
-    for workload in workloads:
-        tiles = shapes.moduli(task, configuration, workload.dims)
-        dims = shapes.reduced(task, workload.dims, tiles)
-        yield 0, _case(dims, seed, workload.name), (workload.name,)
-
-
-def _hard(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
+def _hard(task: Task, workload: Workload, tiles: Mapping[str, Moduli], seed: int) -> Iterator[Step]:
     """One shape for all data: that of the workload with the most ragged dimensions."""
-    workload = max(workloads, key=partial(_raggedness, task, configuration))
-    tiles = shapes.moduli(task, configuration, workload.dims)
     case = _case(shapes.reduced(task, workload.dims, tiles, HOSTILE), seed, workload.name)
     for kind in KINDS:
         if kind not in SPECIAL or task.special_values:
@@ -102,29 +106,19 @@ def _hard(task: Task, configuration: Configuration, workloads: Sequence[Workload
         yield 2, replace(case, run="caches"), ()
 
 
-def _huge(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
-    workload = max(workloads, key=partial(_raggedness, task, configuration))
-    dims = huge(task, workload.dims, shapes.moduli(task, configuration, workload.dims))
-    if dims is not None:
-        yield 2, _case(dims, seed, "huge", run="addresses"), ()
-
-
-def _raggedness(task: Task, configuration: Configuration, workload: Workload) -> int:
-    tiles = shapes.moduli(task, configuration, workload.dims)
-    return sum(shapes.extent(workload.dims, name) % size.least != 0 for name, size in tiles.items())
-
-
-def _shapes(task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int) -> Iterator[Step]:
+def _edges(
+    task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Mapping[str, Moduli]], seed: int
+) -> Iterator[Step]:
     """Edges and hidden draws about the smallest reduced shape, for each choice of the other dimensions."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
-        tiles = shapes.moduli(task, configuration, workload.dims)
-        flags = tuple((name, value) for name, value in workload.dims.items() if name not in tiles)
+        sizes = tiles[workload.name]
+        flags = tuple((name, value) for name, value in workload.dims.items() if name not in sizes)
         if flags in seen:
             continue
         seen.add(flags)
-        dims: Dims = shapes.reduced(task, workload.dims, tiles, HOSTILE, most=1)
-        for changed in shapes.edges(task, dims, tiles):
+        dims = shapes.reduced(task, workload.dims, sizes, HOSTILE, most=1)
+        for changed in shapes.edges(task, dims, sizes):
             yield 4, _case(changed, seed, "edge"), ()
-        for changed in shapes.hidden(task, dims, tiles, rng):
+        for changed in shapes.hidden(task, dims, sizes, rng):
             yield 4, _case(changed, seed, "hidden"), ()

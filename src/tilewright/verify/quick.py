@@ -35,43 +35,29 @@ class QuickChecker:
 
     def of(self, workload: Workload, configuration: Configuration) -> Checked:
         """Raises TaskError where the task's reference fails or tells nothing."""
-        arrays = self.task.arrays(workload.dims)
-        grid = self.task.launched(configuration, workload.dims, arrays, self.board).grid
-        key = (workload.name, grid, self._without_hints(configuration))
+        launch = self.task.launched(configuration, workload.dims, self.task.arrays(workload.dims), self.board)
+        hints = self.task.space.hints
+        computed = Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))
+        key = (workload.name, launch.grid, computed)
         if key not in self._known:
-            self._known[key] = self._asked(workload, configuration)
+            self._trusted = self._trusted or Trusted(self.task)
+            self._known[key] = checked_of(
+                check_on(
+                    self.task, self._engine, configurations=(configuration,), workloads=(workload,), seed=self.seed,
+                    trusted=self._trusted, quick=True, seconds=SECONDS, progress=self._go_on,
+                )
+            )  # fmt: skip
         return self._known[key]
 
     def close(self) -> None:
         """A check that still runs in another thread ends with its next case."""
         self._closed = True
-        self._engine.close()
         if self._trusted is not None:
             self._trusted.close()
-
-    def _asked(self, workload: Workload, configuration: Configuration) -> Checked:
-        if self._trusted is None:
-            self._trusted = Trusted(self.task)
-        verdict = check_on(
-            self.task,
-            self._engine,
-            configurations=(configuration,),
-            workloads=(workload,),
-            seed=self.seed,
-            trusted=self._trusted,
-            quick=True,
-            seconds=SECONDS,
-            progress=self._go_on,
-        )
-        return checked_of(verdict)
 
     def _go_on(self, stage: str, done: int, total: int | None, note: str = "") -> None:
         if self._closed:
             raise Closed
-
-    def _without_hints(self, configuration: Configuration) -> Configuration:
-        hints = self.task.space.hints
-        return Configuration(tuple(item for item in configuration.items_ if item[0] not in hints))
 
 
 def checked_of(verdict: Verdict) -> Checked:

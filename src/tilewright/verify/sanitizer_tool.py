@@ -115,10 +115,10 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
 
 
 MARK = "========="
-_INVALID = re.compile(r"Invalid (?P<space>__\w+__) (?P<access>\w+) of size (?P<size>[\d,]+) bytes")
-_UNWRITTEN = re.compile(r"Uninitialized (?P<space>__\w+__) memory read of size (?P<size>[\d,]+)")
+_INVALID = re.compile(r"Invalid __(?P<space>\w+?)__ (?P<access>\w+) of size (?P<size>[\d,]+) bytes")
+_UNWRITTEN = re.compile(r"Uninitialized __(?P<space>\w+?)__ memory read of size (?P<size>[\d,]+)")
 _RACE = re.compile(r"Race reported between (?P<first>\w+) access at (?P<place>.*)")
-_HAZARD = re.compile(r"Potential (?P<kind>RAW|WAR|WAW) hazard detected at (?P<space>__\w+__)")
+_HAZARD = re.compile(r"Potential (?P<kind>RAW|WAR|WAW) hazard detected at __(?P<space>\w+?)__")
 _SOURCE = re.compile(r"(?P<file>[^\s:()]+):(?P<line>\d+)\b")
 _KERNEL = re.compile(r"(?:^|\s)at (?:0x[0-9a-f]+ in )?(?P<kernel>[A-Za-z_]\w*)(?=[(+<]|\s|$)")
 _BLOCK = re.compile(r"in block \((\d+),\s*(\d+),\s*(\d+)\)")
@@ -174,36 +174,26 @@ def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
     near = _near(int(address[1], 16), places) if address else None
     if found := _INVALID.search(headline):
         kind = MISALIGNED if "misaligned" in whole else OUT_OF_BOUNDS
-        what = f"{found['access']} of {found['size']} bytes of {_space(found['space'])}"
+        what = f"{found['access']} of {found['size']} bytes of {found['space']} memory"
     elif found := _UNWRITTEN.search(headline):
-        kind, what = UNINITIALISED, f"read of {found['size']} bytes of {_space(found['space'])}"
+        kind, what = UNINITIALISED, f"read of {found['size']} bytes of {found['space']} memory"
     elif found := _RACE.search(headline):
         kind, other = RACE, re.search(r"and (\w+) access at", whole)
         what = f"{found['first'].lower()} and {other[1].lower() if other else 'another'} of shared memory"
     elif found := _HAZARD.search(headline):
-        kind, what = RACE, f"{found['kind']} hazard in {_space(found['space'])}"
+        kind, what = RACE, f"{found['kind']} hazard in {found['space']} memory"
     else:
         return None
     kernel = _KERNEL.search(whole)
     by = f" by {kernel['kernel']}" if kernel else ""
     where = f", {near[1]}" if near else ""
     block = _BLOCK.search(whole)
+    places_in_source = (_SOURCE.search(line) for line in lines if " at " in f" {line}")
+    source = next((Location(found["file"], int(found["line"])) for found in places_in_source if found), None)
     return Finding(
-        kind, f"{what}{by}{where} ({tool})", _location(lines),
+        kind, f"{what}{by}{where} ({tool})", source,
         (int(block[1]), int(block[2]), int(block[3])) if block else None, near[0] if near else None,
     )  # fmt: skip
-
-
-def _space(name: str) -> str:
-    return f"{name.strip('_')} memory"
-
-
-def _location(lines: Sequence[str]) -> Location | None:
-    """The first place in the source that an error names, where the cubin says."""
-    for line in lines:
-        if " at " in f" {line}" and (found := _SOURCE.search(line)):
-            return Location(found["file"], int(found["line"]))
-    return None
 
 
 def _near(address: int, places: Places) -> tuple[str, str] | None:

@@ -6,24 +6,30 @@ implementation runs in a process that has torch.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
-from types import TracebackType
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 
-from tilewright.errors import NoGpu, TaskError, UnknownChoice
+from tilewright.compile.compile import BUDGET_SECONDS, hints_of
+from tilewright.errors import NoGpu, TaskError, UnknownChoice, in_one_line
 from tilewright.hardware.architectures import ARCHITECTURES, Board, default_board
 from tilewright.hardware.gpu import detect
+from tilewright.languages import language_of
+from tilewright.languages.base import Language, Lowered
 from tilewright.progress import Progress
-from tilewright.records import Configuration
+from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Task
+from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify import shapes
 from tilewright.verify.addresses import Reaching
 from tilewright.verify.cases import Case
-from tilewright.verify.compiling import Compiling
 from tilewright.verify.engine import Engine
 from tilewright.verify.examining import Examiner, Result
+from tilewright.verify.images import ROW_MAJOR, image_of
+from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Planned
 from tilewright.verify.sanitizer_tool import Watching
 from tilewright.verify.trusted import Trusted
@@ -36,32 +42,96 @@ TRY_SECONDS = 4.0
 ENGINES = ("interpreter", "gpu")
 
 
+@dataclass(frozen=True)
 class Equipment:
-    """Engine and tools for one task; a context manager that ends them."""
+    """Engine and tools for one task."""
 
-    def __init__(self, task: Task, engine: str, board: Board, quick: bool) -> None:
-        on_gpu = engine == "gpu"
-        with ExitStack() as stack:
-            trusted = stack.enter_context(closing(Trusted(task, "cuda" if on_gpu else "cpu")))
-            self.trusted = trusted if task.trusted is not None else None
-            self.engine = stack.enter_context(closing(made(engine, task, board)))
-            self.watching = stack.enter_context(closing(Watching(task, quick or not on_gpu)))
-            self.compiling = Compiling(task, board, to_machine_code=on_gpu)
-            self.reaching = Reaching(task, board)
-            self._stack = stack.pop_all()
+    engine: Engine
+    trusted: Trusted | None
+    watching: Watching
+    compiling: Compiling
+    reaching: Reaching
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
         """Compiles all cases, and starts the tools that watch the first."""
         self.compiling.ahead(cases)
         self.watching.start(*cases[0])
 
-    def __enter__(self) -> Equipment:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+@contextmanager
+def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equipment]:
+    """The equipment of a check on ``engine``, which ends with the block."""
+    on_gpu = engine == "gpu"
+    with (
+        closing(Trusted(task, "cuda" if on_gpu else "cpu")) as trusted,
+        closing(_engine(task, board, on_gpu)) as runs,
+        closing(Watching(task, quick or not on_gpu)) as watching,
+    ):
+        compiling = Compiling(task, board, to_machine_code=on_gpu)
+        yield Equipment(runs, trusted if task.trusted else None, watching, compiling, Reaching(task, board))
+
+
+def _engine(task: Task, board: Board, on_gpu: bool) -> Engine:
+    if on_gpu:
+        from tilewright.verify.on_gpu import GpuEngine
+
+        return GpuEngine(task)
+    return InterpreterEngine(task, board)
+
+
+Job = tuple[Language, Lowered]
+
+
+class Compiling:
+    """Compiles the launches of one task as a check meets them; equal code once.
+
+    ``to_machine_code``: with the compiler, for a GPU; else the front end alone.
+    """
+
+    def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
+        self.task, self.board, self.to_machine_code = task, board, to_machine_code
+        self._known: dict[tuple[str, int, bytes], Built | Failed] = {}
+
+    def __call__(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Failed | None:
+        """Why the launch does not compile; None where it does."""
+        job = self._lowered(configuration, dims, arrays)
+        if isinstance(job, Failed):
+            return job
+        built = self._assembled(job) if self.to_machine_code else None
+        return built if isinstance(built, Failed) else None
+
+    def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
+        """Compiles what the cases will launch on all cores, into the cache that the launches look in."""
+        if not self.to_machine_code:
+            return
+        jobs: dict[tuple[str, int, bytes], Job] = {}
+        for configuration, case in cases:
+            arrays = self.task.arrays(case.sizes)
+            if case.layout != ROW_MAJOR:
+                arrays = {name: image_of(array, case.layout, 0).spec for name, array in arrays.items()}
+            job = self._lowered(configuration, case.sizes, arrays)
+            if not isinstance(job, Failed):
+                jobs[job[1].identity] = job
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            outcomes = tuple(pool.map(self._assembled, jobs.values()))
+        for (language, _), built in zip(jobs.values(), outcomes, strict=True):
+            if isinstance(built, Built):
+                language.remember([built])
+
+    def _lowered(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Job | Failed:
+        try:
+            launch = self.task.launched(configuration, dims, arrays, self.board)
+            language = language_of(launch.kernel)
+        except Exception as error:  # the task's own code, for dimensions that it may not serve
+            return Failed("launch", in_one_line(error))
+        lowered = language.lower(launch, hints_of(self.task, configuration), configuration, self.board.arch)
+        return lowered if isinstance(lowered, Failed) else (language, lowered)
+
+    def _assembled(self, job: Job) -> Built | Failed:
+        language, lowered = job
+        if lowered.identity not in self._known:
+            self._known[lowered.identity] = language.assemble(lowered, BUDGET_SECONDS)
+        return self._known[lowered.identity]
 
 
 def run_and_judge(
@@ -133,17 +203,6 @@ def engine_name(name: str | None) -> str:
     if name == "gpu" and gpu is None:
         raise NoGpu("--engine gpu needs a GPU, and there is none here; --engine interpreter needs none")
     return name
-
-
-def made(name: str, task: Task, board: Board) -> Engine:
-    """The engine of that name for one task."""
-    if name == "gpu":
-        from tilewright.verify.on_gpu import GpuEngine
-
-        return GpuEngine(task)
-    from tilewright.verify.interpreted import InterpreterEngine
-
-    return InterpreterEngine(task, board)
 
 
 def board_here(engine: str, arch: str) -> Board:
