@@ -25,7 +25,7 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics,
 from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
-from tilewright.optimize.gates.base import Judged, mean_interval_ms, mean_ms
+from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
@@ -240,11 +240,9 @@ class Scripted:
         )  # fmt: skip
         if decided.keep:
             self.us *= told
-        times = [measured_of(ours)]
         return Judged(
             best=best, correctness="PASS", keep=decided.keep, reason=decided.reason, outcomes=outcomes,
             attempts=tuple(one.attempt("raced", "in the race") for one in variants),
-            latency_ms=mean_ms(one.us for one in times), interval_ms=mean_interval_ms(times),
         )  # fmt: skip
 
 

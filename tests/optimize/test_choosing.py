@@ -59,7 +59,14 @@ def looked(
 ) -> tuple[list[Proposal], list[str]]:
     assert facts.task.file is not None
     texts = texts or {facts.task.file: facts.task.file.read_text()}
-    usual: dict[str, Any] = {"history": {}, "tried": {}, "kept": 0, "lossy": False}
+    usual: dict[str, Any] = {
+        "history": {},
+        "tried": {},
+        "kept": 0,
+        "lossy": False,
+        "lowered": frozenset(),
+        "missed": {},
+    }
     return proposals(texts, facts, entries, **usual | asked)
 
 

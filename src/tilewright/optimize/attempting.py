@@ -33,6 +33,7 @@ MOST_VARIANTS = 16
 """The most values of one site that are judged: those with the best prediction."""
 
 Identity = tuple[tuple[str, tuple[int, ...], str], ...]
+Loaded = tuple[Value, Mapping[Path, str], KernelVersion, Task]
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Variant:
 
     def remember(self) -> None:
         """Puts the cubins where the launches will find them."""
-        built = [compiled_unit.built for compiled_unit in self.compiled if isinstance(compiled_unit.built, Built)]
+        built = [one.built for one in self.compiled if isinstance(one.built, Built)]
         if built:
             language_of(launch_of(self.task, self.compiled[0].unit)[0].kernel).remember(built)
 
@@ -99,7 +100,7 @@ class Builder:
     def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
         """Compiles versions of (value, name, texts) side by side; returns the variants, and an attempt for each value
         that failed."""
-        loaded: list[tuple[Value, Mapping[Path, str], KernelVersion, Task]] = []
+        loaded: list[Loaded] = []
         dropped: list[Attempt] = []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
@@ -113,16 +114,13 @@ class Builder:
                 dropped.append(no_variant(value, "failed", f"does not load: {_said(error)}"))
             else:
                 loaded.append((value, texts, version, task))
-        asked = [
-            (task, Unit(workload, task.space.shipped, self.board))
-            for _, _, _, task in loaded
-            for workload in self.workloads
-        ]
+        tasks = [task for *_, task in loaded]
+        asked = [(task, Unit(each, task.space.shipped, self.board)) for task in tasks for each in self.workloads]
         compiled = compile_each(asked, jobs=self.jobs, seconds=self.seconds)
         variants = []
         for place, one in enumerate(loaded):
             own = compiled[place * len(self.workloads) : (place + 1) * len(self.workloads)]
-            made = self._variant(*one, tuple(own))
+            made = self._variant(one, tuple(own))
             if isinstance(made, Attempt):
                 dropped.append(made)
             else:
@@ -136,35 +134,23 @@ class Builder:
             raise RequestError(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
         return variants[0]
 
-    def _variant(
-        self,
-        value: Value,
-        texts: Mapping[Path, str],
-        version: KernelVersion,
-        task: Task,
-        compiled: tuple[Compiled, ...],
-    ) -> Variant | Attempt:
+    def _variant(self, loaded: Loaded, compiled: tuple[Compiled, ...]) -> Variant | Attempt:
+        (value, texts, version, task), judge = loaded, self.baseline
         codes, grids, predicted = {}, {}, {}
-        for compiled_unit in compiled:
-            workload = compiled_unit.unit.workload
-            if isinstance(compiled_unit.code, Failed):
-                return no_variant(
-                    value, "failed", f"{workload}: {compiled_unit.code.stage}: {compiled_unit.code.reason}"
-                )
-            grid = launch_of(task, compiled_unit.unit)[0].grid
+        for one in compiled:
+            workload, code = one.unit.workload, one.code
+            if isinstance(code, Failed):
+                return no_variant(value, "failed", f"{workload}: {code.stage}: {code.reason}")
+            grid = launch_of(task, one.unit)[0].grid
             fits = attainable_ctas(
-                architecture(self.board.arch),
-                registers=compiled_unit.code.registers,
-                threads=compiled_unit.code.threads or WARPGROUP,
-                shared_bytes=compiled_unit.code.shared_bytes,
-            )
+                architecture(self.board.arch), registers=code.registers, threads=code.threads or WARPGROUP,
+                shared_bytes=code.shared_bytes,
+            )  # fmt: skip
             if not fits.ctas:
                 return no_variant(value, "screened", f"{workload}: cannot be launched: {fits.why}")
-            work = Work(
-                self.baseline.work(workload.dims), self.baseline.traffic(workload.dims), self.baseline.compute_dtype
-            )
-            codes[workload.name], grids[workload.name] = compiled_unit.code, grid
-            predicted[workload.name] = predict(compiled_unit.code, grid, work, self.board)
+            work = Work(judge.work(workload.dims), judge.traffic(workload.dims), judge.compute_dtype)
+            codes[workload.name], grids[workload.name] = code, grid
+            predicted[workload.name] = predict(code, grid, work, self.board)
         return Variant(value, texts, version, task, codes, grids, predicted, compiled)
 
 

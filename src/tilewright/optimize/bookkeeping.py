@@ -14,14 +14,14 @@ from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import CountedWork, count
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
-from tilewright.ledger.records import Attempt, EntryHistory, Iteration, IterationStatus, RunRecord, still_kept
+from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, still_kept
 from tilewright.optimize.attempting import Builder, Variant, applied
 from tilewright.optimize.choosing import Key, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer, Seen, proposal_of
-from tilewright.optimize.recording import message_of, what_changed
+from tilewright.optimize.recording import message_of, what_changed, with_times
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.progress import BEST, Progress
@@ -150,13 +150,13 @@ class Bookkeeping:
         self.ruled_out = []
 
     def _with_judgement(self, iteration: Iteration, judged: Judged) -> Iteration:
-        setup = self.setup
-        return replace(
-            iteration, correctness=judged.correctness, status=_status(judged), reason=judged.reason,
-            latency_ms=judged.latency_ms, interval_ms=judged.interval_ms, predicted_ms=judged.predicted_ms,
-            outcomes=judged.outcomes, attempts=(*iteration.attempts, *judged.attempts),
-            comparison=what_changed(self.incumbent, judged.best, setup.workloads[0], setup.board),
-            environment=judged.environment,
+        changed = what_changed(self.incumbent, judged.best, self.setup.workloads[0], self.setup.board)
+        return with_times(
+            replace(
+                iteration, correctness=judged.correctness, reason=judged.reason, outcomes=judged.outcomes,
+                status="keep" if judged.keep else "crash" if judged.crashed else "revert",
+                attempts=(*iteration.attempts, *judged.attempts), comparison=changed, environment=judged.environment,
+            )
         )  # fmt: skip
 
     def _tried(
@@ -233,7 +233,3 @@ def _share_gained(iteration: Iteration, before: Sequence[Iteration]) -> float:
         return 1 - 1 / iteration.gain
     was = before[0].predicted_ms
     return 1 - iteration.predicted_ms / was if iteration.predicted_ms is not None and was else 0.0
-
-
-def _status(judged: Judged) -> IterationStatus:
-    return "keep" if judged.keep else "crash" if judged.crashed else "revert"

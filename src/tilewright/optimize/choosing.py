@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from tilewright.errors import in_one_line
 from tilewright.ledger.records import EntryHistory
@@ -28,7 +27,6 @@ PRIOR_TRIES = 2.0
 AGAIN = 0.5
 """Weight of a site that was reverted before another change was kept: it may help now. The same weight applies to an
 entry for each of its sites that was reverted on this code, so that one entry does not use up the patience."""
-NOTHING_MISSED: Mapping[str, int] = MappingProxyType({})
 MOST_TRIES = 2
 """How often one site of one entry is tried."""
 
@@ -63,10 +61,6 @@ class Proposal:
     why: str
     line: int = 0
 
-    @property
-    def key(self) -> Key:
-        return (self.entry, self.place)
-
 
 def proposals(
     texts: Mapping[Path, str],
@@ -77,8 +71,8 @@ def proposals(
     tried: Mapping[Key, Tries],
     kept: int,
     lossy: bool,
-    lowered: frozenset[str] = frozenset(),
-    missed: Mapping[str, int] = NOTHING_MISSED,
+    lowered: frozenset[str],
+    missed: Mapping[str, int],
 ) -> tuple[list[Proposal], list[str]]:
     """Everything that could be tried on the incumbent's ``texts``, the most promising first; and which
     entries could not look for sites, with their reasons.

@@ -116,10 +116,9 @@ def _is_patch(text: str) -> bool:
 
 def _replaced(file: Path, editable: Collection[Path]) -> Path:
     """The editable file that a whole file replaces."""
-    named = [path for path in editable if path.name == file.name] or (list(editable) if len(editable) == 1 else [])
-    if len(named) != 1:
-        raise RequestError(f"--change {file}: no editable file has that name; {_names(editable)}")
-    return named[0]
+    if len(editable) == 1:
+        return next(iter(editable))
+    return _meant(file.name, editable, f"--change {file}: no editable file has that name")
 
 
 def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
@@ -130,7 +129,7 @@ def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, 
         except GitError as error:
             raise RequestError(f"--change {file} is not a patch that git understands: {error}") from error
     names = [line.split("\t")[-1] for line in told.split("\0") if line]
-    return {name: _editable(file, name, editable) for name in names}
+    return {name: _meant(name, editable, f"--change {file} changes {name}, which is not editable") for name in names}
 
 
 def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
@@ -157,14 +156,13 @@ def _repository() -> Iterator[Git]:
         yield git
 
 
-def _editable(file: Path, name: str, editable: Collection[Path]) -> Path:
-    """The editable file that a patch means by ``name``: the one whose path ends with it, or has its file name."""
+def _meant(name: str, editable: Collection[Path], refused: str) -> Path:
+    """The editable file whose path ends with ``name``, or that has its file name."""
     parts = Path(name).parts
-    fitting = [path for path in editable if path.parts[-len(parts) :] == parts] or [
-        path for path in editable if path.name == parts[-1]
-    ]
+    fitting = [path for path in editable if path.parts[-len(parts) :] == parts]
+    fitting = fitting or [path for path in editable if path.name == parts[-1]]
     if len(fitting) != 1:
-        raise RequestError(f"--change {file} changes {name}, which is not editable; {_names(editable)}")
+        raise RequestError(f"{refused}; {_names(editable)}")
     return fitting[0]
 
 

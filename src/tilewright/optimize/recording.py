@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
@@ -13,10 +15,11 @@ from tilewright.ledger.records import Iteration, Metrics, RunRecord, WorkloadOut
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.decide import PATIENCE
-from tilewright.optimize.gates.base import Gate, mean_interval_ms, mean_ms
+from tilewright.optimize.gates.base import Gate
 from tilewright.optimize.options import ITERATIONS, MINUTES, OptimizeRequest
 from tilewright.optimize.versions.workspace import Workspace
-from tilewright.records import Machine, MachineCode, Value, Workload
+from tilewright.race.stats import geometric_mean
+from tilewright.records import Machine, MachineCode, MeasuredTime, Value, Workload
 from tilewright.task.loading import where_is
 from tilewright.tileir.analysis.comparing import Comparison
 
@@ -84,25 +87,42 @@ def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:
 
 def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
     """Row 0: the untouched code."""
-    measured = [metrics.measured for metrics in standings if metrics.measured is not None]
-    predicted = [metrics.predicted.us for metrics in standings if metrics.predicted is not None]
-    return Iteration(
-        n=0,
-        optimization="baseline",
-        correctness="PASS",
-        status="keep",
-        reason="the untouched code",
-        latency_ms=mean_ms(time.us for time in measured),
-        interval_ms=mean_interval_ms(measured),
-        predicted_ms=mean_ms(predicted),
-        outcomes=tuple(
-            WorkloadOutcome(
-                workload=metrics.workload, verdict="the untouched code", measured=metrics.measured,
-                predicted=metrics.predicted, code=metrics.code,
-            )
-            for metrics in standings
-        ),
+    outcomes = tuple(
+        WorkloadOutcome(
+            workload=metrics.workload, verdict="the untouched code", measured=metrics.measured,
+            predicted=metrics.predicted, code=metrics.code,
+        )
+        for metrics in standings
     )  # fmt: skip
+    return with_times(
+        Iteration(
+            n=0, optimization="baseline", correctness="PASS", status="keep", reason="the untouched code",
+            outcomes=outcomes,
+        )
+    )  # fmt: skip
+
+
+def with_times(iteration: Iteration) -> Iteration:
+    """With the means of the times in its outcomes."""
+    measured = [outcome.measured for outcome in iteration.outcomes if outcome.measured is not None]
+    predicted = [outcome.predicted.us for outcome in iteration.outcomes if outcome.predicted is not None]
+    return replace(
+        iteration, latency_ms=mean_ms(time.us for time in measured), interval_ms=mean_interval_ms(measured),
+        predicted_ms=mean_ms(predicted),
+    )  # fmt: skip
+
+
+def mean_ms(times_us: Iterable[float]) -> float | None:
+    """Geometric mean over workloads, in ms; None if empty."""
+    mean = geometric_mean(times_us)
+    return None if mean is None else mean / 1e3
+
+
+def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
+    """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
+    low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
+    high = mean_ms(time.interval_us[1] for time in measured)
+    return (low, high) if low is not None and high is not None and math.isfinite(high) else None
 
 
 def what_changed(before: Variant, after: Variant, workload: Workload, board: Board) -> str:

@@ -70,7 +70,10 @@ def opened(
     if interrupted:
         record = interrupted[0]
         iterations = [replace(one, entry=present_name(one.entry)) for one in interrupted[1]]
-        _agree(workspace, iterations)
+        kept = still_kept(iterations)
+        commit = str(kept[-1].commit) if kept else workspace.base_commit
+        if commit != workspace.kept:  # the ledger is written first: a kill came before the workspace followed
+            workspace.keep(commit)
         incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
     else:
         record = ledger.begin(record_of(request, name, key, seed, machine, metrics, gate, workspace))
@@ -84,14 +87,6 @@ def opened(
     return Start(setup, baseline, metrics, incumbent, iterations, interpreting)
 
 
-def _agree(workspace: Workspace, iterations: Sequence[Iteration]) -> None:
-    """The ledger is written first: a kill may have come before the workspace followed."""
-    kept = still_kept(iterations)
-    commit = str(kept[-1].commit) if kept else workspace.base_commit
-    if commit != workspace.kept:
-        workspace.keep(commit)
-
-
 def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     interpreting: Interpreting, seed: int, done: int,
@@ -102,15 +97,6 @@ def _gate(
     from tilewright.optimize.gates.arena import Arena
     from tilewright.optimize.gates.measured import MeasuredGate
 
-    arena = stack.enter_context(
-        Arena(
-            request.task,
-            where_is(request.task),
-            baseline.version,
-            request.policy,
-            seed,
-            request.progress,
-            request.session,
-        )
-    )
-    return MeasuredGate(arena, interpreting, request.workloads, bounds, f"{seed}, after {done}")
+    task = request.task
+    arena = Arena(task, where_is(task), baseline.version, request.policy, seed, request.progress, request.session)
+    return MeasuredGate(stack.enter_context(arena), interpreting, request.workloads, bounds, f"{seed}, after {done}")

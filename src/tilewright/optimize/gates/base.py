@@ -6,8 +6,8 @@ which went furthest and whether it is kept. The metrics of a version are for the
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from tilewright.inspect.work import count
 from tilewright.ledger.records import Attempt, Correctness, Metrics, WorkloadOutcome
 from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
 from tilewright.optimize.attempting import Variant
-from tilewright.race.stats import Interval, geometric_mean
+from tilewright.race.stats import Interval
 from tilewright.records import Bound, Built, Json, MeasuredTime, Workload
 
 CORRECTNESS: Mapping[str, Correctness] = {"correct": "PASS", "incorrect": "FAIL", "unverified": "unverified"}
@@ -35,9 +35,6 @@ class Judged:
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
     attempts: tuple[Attempt, ...] = ()
-    latency_ms: float | None = None
-    interval_ms: tuple[float, float] | None = None
-    predicted_ms: float | None = None
     environment: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -86,24 +83,9 @@ def metrics_of(
     )
 
 
-def mean_ms(times_us: Iterable[float]) -> float | None:
-    """Geometric mean over workloads, in ms; None if empty."""
-    mean = geometric_mean(times_us)
-    return None if mean is None else mean / 1e3
-
-
-def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
-    """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
-    low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
-    high = mean_ms(time.interval_us[1] for time in measured)
-    return (low, high) if low is not None and high is not None and math.isfinite(high) else None
-
-
 def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
-    for compiled_unit in variant.compiled:
-        if compiled_unit.unit.workload.name == workload.name and isinstance(compiled_unit.built, Built):
-            try:
-                return instruction_mix(opcodes([compiled_unit.built.cubin])[0])
-            except MachineCodeError:
-                return {}
+    for one in variant.compiled:
+        if one.unit.workload.name == workload.name and isinstance(one.built, Built):
+            with suppress(MachineCodeError):
+                return instruction_mix(opcodes([one.built.cubin])[0])
     return {}

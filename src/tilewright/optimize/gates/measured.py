@@ -15,7 +15,7 @@ from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadO
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates.arena import FEWEST_ROUNDS, SECONDS, Arena, Confirmation, Confirmed, confirm
-from tilewright.optimize.gates.base import CORRECTNESS, Judged, mean_interval_ms, mean_ms, metrics_of
+from tilewright.optimize.gates.base import CORRECTNESS, Judged, metrics_of
 from tilewright.optimize.gates.interpreting import Interpreting
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
@@ -101,8 +101,6 @@ class MeasuredGate:
             attempts = _again(attempts, best, "wrong", checked.reason)
         return _failed(variants[0], attempts, "no variant was left to confirm")
 
-    # Verify and race ------------------------------------------------------------------------------
-
     def _verified(self, variants: Sequence[Variant], attempts: list[Attempt]) -> list[Variant]:
         correct = []
         for variant in variants:
@@ -116,8 +114,6 @@ class MeasuredGate:
             else:
                 correct.append(variant)
         return correct
-
-    # Confirm and decide ---------------------------------------------------------------------------
 
     def _confirm(self, best: Variant, incumbent: Variant, checked: Checked, attempts: list[Attempt]) -> Judged:
         """Against incumbent and baseline, on inputs of its own."""
@@ -142,7 +138,6 @@ class MeasuredGate:
                     checked=times.checked, code=best.codes[name],
                 )
             )  # fmt: skip
-        measured = [outcome.measured for outcome in outcomes if outcome.measured is not None]
         sound = checked.verdict == "correct" or self._blind
         keep, reason = decided.keep and sound, decided.reason
         if decided.keep and not sound:
@@ -150,7 +145,6 @@ class MeasuredGate:
         return Judged(
             best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep,
             reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
-            latency_ms=mean_ms(time.us for time in measured), interval_ms=mean_interval_ms(measured),
             environment={
                 "noise": {name: times.paired.noise.to_json() for name, times in seen.items()},
                 "monitors": {name: [dict(monitor) for monitor in times.monitors] for name, times in seen.items()},
@@ -165,15 +159,12 @@ class MeasuredGate:
             workload.name, variant.version, baseline.version, baseline.version, self.arena.seed, budget
         )
 
-    # What is not confirmed ------------------------------------------------------------------------
-
     def _no_gain(self, best: Variant, races: Mapping[str, RaceResult], ratio: float, attempts: list[Attempt]) -> Judged:
-        outcomes, times = [], []
+        outcomes = []
         for workload in self.workloads:
             pair = _raced_times(best, races[workload.name])
             assert pair is not None, "a ranked variant has a time in every race"
             mine, incumbent = pair
-            times.append(mine)
             outcomes.append(
                 WorkloadOutcome(
                     workload=workload.name, verdict=f"{mine.us / incumbent.us:.3f} × the incumbent's time in the race",
@@ -186,7 +177,6 @@ class MeasuredGate:
             best=best, correctness="PASS", keep=False,
             reason=f"no gain in the race: the best of {len(attempts)} is {ratio:.3f} × the incumbent's time",
             outcomes=tuple(outcomes), attempts=tuple(attempts),
-            latency_ms=mean_ms(time.us for time in times), interval_ms=mean_interval_ms(times),
         )  # fmt: skip
 
 

@@ -65,5 +65,4 @@ class PredictedGate:
                 for name, verdict in decided.by_workload.items()
             ),
             attempts=tuple(attempts),
-            predicted_ms=best.predicted_us / 1e3,
         )

@@ -21,7 +21,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from tilewright.errors import MachineError
@@ -93,9 +92,7 @@ class Workspace:
     def __enter__(self) -> Workspace:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *what: object) -> None:
         self.close()
 
     @property
@@ -111,7 +108,7 @@ class Workspace:
     def texts(self, commit: str | None = None) -> Mapping[Path, str]:
         """The editable files' text, by the user's path: the incumbent's, or that of ``commit``."""
         at = commit or self.kept
-        return {path: self._git("cat-file", "--filters", f"{at}:{name}") for path, name in self._names()}
+        return {path: self._git("cat-file", "--filters", f"{at}:{name}") for path, name in self.place.names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
         """One attempt as one commit on top of the incumbent; files that ``texts`` leaves out stay.
@@ -167,9 +164,6 @@ class Workspace:
         finally:
             Path(self._lock.name).unlink(missing_ok=True)
             self._lock.close()
-
-    def _names(self) -> Iterator[tuple[Path, str]]:
-        return iter(self.place.names.items())
 
     def _head(self) -> str:
         return self._git.line("rev-parse", "--verify", "HEAD")
