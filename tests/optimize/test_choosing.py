@@ -149,7 +149,7 @@ def test_a_site_is_tried_again_after_a_keep_and_at_most_twice(facts: KernelFacts
     key = ("T", "the end, ")
     assert not chosen(facts, Lines(), tried={key: Tries(1, 0)}, kept=0)
     (again,) = chosen(facts, Lines(), tried={key: Tries(1, 0)}, kept=1)
-    assert again.key == key and again.score < score(facts, Lines())
+    assert (again.entry, again.place) == key and again.score < score(facts, Lines())
     assert "tried before another change was kept" in again.why
     assert not chosen(facts, Lines(), tried={key: Tries(1, 1)}, kept=1)
     assert not chosen(facts, Lines(), tried={key: Tries(MOST_TRIES, 0)}, kept=9)
