@@ -17,6 +17,7 @@ from tilewright.records import Configuration  # noqa: E402
 from tilewright.space.space import Space  # noqa: E402
 from tilewright.task.task import Task  # noqa: E402
 from tilewright.task.tensors import Output, Tensor  # noqa: E402
+from tilewright.verify.engine import RunOptions  # noqa: E402
 from tilewright.verify.images import Image, image_of, images_for, storage  # noqa: E402
 from tilewright.verify.on_gpu import read_back, request_of  # noqa: E402
 from tilewright.worker.messages import ImagesRan, RunImages, decode, encode  # noqa: E402
@@ -55,7 +56,7 @@ def ran(
         early(tensors)
         return BoundLaunch(lambda stream: kernel(tensors), "double")
 
-    step = replace(request_of(task, CONFIG, {"M": 5, "N": 7}, images, alias or {}, directory), **more)
+    step = replace(request_of(task, CONFIG, {"M": 5, "N": 7}, images, RunOptions(alias=alias or {}), directory), **more)
     sent = decode(encode(step))
     assert isinstance(sent, RunImages) and sent == step
     answer = (held or Images("cpu")).run(sent, bind)
@@ -172,7 +173,7 @@ def test_a_failing_launch_leaves_the_images_alone(tmp_path: Path) -> None:
 def test_bytes_that_are_missing_are_a_reason(tmp_path: Path) -> None:
     """trust.md 29: what the worker did not leave is no answer."""
     images = images_of(task())
-    request = request_of(task(), CONFIG, {"M": 5, "N": 7}, images, {}, tmp_path)
+    request = request_of(task(), CONFIG, {"M": 5, "N": 7}, images, RunOptions(), tmp_path)
     Path(request.images[1].file).write_bytes(b"123")
     before = images["x"].raw.copy()
     assert read_back(request, images) == f"the worker process left 3 bytes for 'y', not {images['y'].raw.size}"

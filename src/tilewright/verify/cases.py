@@ -82,12 +82,15 @@ def parse(text: str, task: Task) -> Case:
                 raise UnknownChoice("dimension", name, dims)
             else:
                 dims[name] = _read(value)
+    seed = fields.get("seed", "0")
+    if not re.fullmatch(r"\d+", seed):
+        raise RequestError(f"--case: the seed '{seed}' is not a whole number from 0")
     return Case(
         tuple(dims.items()),
         _chosen("data", fields.get("data", "declared"), tuple(KINDS)),
         _chosen("layout", fields.get("layout", ROW_MAJOR), (ROW_MAJOR, *LAYOUTS)),
         _chosen("run", fields.get("run", "plain"), tuple(RUNS)),
-        _seed(fields.get("seed", "0")),
+        int(seed),
         "asked for",
     )
 
@@ -106,12 +109,6 @@ def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:
         if given in (name, name.replace(" ", "-")):
             return name
     raise UnknownChoice(what, given, [name.replace(" ", "-") for name in known])
-
-
-def _seed(text: str) -> int:
-    if not re.fullmatch(r"\d+", text):
-        raise RequestError(f"--case: the seed '{text}' is not a whole number from 0")
-    return int(text)
 
 
 def _written(value: Value) -> str:

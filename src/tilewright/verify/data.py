@@ -103,9 +103,8 @@ class _Drawing:
 
     def normal(self) -> Array:
         a, b = self.how.a, self.how.b
-        return (
-            self.rng.normal((a + b) / 2, (b - a) / 6, self.shape) if self.bounded else self.rng.normal(0, 1, self.shape)
-        )
+        mean, spread = ((a + b) / 2, (b - a) / 6) if self.bounded else (0, 1)
+        return self.rng.normal(mean, spread, self.shape)
 
     def uniform(self) -> Array:
         low, high = (self.how.a, self.how.b) if self.bounded else (-1, 1)

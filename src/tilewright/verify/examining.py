@@ -75,7 +75,6 @@ class Examiner:
     reaches: Reaches | None = None
     uncounted: bool = False
     """Whether some run could not say which kernels ran."""
-    runs: int = 0
     _findings: list[Finding] = field(default_factory=list)
     _error: Compared | None = None
     _undefined: tuple[str, ...] = ()
@@ -192,7 +191,6 @@ class Examiner:
         """Runs the kernel once on fresh memory; its outputs, after everything beside them was checked."""
         byte = POISONS[number] if poison is None else poison
         images = images_for(self.task, case.sizes, inputs, case.layout, byte)
-        self.runs += 1
         options = RunOptions(launches, 2 * case.seed + number, byte, alias)
         ran = self.engine.run(configuration, case.sizes, images, options)
         self._judge_run(ran, configuration, case, images)

@@ -61,8 +61,8 @@ class Image:
     @property
     def spec(self) -> ArraySpec:
         """What a launch function gets for it where there is no device."""
-        plain = self.strides == row_major(self.shape)
-        return ArraySpec(self.name, self.shape, self.dtype, None if plain else self.strides, self.offset % ALIGNMENT)
+        strides = None if self.strides == row_major(self.shape) else self.strides
+        return ArraySpec(self.name, self.shape, self.dtype, strides, self.offset % ALIGNMENT)
 
     @property
     def content(self) -> bytes:

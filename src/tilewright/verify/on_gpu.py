@@ -56,9 +56,8 @@ class GpuEngine:
         """As `engine.Engine.run`. The device orders the blocks, and the images hold all poison."""
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
-            step = request_of(self.task, configuration, dims, images, options.alias, Path(directory))
-            step = replace(step, launches=options.launches, place=place, profile=True)
-            answer = self.session.run(step, silence=self.silence)
+            step = request_of(self.task, configuration, dims, images, options, Path(directory))
+            answer = self.session.run(replace(step, place=place, profile=True), silence=self.silence)
             if isinstance(answer, Lost):
                 return Ran(failed=Failed("launch", answer.reason))
             if reason := read_back(step, images):
@@ -72,28 +71,23 @@ class GpuEngine:
 
 
 def request_of(
-    task: Task,
-    configuration: Configuration,
-    dims: Dims,
-    images: Mapping[str, Image],
-    alias: Mapping[str, str],
-    directory: Path,
+    task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``directory``.
+    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``folder``.
 
     An output that shares an input's memory has no image of its own.
     """
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
-        if name in alias:
+        if name in options.alias:
             continue
-        file = directory / f"{number}.raw"
+        file = folder / f"{number}.raw"
         image.raw.tofile(file)
         described.append(
             ImageFile(name, image.dtype, tuple(image.shape), str(file), tuple(image.strides), image.offset)
         )
-    outputs = tuple(name for name in task.outputs if name in images or name in alias)
-    return RunImages(configuration, dims, tuple(described), alias, outputs)
+    outputs = tuple(name for name in task.outputs if name in images or name in options.alias)
+    return RunImages(configuration, dims, tuple(described), options.alias, outputs, options.launches)
 
 
 def read_back(step: RunImages, images: Mapping[str, Image]) -> str:

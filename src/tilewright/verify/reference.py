@@ -191,64 +191,45 @@ class FloatReference:
         found = {}
         for name, value in values.items():
             held = rounded(value, self.task.outputs[name].dtype).astype(np.float64) == value
-            if _shows_whole(value) and np.array_equal(single[name].astype(np.float64)[held], value[held]):
+            shows = value.size >= EXACT_FROM and np.ptp(value) > 0 and np.abs(value).max() <= EXACT_UP_TO
+            if (
+                shows
+                and np.array_equal(value, np.rint(value))
+                and np.array_equal(single[name].astype(np.float64)[held], value[held])
+            ):
                 found[name] = held
         return found
 
 
-def _shows_whole(value: Array) -> bool:
-    return bool(
-        value.size >= EXACT_FROM
-        and np.ptp(value) > 0
-        and np.array_equal(value, np.rint(value))
-        and np.abs(value).max() <= EXACT_UP_TO
-    )
-
-
 def check_gradients(task: Task, dims: Dims, seed: int) -> None:
     """Raises TaskError, naming the input, where the backward reference is not the gradient."""
-    backward = task.backward
+    backward, rng, arrays = task.backward, np.random.default_rng(seed), task.arrays(dims)
     assert backward is not None
-    rng = np.random.default_rng(seed)
-    arrays = task.arrays(dims)
     inputs = {name: draw(task.distribution(name, dims), arrays[name].shape, rng) for name in task.inputs}
     towards = {f"d_{name}": rng.normal(size=arrays[name].shape) for name in task.outputs}
     offered = {**inputs, **towards}
+
+    def total(name: str, moved: Array) -> float:
+        outputs = reference_outputs(task, dims, {**inputs, name: inputs[name] + moved})
+        return sum(float((value * towards[f"d_{output}"]).sum()) for output, value in outputs.items())
+
     with np.errstate(all="ignore"):
         gradients = reference_outputs(backward, dims, {name: offered[name] for name in backward.inputs})
         for output, gradient in gradients.items():
             name = output.removeprefix("d_")
             if is_whole(task.tensors[name].dtype):
                 raise TaskError(f"backward of task '{task.name}': '{name}' is whole numbers, it has no gradient")
+            size = float(np.sqrt(np.mean(np.square(inputs[name], dtype=np.float64)))) or 1.0
+            scale = float(np.linalg.norm(gradient.ravel()))
             for _ in range(DIRECTIONS):
-                _compare(task, dims, inputs, towards, name, gradient, rng)
-
-
-def _compare(
-    task: Task, dims: Dims, inputs: Mapping[str, Array], towards: Mapping[str, Array], name: str,
-    gradient: Array, rng: np.random.Generator,
-) -> None:  # fmt: skip
-    direction = rng.normal(size=gradient.shape)
-    predicted = float((gradient * direction).sum())
-    size = float(np.sqrt(np.mean(np.square(inputs[name], dtype=np.float64)))) or 1.0
-    measured = [_slope(task, dims, inputs, towards, name, direction, step * size) for step in STEPS]
-    scale = float(np.linalg.norm(gradient.ravel()))
-    off = [abs(predicted - time) / max(scale, abs(time), 1e-300) for time in measured]
-    best = int(np.argmin(off))
-    if not off[best] <= TOLERANCE:
-        raise TaskError(
-            f"backward of task '{task.name}': along a random direction 'd_{name}' gives {predicted:.6g}, "
-            f"finite differences of the forward reference {measured[best]:.6g}"
-        )
-
-
-def _slope(
-    task: Task, dims: Dims, inputs: Mapping[str, Array], towards: Mapping[str, Array], name: str,
-    direction: Array, step: float,
-) -> float:  # fmt: skip
-    def total(sign: int) -> float:
-        moved = {**inputs, name: inputs[name] + sign * step * direction}
-        outputs = reference_outputs(task, dims, moved)
-        return sum(float((value * towards[f"d_{output}"]).sum()) for output, value in outputs.items())
-
-    return (total(1) - total(-1)) / (2 * step)
+                direction = rng.normal(size=gradient.shape)
+                predicted = float((gradient * direction).sum())
+                moves = [(step * size, step * size * direction) for step in STEPS]
+                measured = [(total(name, move) - total(name, -move)) / (2 * far) for far, move in moves]
+                off = [abs(predicted - slope) / max(scale, abs(slope), 1e-300) for slope in measured]
+                best = int(np.argmin(off))
+                if not off[best] <= TOLERANCE:
+                    raise TaskError(
+                        f"backward of task '{task.name}': along a random direction 'd_{name}' gives {predicted:.6g}, "
+                        f"finite differences of the forward reference {measured[best]:.6g}"
+                    )

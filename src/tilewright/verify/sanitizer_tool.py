@@ -26,6 +26,7 @@ from tilewright.tileir.read.tree import Location
 from tilewright.tileir.watch.findings import MISALIGNED, OUT_OF_BOUNDS, RACE, UNINITIALISED, Finding, Findings
 from tilewright.verify.cases import Case
 from tilewright.verify.data import drawn
+from tilewright.verify.engine import ONCE
 from tilewright.verify.images import POISONS, Image, held_before, images_for
 from tilewright.verify.on_gpu import request_of
 from tilewright.verify.verdict import Verdict
@@ -78,7 +79,7 @@ def sanitize(
     with tempfile.TemporaryDirectory(prefix="tilewright-sanitizer-") as directory:
         folder = Path(directory)
         step = replace(
-            request_of(task, configuration, dims, images, {}, folder),
+            request_of(task, configuration, dims, images, ONCE, folder),
             exact=True, fresh=tuple(name for name in task.outputs if held_before(task, name) is None),
         )  # fmt: skip
         request = RunOnce(where_is(task), str(folder / "addresses.json"), step)

@@ -120,11 +120,7 @@ def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | 
 def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
     """As `codec.to_json` takes it; scripts rely on these names."""
     return {
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "engine": verdict.engine,
-        "task": verdict.task,
-        "seed": verdict.seed,
+        **{name: getattr(verdict, name) for name in ("verdict", "reason", "engine", "task", "seed")},
         "configurations": [dict(configuration) for configuration in verdict.configurations],
         "yardstick": verdict.yardstick,
         "tools": list(verdict.tools),
