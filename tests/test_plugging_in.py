@@ -107,14 +107,7 @@ def test_an_entry_is_built_by_the_guide(built: Build, tmp_path: Path) -> None:
     path = folder / "scale.py"
     path.write_text(kit.SCALE)
     facts = facts_of(load_task(str(path)))
-    usual: dict[str, Any] = {
-        "history": {},
-        "tried": {},
-        "kept": 0,
-        "lossy": False,
-        "lowered": frozenset(),
-        "missed": {},
-    }
+    usual: dict[str, Any] = {"history": {}, "tried": {}, "kept": 0, "lossy": False, "lowered": set(), "missed": {}}
     ranked, unable = proposals({path: kit.SCALE}, facts, catalogue(), **usual)
     (proposal,) = (proposal for proposal in ranked if proposal.entry == "opt_level")
     assert not unable and proposal.values() == (2, 1)

@@ -192,11 +192,8 @@ class FloatReference:
         for name, value in values.items():
             held = rounded(value, self.task.outputs[name].dtype).astype(np.float64) == value
             shows = value.size >= EXACT_FROM and np.ptp(value) > 0 and np.abs(value).max() <= EXACT_UP_TO
-            if (
-                shows
-                and np.array_equal(value, np.rint(value))
-                and np.array_equal(single[name].astype(np.float64)[held], value[held])
-            ):
+            same = np.array_equal(single[name].astype(np.float64)[held], value[held])
+            if shows and same and np.array_equal(value, np.rint(value)):
                 found[name] = held
         return found
 
