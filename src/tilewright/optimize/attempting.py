@@ -161,14 +161,14 @@ def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Vari
     dropped = []
     for one in variants:
         if one.identity in seen:
-            reason = f"same machine code and grid as {seen[one.identity]}"
-            dropped.append(one.attempt("duplicate", reason))
+            dropped.append(one.attempt("duplicate", f"same machine code and grid as {seen[one.identity]}"))
             continue
         seen[one.identity] = f"{one.value}'s"
         times = one.predicted_us / incumbent.predicted_us
         if times > HOPELESS:
-            reason = f"predicted {times:.1f}× the incumbent's time{_spilling(one)}"
-            dropped.append(one.attempt("screened", reason))
+            stores = max(code.local_stores for code in one.codes.values())
+            spilling = f", with {stores} local stores" if stores else ""
+            dropped.append(one.attempt("screened", f"predicted {times:.1f}× the incumbent's time{spilling}"))
         else:
             kept.append(one)
     kept.sort(key=lambda one: one.predicted_us)
@@ -213,8 +213,3 @@ def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
 def _said(error: Exception) -> str:
     """The message of our own errors as it is, of others with their type."""
     return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
-
-
-def _spilling(variant: Variant) -> str:
-    stores = max(code.local_stores for code in variant.codes.values())
-    return f", with {stores} local stores" if stores else ""

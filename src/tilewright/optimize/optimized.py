@@ -28,12 +28,8 @@ class Optimized:
     @property
     def speedup(self) -> float | None:
         """Baseline over final, geometric mean over the workloads: of paired rounds, or of predictions."""
-        ratios = [
-            ratio
-            for metrics, other in zip(self.record.baseline, self.record.final, strict=False)
-            if (ratio := speedup_of(metrics, other)) is not None
-        ]
-        return geometric_mean(ratios)
+        ratios = map(speedup_of, self.record.baseline, self.record.final)
+        return geometric_mean(ratio for ratio in ratios if ratio is not None)
 
 
 def speedup_of(before: Metrics, after: Metrics) -> float | None:

@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,8 +137,7 @@ def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")
     findings = Findings()
     for lines in _reports(log):
-        finding = _finding(tool, lines, places or {})
-        if finding is not None:
+        if (finding := _finding(tool, lines, places or {})) is not None:
             findings.add(finding)
     if sum(counted) and not len(findings):
         said = first_complaint(log)
@@ -152,21 +151,15 @@ def first_complaint(log: str) -> str:
     return next((line for line in said if line and not line.startswith("COMPUTE-SANITIZER")), "")
 
 
-def _reports(log: str) -> Iterator[list[str]]:
+def _reports(log: str) -> list[list[str]]:
     """The lines of one error each: its headline is indented by one space, the rest by more."""
-    lines: list[str] = []
-    for line in log.splitlines():
-        if not line.startswith(MARK):
-            continue
-        text = line.removeprefix(MARK)
+    reports: list[list[str]] = [[]]
+    for text in (line.removeprefix(MARK) for line in log.splitlines() if line.startswith(MARK)):
         if len(text) - len(text.lstrip()) <= 1:
-            if lines:
-                yield lines
-            lines = []
+            reports.append([])
         if text.strip():
-            lines.append(text.strip())
-    if lines:
-        yield lines
+            reports[-1].append(text.strip())
+    return [lines for lines in reports if lines]
 
 
 def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
@@ -199,14 +192,9 @@ def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
 
 def _near(address: int, places: Places) -> tuple[str, str] | None:
     """The tensor that an address is in or nearest to, and where from it."""
-
-    def distance(place: tuple[int, int]) -> int:
-        first, size = place
-        return max(first - address, address - (first + size - 1), 0)
-
     if not places:
         return None
-    name = min(places, key=lambda one: distance(places[one]))
+    name = min(places, key=lambda one: max(places[one][0] - address, address - sum(places[one]) + 1, 0))
     first, size = places[name]
     if address < first:
         return name, f"{first - address} bytes before '{name}'"

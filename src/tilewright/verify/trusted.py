@@ -96,7 +96,11 @@ def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, 
     are. Whole numbers stay whole. An output in float64 is the float64 reference plus
     the error of the one in float32, scaled to float64's roundoff: the same sum in the same order.
     """
-    single = _evaluated(task, dims, _coarsened(task, inputs), np.float32)
+    coarse, precision = dict(inputs), task.precision
+    if precision is not None:
+        floats = [name for name in inputs if not is_whole(task.tensors[name].dtype)]
+        coarse |= {name: to_precision(inputs[name], precision) for name in floats}
+    single = _evaluated(task, dims, coarse, np.float32)
     if isinstance(single, str):
         return single
     found = {}
@@ -111,16 +115,6 @@ def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, 
         with np.errstate(over="ignore", invalid="ignore"):
             found[name] = value.astype(storage(spec.dtype))
     return found
-
-
-def _coarsened(task: Task, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The inputs as the declared arithmetic takes them."""
-    if task.precision is None:
-        return dict(inputs)
-    return {
-        name: array if is_whole(task.tensors[name].dtype) else to_precision(array, task.precision)
-        for name, array in inputs.items()
-    }
 
 
 def to_precision(array: Array, precision: str) -> Array:

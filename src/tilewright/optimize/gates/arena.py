@@ -56,15 +56,8 @@ class Confirmation:
 
     def plus(self, more: Confirmation) -> Confirmation:
         """With the rounds of the next look."""
-        return replace(
-            more,
-            candidate_us=self.candidate_us + more.candidate_us,
-            incumbent_us=self.incumbent_us + more.incumbent_us,
-            copy_us=self.copy_us + more.copy_us,
-            baseline_us=self.baseline_us + more.baseline_us,
-            monitors=self.monitors + more.monitors,
-            disturbances=self.disturbances + more.disturbances,
-        )
+        grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "monitors", "disturbances")
+        return replace(more, **{name: getattr(self, name) + getattr(more, name) for name in grow})
 
     @property
     def paired(self) -> Paired:

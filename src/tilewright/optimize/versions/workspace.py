@@ -117,8 +117,7 @@ class Workspace:
         """
         if (head := self._head()) != self.kept:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
-        if strange := [str(path) for path in texts if path not in self.place.names]:
-            raise PathGate(_not_editable(strange))
+        _refuse([str(path) for path in texts if path not in self.place.names])
         with storage(self.folder):
             for path, text in texts.items():
                 (self.folder / self.place.names[path]).write_bytes(text.encode())
@@ -176,8 +175,7 @@ class Workspace:
 
     def _gate(self, changed: list[str]) -> None:
         allowed = {"", *self.place.names.values()}
-        if strange := [name for name in changed if name not in allowed]:
-            raise PathGate(_not_editable(strange))
+        _refuse([name for name in changed if name not in allowed])
 
     def _as_checked_out(self, name: str) -> bool:
         """Git calls a file changed whose line ends it would store otherwise, though nobody touched it."""
@@ -296,9 +294,10 @@ def _commit(git: Git, names: list[str], message: str) -> str:
     return git.line("rev-parse", "--verify", "HEAD")
 
 
-def _not_editable(paths: list[str]) -> str:
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return f"changed outside the task's editable files: {', '.join(paths[:3])}{more}"
+def _refuse(strange: list[str]) -> None:
+    if strange:
+        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+        raise PathGate(f"changed outside the task's editable files: {', '.join(strange[:3])}{more}")
 
 
 def _refs(run: str) -> str:
