@@ -8,7 +8,8 @@ cannot be launched, or is predicted to be far slower. Each dropped value leaves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,15 +105,10 @@ class Builder:
         dropped: list[Attempt] = []
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
-            try:
+            with _noted(dropped, value, "does not load"):
                 task = versions.judged(self.baseline, versions.load(version, self.where))
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
-            except MachineError:
-                raise
-            except Exception as error:  # the version's own code
-                dropped.append(no_variant(value, "failed", f"does not load: {_said(error)}"))
-            else:
                 loaded.append((value, texts, version, task))
         tasks = [task for *_, task in loaded]
         asked = [(task, Unit(each, task.space.shipped, self.board)) for task in tasks for each in self.workloads]
@@ -183,33 +179,32 @@ def applied(
 ) -> tuple[list[tuple[Value, str, Mapping[Path, str]]], list[Attempt]]:
     """The texts of each value, with a name for its folder; and the values that do not apply."""
     wanted: list[tuple[Value, str, Mapping[Path, str]]] = []
-    dropped = []
-    try:
+    dropped: list[Attempt] = []
+    values: Sequence[Value] = ()
+    with _noted(dropped, "", "cannot look for values"):
         values = proposal.values()
+    for place, value in enumerate(values):
+        with _noted(dropped, value, "does not apply"):
+            changed = proposal.apply(value)
+            if changed == texts:
+                dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
+            else:
+                wanted.append((value, f"{label}-{place}", changed))
+    return wanted, dropped
+
+
+@contextmanager
+def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
+    """Code of a version or an entry: what it raises fails its value, not the loop. Our own errors keep their words."""
+    try:
+        yield
     except MachineError:
         raise
-    except Exception as error:  # as in `choosing`: an entry that trips over a form of code does not end the loop
-        return [], [no_variant("", "failed", f"cannot look for values: {_said(error)}")]
-    for place, value in enumerate(values):
-        try:
-            changed = proposal.apply(value)
-        except MachineError:
-            raise
-        except Exception as error:
-            dropped.append(no_variant(value, "failed", f"does not apply: {_said(error)}"))
-            continue
-        if changed == texts:
-            dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
-        else:
-            wanted.append((value, f"{label}-{place}", changed))
-    return wanted, dropped
+    except Exception as error:
+        said = str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
+        dropped.append(no_variant(value, "failed", f"{what}: {said}"))
 
 
 def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
     """A value that never became a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
-
-
-def _said(error: Exception) -> str:
-    """The message of our own errors as it is, of others with their type."""
-    return str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)

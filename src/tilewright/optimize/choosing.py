@@ -142,36 +142,25 @@ def _scored(
     lowered: frozenset[str],
     missed: Mapping[str, int],
 ) -> tuple[float, str]:
-    about = entry.about
-    place = about.place(facts.kind)
+    about, before = entry.about, history.get(entry.about.id)
+    place, misses = about.place(facts.kind), missed.get(about.id, 0)
     weight = PLACE_WEIGHT ** ((place if place != LAST else NO_PLACE) - 1)
-    own = math.log(about.effect.expected)
-    before = history.get(about.id)
-    gain = own
+    gain = own = math.log(about.effect.expected)
     if before is not None:
         seen = before.keeps * math.log(before.gain) if before.gain else 0.0
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
-    score = weight * gain * site.promise
-    said = [
+    score = weight * gain * site.promise * AGAIN ** ((about.id in lowered) + misses + (tries > 0))
+    said = (
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
-    ]
-    if before is not None:
-        said.append(f"kept {before.keeps} of {before.tries} times in earlier runs")
-    if site.promise != 1.0:
-        said.append(f"here × {site.promise:g}")
-    if site.why:
-        said.append(site.why)
-    if about.id in lowered:
-        score *= AGAIN
-        said.append("lower priority after a small gain")
-    if misses := missed.get(about.id, 0):
-        score *= AGAIN**misses
-        said.append(f"{misses} other sites of it were reverted on this code")
-    if tries:
-        score *= AGAIN
-        said.append("tried before another change was kept")
-    return score, f"score {score:.3f}: {'; '.join(said)}"
+        f"kept {before.keeps} of {before.tries} times in earlier runs" if before is not None else "",
+        f"here × {site.promise:g}" if site.promise != 1.0 else "",
+        site.why,
+        "lower priority after a small gain" if about.id in lowered else "",
+        f"{misses} other sites of it were reverted on this code" if misses else "",
+        "tried before another change was kept" if tries else "",
+    )
+    return score, f"score {score:.3f}: {'; '.join(filter(None, said))}"
 
 
 def _launched(facts: KernelFacts) -> set[str]:

@@ -86,10 +86,9 @@ class FromFiles:
         file = self._left.pop(0)
         text = read_source(file)
         rationale = f"proposed in {file.name}"
-        if not _is_patch(text):
-            return Change(file.name, rationale, {_replaced(file, seen.texts): text})
         try:
-            return Change(file.name, rationale, _patched(file, text, seen.texts))
+            texts = _patched(file, text, seen.texts) if _is_patch(text) else {_replaced(file, seen.texts): text}
+            return Change(file.name, rationale, texts)
         except NotApplicable as error:
             return Change(file.name, rationale, {}, unusable=str(error))
 

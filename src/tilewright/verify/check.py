@@ -20,7 +20,7 @@ from tilewright.verify import shapes
 from tilewright.verify.addresses import Reaches
 from tilewright.verify.cases import Case
 from tilewright.verify.engine import Engine
-from tilewright.verify.examining import Compiles, Examiner, refuse_degenerate
+from tilewright.verify.examining import Compiles, Examiner
 from tilewright.verify.planning import Planned, plan
 from tilewright.verify.reference import FloatReference, Trusting, check_gradients
 from tilewright.verify.schedule import board_here, engine_name, equipped, minimised, run_and_judge
@@ -115,7 +115,7 @@ def check_on(
         ahead([(step.configuration, step.case) for step in planned if step.case.run != "addresses"])
     results, skipped = run_and_judge(examiner, planned, started + seconds, seconds, progress)
     if only is None:
-        refuse_degenerate(examiner, planned[0].case)
+        examiner.reference.refuse_degenerate(planned[0].case.sizes, planned[0].case.seed)
     smallest = minimised(examiner, results, only)
     return report(
         examiner, planned, results, skipped, smallest,

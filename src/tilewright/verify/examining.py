@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
 
 RELAUNCHES = 3
-DRAWS = 4
-"""Inputs whose answers must not all be the same: on a small shape two may be so by chance."""
 CHANGES = 4
 """Elements that are tried until changing one changes the answer by more than the allowed error."""
 
@@ -283,10 +281,3 @@ def _part(task: Task, name: str, array: Array, cut: verify.Slice) -> Array:
     for axis, indices in verify.axes_of(task.tensors[name].shape, cut).items():
         array = array.take(indices, axis)
     return array
-
-
-def refuse_degenerate(examiner: Examiner, case: Case) -> None:
-    """Raises TaskError where the reference tells nothing on the shape of a workload: on an edge an output may well be
-    one constant."""
-    inputs = [drawn(examiner.task, case.sizes, "declared", case.seed + number) for number in range(DRAWS)]
-    examiner.reference.degenerate(case.sizes, inputs)

@@ -267,12 +267,10 @@ def allowance(
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
         dtype, floor = precision, UNIT_ROUNDOFF[precision]
-    if trusted is None:
-        return Allowance(FACTOR * floor, FACTOR * floor, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
-    worst, total = max(trusted.worst, floor), max(trusted.total, floor / 2)
-    if trusted.worst < floor:
-        return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × unit roundoff of {dtype}, {floor:.2g}")
-    return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × {whose}'s {worst:.2g}")
+    rounding = trusted is None or trusted.worst < floor
+    worst, total = (max(trusted.worst, floor), max(trusted.total, floor / 2)) if trusted else (floor, floor)
+    why = f"unit roundoff of {dtype}, {floor:.2g}" if rounding else f"{whose}'s {worst:.2g}"
+    return Allowance(FACTOR * worst, FACTOR * total, f"{FACTOR:g} × {why}")
 
 
 def share(error: Error, allowed: Allowance) -> float:
