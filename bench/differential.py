@@ -154,7 +154,7 @@ def against_gpu(case: Case) -> Row:
         row = Row(case, compared(case, got, expected), findings)
     except Exception as error:  # one case that fails must not cost the others
         return Row(case, reason=f"{type(error).__name__}: {str(error)[:300]}")
-    broken = [name for name, image in images.items() if not image.guards_intact()]
+    broken = [name for name, image in images.items() if image.damaged() is not None]
     return replace(row, reason=f"the GPU wrote outside {', '.join(broken)}") if broken else row
 
 
@@ -170,7 +170,7 @@ def against_numpy(case: Case) -> Row:
         row = Row(case, compared(case, got, expected) if expected else None, findings)
     except Exception as error:  # one case that fails must not cost the others
         return Row(case, reason=f"{type(error).__name__}: {str(error)[:300]}")
-    broken = [name for name, image in images.items() if not image.guards_intact()]
+    broken = [name for name, image in images.items() if image.damaged() is not None]
     return replace(row, reason=f"wrote outside {', '.join(broken)}") if broken else row
 
 

@@ -219,8 +219,7 @@ def test_rows_of_p22(ratio: float, status: str, lower: bool, base_stops: bool, p
     assert decided.status == status
     follows = after(decided, policy)
     assert follows.lower_priority == lower
-    assert follows.go_on == (not (base_stops and policy == "base"))
-    assert (follows.stop_reason is None) == follows.go_on
+    assert (follows.stop_reason is None) == (not (base_stops and policy == "base"))
 
 
 def test_a_small_gain_stops_the_base_policy_and_says_so() -> None:
@@ -233,14 +232,14 @@ def test_misses_in_a_row_end_the_loop(policy: str, limit: int) -> None:
     for misses in range(limit + 2):
         follows = after(decide({"a": exact(1.0)}), policy, misses, patience=4)
         assert follows.misses == misses + 1
-        assert follows.go_on == (misses + 1 < limit)
+        assert (follows.stop_reason is None) == (misses + 1 < limit)
     assert "in a row without improvement" in str(follows.stop_reason)
     assert after(decide({"a": exact(0.9)}), policy, limit + 1, patience=4).misses == 0
 
 
 def test_an_iteration_without_a_decision_is_a_miss() -> None:
     assert following(False, 0.0, "base", 1).stop_reason is not None
-    assert following(False, 0.0, "default", 1).go_on
+    assert following(False, 0.0, "default", 1).stop_reason is None
     with pytest.raises(UnknownChoice, match="unknown policy 'bold'; known: default, base"):
         following(False, 0.0, "bold", 0)
 

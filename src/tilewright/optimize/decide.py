@@ -83,10 +83,6 @@ class Following:
     misses: int
     """Iterations in a row that kept nothing, with this one."""
 
-    @property
-    def go_on(self) -> bool:
-        return self.stop_reason is None
-
 
 @dataclass(frozen=True)
 class WorkloadDecision:

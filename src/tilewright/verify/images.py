@@ -69,10 +69,6 @@ class Image:
         """The bytes of the elements in index order."""
         return np.ascontiguousarray(self.array).tobytes()
 
-    def guards_intact(self) -> bool:
-        """Whether nothing was written outside the elements."""
-        return self.damaged() is None
-
     def damaged(self) -> int | None:
         """Bytes from the first element to the first byte outside that was written; None where there is none."""
         inside = replace(self, raw=np.zeros_like(self.raw))

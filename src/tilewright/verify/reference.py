@@ -18,24 +18,11 @@ import numpy as np
 from tilewright.errors import TaskError
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, is_whole
+from tilewright.verify import tolerance
 from tilewright.verify.arrays import Array
 from tilewright.verify.data import SPECIAL, drawn, limits, rounded
 from tilewright.verify.judge import Wanted
-from tilewright.verify.tolerance import (
-    FACTOR,
-    NO_ERROR,
-    TRUSTED_AT_MOST,
-    UNIT_ROUNDOFF,
-    Allowance,
-    Error,
-    allowance,
-    degenerate,
-    draw,
-    error_of,
-    negligible,
-    reference_outputs,
-    untrustworthy,
-)
+from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_of, negligible, reference_outputs
 from tilewright.verify.trusted import yardstick
 
 EXACT_UP_TO = 2**20
@@ -88,10 +75,9 @@ class FloatReference:
         if isinstance(allowed, str):
             return allowed
         exact = self._exact(dims, inputs, values) if data == "small integers" else {}
+        dtypes = {name: output.dtype for name, output in self.task.outputs.items()}
         return {
-            name: Wanted(
-                value, self.task.outputs[name].dtype, allowed[name], measured[name].worst, special, exact.get(name)
-            )
+            name: Wanted(value, dtypes[name], allowed[name], measured[name].worst, special, exact.get(name))
             for name, value in values.items()
         }
 
@@ -101,7 +87,7 @@ class FloatReference:
         draws = (drawn(self.task, dims, "declared", seed + number) for number in range(DRAWS))
         with np.errstate(all="ignore"):
             first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
-        reasons = [degenerate(first, other) for other in others]
+        reasons = [tolerance.degenerate(first, other) for other in others]
         if all(reasons):
             raise TaskError(f"task '{self.task.name}': {reasons[0]}; a check against it would prove nothing")
 
@@ -138,10 +124,10 @@ class FloatReference:
             return dict.fromkeys(values, NO_ERROR)
         errors = {name: self._error(name, found[name], values[name], special) for name in values}
         for name, error in errors.items():
-            if error.total <= TRUSTED_AT_MOST:
+            if error.total <= tolerance.TRUSTED_AT_MOST:
                 continue
             if declared:
-                raise untrustworthy(self.task, name, error)
+                raise tolerance.untrustworthy(self.task, name, error)
             return f"not applicable: {self.yardstick} is itself {error.total:.2g} of its norm off on '{name}'"
         return errors
 
@@ -154,15 +140,15 @@ class FloatReference:
         allowed = {}
         for name, value in values.items():
             dtype = self.task.outputs[name].dtype
-            one = allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
+            one = tolerance.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
             errors = [self._error(name, other[name], value, special) for other in moved]
             worst, total = max(error.worst for error in errors), max(error.total for error in errors)
-            if not is_whole(dtype) and FACTOR * worst > one.worst:
-                if total > max(TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
+            if not is_whole(dtype) and tolerance.FACTOR * worst > one.worst:
+                if total > max(tolerance.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
                     return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g}"
                 one = Allowance(
-                    FACTOR * worst, max(one.total, FACTOR * total),
-                    f"{FACTOR:g} × what rounding of the inputs changes, {worst:.2g}",
+                    tolerance.FACTOR * worst, max(one.total, tolerance.FACTOR * total),
+                    f"{tolerance.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}",
                 )  # fmt: skip
             allowed[name] = one
         return allowed
@@ -177,14 +163,14 @@ class FloatReference:
             if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "offsets"):
                 continue
             exact, sign = array.astype(np.float64), np.where(rng.random(array.shape) < 0.5, -1.0, 1.0)
-            roundoff = CONDITION * UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]
+            roundoff = CONDITION * tolerance.UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]
             apart[name] = exact * (1 + max(roundoff, self._roundoff(spec.dtype)) * sign)
             together[name] = exact * (1 + roundoff)
         return apart, together
 
     def _roundoff(self, dtype: str) -> float:
         """Of values between operations: without a trusted implementation, these may have the dtype of the inputs."""
-        return 0.0 if self.trusted else UNIT_ROUNDOFF.get(dtype, 0.0)
+        return 0.0 if self.trusted else tolerance.UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
         """Elements whose answer is a whole number that the dtype holds, of outputs that are all whole numbers, also in

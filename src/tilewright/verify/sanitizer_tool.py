@@ -53,6 +53,11 @@ class Sanitized:
     findings: tuple[Finding, ...] = ()
     reason: str | None = None
 
+    def __str__(self) -> str:
+        count = len(self.findings)
+        found = self.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
+        return f"compute-sanitizer {self.tool}: {found}"
+
 
 def find() -> Path | None:
     """On PATH, or in a CUDA toolkit's bin."""
@@ -232,7 +237,7 @@ class Watching:
             verdict,
             findings=(*verdict.findings, *findings),
             unverified=(*verdict.unverified, *(f"{report.tool}: {report.reason}" for report in said if report.reason)),
-            tools=tuple(_line(report) for report in said),
+            tools=tuple(map(str, said)),
         )
         if findings and verdict.verdict != "incorrect":
             return replace(verdict, verdict="incorrect", reason=f"compute-sanitizer: {findings[0]}")
@@ -240,9 +245,3 @@ class Watching:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _line(report: Sanitized) -> str:
-    count = len(report.findings)
-    found = report.reason or f"{count or 'no'} finding{'s' * (count > 1)}"
-    return f"compute-sanitizer {report.tool}: {found}"

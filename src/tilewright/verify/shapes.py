@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeGuard
 
 import numpy as np
 
@@ -64,7 +63,8 @@ def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Mo
     The largest power of two among the knobs serves every dimension; where a knob bears the dimension's
     name (``TILE_M`` for ``M``), so does that one, and it alone where the work is too much otherwise.
     """
-    powers = {knob: value for knob, value in configuration.items() if _is_power_of_two(value)}
+    whole = {knob: value for knob, value in configuration.items() if isinstance(value, int) and value > 0}
+    powers = {knob: value for knob, value in whole.items() if value is not True and value & (value - 1) == 0}
     largest = max([LEAST_MODULUS, *powers.values()])
     found = {}
     for name in shape_dims(task, dims):
@@ -72,10 +72,6 @@ def moduli(task: Task, configuration: Configuration, dims: Dims) -> dict[str, Mo
         sizes = {largest, *(max(LEAST_MODULUS, tile) for tile in own)}
         found[name] = Moduli(tuple(sorted(sizes, reverse=True)), not own and name in task.independent)
     return found
-
-
-def _is_power_of_two(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value & (value - 1) == 0
 
 
 def shape_dims(task: Task, dims: Dims) -> tuple[str, ...]:
@@ -133,16 +129,10 @@ def _readiness(
 
 def _sizes(value: int, tiles: Moduli, most: int) -> list[int]:
     """What a dimension may become, the largest first."""
-    sizes = {
-        value % tile + tile * count
-        for tile in tiles.sizes
-        for count in range(1, most + 1)
-        if value % tile + tile * count < value
-    }
+    sizes = {value % tile + tile * count for tile in tiles.sizes for count in range(1, most + 1)}
+    sizes = {size for size in sizes if size < value}
     if tiles.free:
-        if value < tiles.least:
-            sizes = set[int]()
-        sizes |= {small for small in (2, 1) if small <= value}
+        sizes = (sizes if value >= tiles.least else set[int]()) | {small for small in (2, 1) if small <= value}
     return sorted(sizes or {value}, reverse=True)
 
 

@@ -60,11 +60,14 @@ class Git:
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """What git prints, byte for byte. Raises GitError, or MachineError where git cannot run."""
         settings = [word for setting in SETTINGS for word in ("-c", setting)]
+        outer = {
+            name: word for name, word in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)
+        }
         try:
             done = subprocess.run(
                 ["git", *settings, command, *arguments],
                 cwd=self.folder,
-                env=_environment() | QUIET | dict(self.variables),
+                env=kept | QUIET | dict(self.variables),
                 input=(stdin or "").encode(errors="surrogateescape"),
                 capture_output=True,
                 timeout=SECONDS,
@@ -105,8 +108,3 @@ class Git:
                 for part, value in NOBODY.items():
                     variables[f"GIT_{role}_{part}"] = value
         return Git(self.folder, variables)
-
-
-def _environment() -> dict[str, str]:
-    """Of git's own variables only those that say who the user is."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)}

@@ -44,7 +44,8 @@ def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
     top = _common_checkout(real)
     if top is not None:
         names = {path: resolved.relative_to(top).as_posix() for path, resolved in zip(files, real, strict=True)}
-        if not any(_ignored(top, name) for name in names.values()):
+        git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})  # `check-ignore` takes names alone, and knows no such word
+        if all(git.tells("check-ignore", "--quiet", "--", name) is None for name in names.values()):
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
@@ -64,12 +65,6 @@ def _common_checkout(files: Sequence[Path]) -> Path | None:
                 raise
             return None
     return Path(tops.pop()) if len(tops) == 1 else None
-
-
-def _ignored(top: Path, name: str) -> bool:
-    """Ignored and not tracked all the same."""
-    git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})  # this command takes names alone, and knows no such word
-    return git.tells("check-ignore", "--quiet", "--", name) is not None
 
 
 def _import_root(path: Path) -> Path:
