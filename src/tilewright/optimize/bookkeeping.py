@@ -82,7 +82,6 @@ class Bookkeeping:
         done, self.iterations = self.iterations, []
         for iteration in done:
             self._follow(iteration)
-            self.iterations.append(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
         """What may be tried on the incumbent, in order; changes from proposers come first."""
@@ -115,11 +114,9 @@ class Bookkeeping:
 
     def findings(self) -> list[str]:
         """What entries see in the incumbent that no source change mends, such as token chains."""
-        found: list[str] = []
-        for entry in self.setup.entries:
-            for path, text in self.incumbent.texts.items():
-                found += entry.findings(Source(path.name, text), self.facts())
-        return found
+        sources = [Source(path.name, text) for path, text in self.incumbent.texts.items()]
+        found = (entry.findings(source, self.facts()) for entry in self.setup.entries for source in sources)
+        return [finding for findings in found for finding in findings]
 
     def commit_and_record(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float
@@ -184,8 +181,7 @@ class Bookkeeping:
             )
         )  # fmt: skip
         self.setup.workspace.keep(before)
-        texts = self.setup.workspace.texts()
-        self.incumbent = self.setup.builder.certain(f"{n}-undo", texts)
+        self.incumbent = self.setup.builder.certain(f"{n}-undo", self.setup.workspace.texts())
         return True
 
     def append(self, iteration: Iteration) -> None:
@@ -193,7 +189,6 @@ class Bookkeeping:
         setup = self.setup
         setup.ledger.append(setup.run.run, iteration)
         self._follow(iteration)
-        self.iterations.append(iteration)
         self.write_table()
         note = f"{iteration.optimization}: {iteration.status}: {iteration.reason}"
         setup.progress("iteration", iteration.n, setup.options.iterations, note)
@@ -208,10 +203,12 @@ class Bookkeeping:
     def _follow(self, iteration: Iteration) -> None:
         """Updates counts and the reason to stop. It uses the iteration's row alone, so that a resumed run goes on the
         same."""
-        if not self.iterations:
+        before = self.iterations.copy()
+        self.iterations.append(iteration)
+        if not before:
             return
         options, kept = self.setup.options, iteration.status == "keep"
-        share = _share_gained(iteration, still_kept(self.iterations)[-1:] or self.iterations[:1]) if kept else 0.0
+        share = _share_gained(iteration, still_kept(before)[-1:] or before[:1]) if kept else 0.0
         after = following(kept, share, options.policy, self.misses, options.patience)
         self.misses, self.stop = after.misses, after.stop_reason
         self.missed[iteration.entry] += 1

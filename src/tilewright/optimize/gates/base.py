@@ -66,15 +66,15 @@ def metrics_of(
     workload: Workload,
     bound: Bound,
     measured: MeasuredTime | None = None,
-    against_baseline: Interval | None = None,
+    ratio: Interval | None = None,
 ) -> Metrics:
-    """Measured where there is a ``measured``; otherwise predicted."""
+    """Measured where there is a ``measured``; otherwise predicted. ``ratio``: to the baseline."""
     work = count(variant.task, workload, variant.board)
     return Metrics(
         workload=workload.name,
         measured=measured,
         predicted=variant.predicted[workload.name] if measured is None else None,
-        against_baseline=against_baseline,
+        against_baseline=ratio,
         bound=bound,
         flops=work.flops,
         bytes=work.bytes,

@@ -54,7 +54,7 @@ class MeasuredGate:
         if checked.verdict == "incorrect":
             return checked.reason
         self._blind = checked.verdict == "unverified"
-        times: dict[str, MeasuredTime] = {}
+        metrics = []
         for workload in self.workloads:
             on_gpu = self.arena.verify(variant.version, workload.name)
             if isinstance(on_gpu, Eliminated) or on_gpu.verdict != "correct":
@@ -63,11 +63,8 @@ class MeasuredGate:
             if isinstance(seen, Eliminated):
                 return f"workload {workload}: {seen.reason}"
             self.noise[workload.name] = seen.paired.noise.ratio
-            times[workload.name] = measured_of(seen.incumbent_us)
-        return tuple(
-            metrics_of(variant, workload, self.bounds[workload.name], times[workload.name])
-            for workload in self.workloads
-        )
+            metrics.append(metrics_of(variant, workload, self.bounds[workload.name], measured_of(seen.incumbent_us)))
+        return tuple(metrics)
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         """The last incumbent, paired with the baseline once more."""
@@ -76,9 +73,9 @@ class MeasuredGate:
             seen, bound = self._paired(workload, variant, self._baseline), self.bounds[workload.name]
             if isinstance(seen, Eliminated):
                 metrics.append(metrics_of(variant, workload, bound))
-                continue
-            ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
-            metrics.append(metrics_of(variant, workload, bound, measured_of(seen.candidate_us), ratio))
+            else:
+                ratio = ratio_interval(seen.candidate_us, seen.baseline_us, 0.95)
+                metrics.append(metrics_of(variant, workload, bound, measured_of(seen.candidate_us), ratio))
         return tuple(metrics)
 
     def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
@@ -139,13 +136,11 @@ class MeasuredGate:
                 )
             )  # fmt: skip
         sound = checked.verdict == "correct" or self._blind
-        keep, reason = decided.keep and sound, decided.reason
-        if decided.keep and not sound:
-            reason = f"faster, but not verified on other shapes: {checked.reason}"
+        unsound = f"faster, but not verified on other shapes: {checked.reason}"
         return Judged(
-            best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=keep,
-            reason=reason, outcomes=tuple(outcomes), attempts=tuple(attempts),
-            environment={
+            best=best, correctness=CORRECTNESS["correct" if sound else "unverified"], keep=decided.keep and sound,
+            reason=decided.reason if sound or not decided.keep else unsound,
+            outcomes=tuple(outcomes), attempts=tuple(attempts), environment={
                 "noise": {name: times.paired.noise.to_json() for name, times in seen.items()},
                 "monitors": {name: [dict(monitor) for monitor in times.monitors] for name, times in seen.items()},
                 "other_shapes": checked.reason,
@@ -216,12 +211,8 @@ def _raced_times(variant: Variant, race: RaceResult) -> tuple[MeasuredTime, Meas
 
 def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[tuple[Variant, float]]) -> Attempt:
     name = variant.version.name
-    measured = {
-        workload: finisher.measured
-        for workload, race in races.items()
-        for finisher in race.raced
-        if finisher.name == name and finisher.measured is not None
-    }
+    finishers = [(workload, finisher) for workload, race in races.items() for finisher in race.raced]
+    measured = {workload: one.measured for workload, one in finishers if one.name == name and one.measured is not None}
     for other, ratio in ranked:
         if other is variant:
             return variant.attempt("raced", f"{ratio:.3f} × the incumbent's time in the race", measured=measured)

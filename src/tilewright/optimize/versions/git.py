@@ -60,14 +60,12 @@ class Git:
     def __call__(self, command: str, *arguments: str, stdin: str | None = None) -> str:
         """What git prints, byte for byte. Raises GitError, or MachineError where git cannot run."""
         settings = [word for setting in SETTINGS for word in ("-c", setting)]
-        outer = {
-            name: word for name, word in os.environ.items() if not name.startswith("GIT_") or name.startswith(KEPT)
-        }
+        outer = {name: value for name, value in os.environ.items() if name.startswith(KEPT) or name[:4] != "GIT_"}
         try:
             done = subprocess.run(
                 ["git", *settings, command, *arguments],
                 cwd=self.folder,
-                env=kept | QUIET | dict(self.variables),
+                env=outer | QUIET | dict(self.variables),
                 input=(stdin or "").encode(errors="surrogateescape"),
                 capture_output=True,
                 timeout=SECONDS,
