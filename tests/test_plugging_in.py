@@ -20,7 +20,7 @@ from tilewright.executors import executor_of
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import is_kernel, language_of
 from tilewright.lint.rules import rules
-from tilewright.optimize.choosing import proposals
+from tilewright.optimize.choosing import Past, proposals
 from tilewright.optimize.options import Options
 from tilewright.playbook import catalogue
 from tilewright.records import MachineCode
@@ -108,7 +108,7 @@ def test_an_entry_is_built_by_the_guide(built: Build, tmp_path: Path) -> None:
     path.write_text(kit.SCALE)
     facts = facts_of(load_task(str(path)))
     usual: dict[str, Any] = {"history": {}, "tried": {}, "kept": 0, "lossy": False, "lowered": set(), "missed": {}}
-    ranked, unable = proposals({path: kit.SCALE}, facts, catalogue(), **usual)
+    ranked, unable = proposals({path: kit.SCALE}, facts, catalogue(), Past(**usual))
     (proposal,) = (proposal for proposal in ranked if proposal.entry == "opt_level")
     assert not unable and proposal.values() == (2, 1)
     assert "@ct.kernel(occupancy=2, opt_level=1)" in proposal.apply(1)[path]

@@ -14,7 +14,7 @@ from tests.optimize.kit import H200, SCALE, compiled
 from tilewright.errors import MachineError, RequestError
 from tilewright.optimize.attempting import HOPELESS, MOST_VARIANTS, Builder, Variant, applied, screened
 from tilewright.optimize.choosing import Proposal
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import Interpreting
 from tilewright.playbook.base import NotApplicable
 from tilewright.records import Value
 from tilewright.task.loading import load_task, where_is

@@ -13,7 +13,7 @@ from tests.optimize.kit import H200, SCALE, Lines, Tripping
 
 from tilewright.inspect.work import bound_of, count
 from tilewright.ledger.records import EntryHistory
-from tilewright.optimize.choosing import MOST_TRIES, Proposal, Tries, proposals
+from tilewright.optimize.choosing import MOST_TRIES, Past, Proposal, Tries, proposals
 from tilewright.playbook.base import Entry, KernelFacts
 from tilewright.task.loading import load_task
 
@@ -60,7 +60,7 @@ def looked(
     assert facts.task.file is not None
     texts = texts or {facts.task.file: facts.task.file.read_text()}
     usual: dict[str, Any] = {"history": {}, "tried": {}, "kept": 0, "lossy": False, "lowered": set(), "missed": {}}
-    return proposals(texts, facts, entries, **usual | asked)
+    return proposals(texts, facts, entries, Past(**usual | asked))
 
 
 def score(facts: KernelFacts, entry: Entry, **asked: Any) -> float:

@@ -25,7 +25,7 @@ from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
 from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import Interpreting
 from tilewright.optimize.loop import optimize
 from tilewright.optimize.optimized import Optimized, to_json
 from tilewright.optimize.options import Options

@@ -16,7 +16,7 @@ from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt, EntryHistory, Iteration, RunRecord, still_kept
 from tilewright.optimize.attempting import Builder, Variant, applied
-from tilewright.optimize.choosing import Key, Proposal, Tries, proposals
+from tilewright.optimize.choosing import Key, Past, Proposal, Tries, proposals
 from tilewright.optimize.decide import following
 from tilewright.optimize.gates.base import Gate, Judged
 from tilewright.optimize.options import Options
@@ -90,10 +90,9 @@ class Bookkeeping:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
             if change is not None:
                 yield proposal_of(change, texts)
-        found, unable = proposals(
-            texts, facts, self.setup.entries, history=self.setup.history, tried=self.tried,
-            kept=self._kept, lossy=self.setup.options.lossy, lowered=frozenset(self.lowered), missed=self.missed,
-        )  # fmt: skip
+        lossy = self.setup.options.lossy
+        past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
+        found, unable = proposals(texts, facts, self.setup.entries, past)
         self.ruled_out += [reason for reason in unable if reason not in self.ruled_out]
         yield from found
 

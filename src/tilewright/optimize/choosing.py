@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,28 +62,29 @@ class Proposal:
     line: int = 0
 
 
+@dataclass(frozen=True)
+class Past:
+    """What the choice depends on besides the code."""
+
+    history: Mapping[str, EntryHistory]
+    """By entry, how it fared in earlier runs on kernels of the same bound and architecture."""
+    tried: Mapping[Key, Tries]
+    """In this run."""
+    kept: int
+    """How many changes were kept so far: a site is tried again only after another was."""
+    lossy: bool
+    """Whether entries that round differently by design may be proposed."""
+    lowered: Collection[str]
+    """Entries whose last success was small (2 to 5 % is accepted with lower priority)."""
+    missed: Mapping[str, int]
+    """By entry, how many of its sites were reverted since a change was kept. The others are less promising."""
+
+
 def proposals(
-    texts: Mapping[Path, str],
-    facts: KernelFacts,
-    entries: Sequence[Entry],
-    *,
-    history: Mapping[str, EntryHistory],
-    tried: Mapping[Key, Tries],
-    kept: int,
-    lossy: bool,
-    lowered: frozenset[str],
-    missed: Mapping[str, int],
+    texts: Mapping[Path, str], facts: KernelFacts, entries: Sequence[Entry], past: Past
 ) -> tuple[list[Proposal], list[str]]:
     """Everything that could be tried on the incumbent's ``texts``, the most promising first; and which
-    entries could not look for sites, with their reasons.
-
-    history: by entry, how it fared in earlier runs on kernels of the same bound and architecture.
-    tried: what was tried in this run.
-    kept: how many changes were kept so far: a site is tried again only after another was.
-    lossy: whether entries that round differently by design may be proposed.
-    lowered: entries whose last success was small (2 to 5 % is accepted with lower priority).
-    missed: by entry, how many of its sites were reverted since a change was kept. The others are less promising.
-    """
+    entries could not look for sites, with their reasons."""
     launched = _launched(facts)
     found: list[Proposal] = []
     unable: list[str] = []
@@ -91,7 +92,7 @@ def proposals(
         source = Source(path.name, text)
         reachable = _reachable(source, launched)
         for entry in entries:
-            if entry.about.risk == "lossy" and not lossy:
+            if entry.about.risk == "lossy" and not past.lossy:
                 continue
             try:
                 sites = entry.sites(source, facts)
@@ -108,9 +109,9 @@ def proposals(
                 named[place] += 1
                 if named[place] > 1:
                     place += f" #{named[place]}"
-                before = tried.get((entry.about.id, place), Tries(0, -1))
-                if before.times < MOST_TRIES and before.kept < kept:
-                    score, why = _scored(entry, site, facts, history, before.times, lowered, missed)
+                before = past.tried.get((entry.about.id, place), Tries(0, -1))
+                if before.times < MOST_TRIES and before.kept < past.kept:
+                    score, why = _scored(entry, site, facts, past, before.times)
                     found.append(_proposal(entry, site, place, path, source, texts, score, why))
     found.sort(key=lambda one: (-one.score, one.entry, one.line, one.place))
     return found, unable
@@ -133,30 +134,22 @@ def _proposal(
     )
 
 
-def _scored(
-    entry: Entry,
-    site: Site,
-    facts: KernelFacts,
-    history: Mapping[str, EntryHistory],
-    tries: int,
-    lowered: frozenset[str],
-    missed: Mapping[str, int],
-) -> tuple[float, str]:
-    about, before = entry.about, history.get(entry.about.id)
-    place, misses = about.place(facts.kind), missed.get(about.id, 0)
+def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int) -> tuple[float, str]:
+    about, before = entry.about, past.history.get(entry.about.id)
+    place, misses = about.place(facts.kind), past.missed.get(about.id, 0)
     weight = PLACE_WEIGHT ** ((place if place != LAST else NO_PLACE) - 1)
     gain = own = math.log(about.effect.expected)
     if before is not None:
         seen = before.keeps * math.log(before.gain) if before.gain else 0.0
         gain = (PRIOR_TRIES * own + seen) / (PRIOR_TRIES + before.tries)
-    score = weight * gain * site.promise * AGAIN ** ((about.id in lowered) + misses + (tries > 0))
+    score = weight * gain * site.promise * AGAIN ** ((about.id in past.lowered) + misses + (tries > 0))
     said = (
         f"place {place} of {facts.kind}-bound kernels" if place != LAST else f"in no list for {facts.kind}-bound",
         f"expected {about.effect.expected:.2f}× ({about.effect.source}, {about.effect.date})",
         f"kept {before.keeps} of {before.tries} times in earlier runs" if before is not None else "",
         f"here × {site.promise:g}" if site.promise != 1.0 else "",
         site.why,
-        "lower priority after a small gain" if about.id in lowered else "",
+        "lower priority after a small gain" if about.id in past.lowered else "",
         f"{misses} other sites of it were reverted on this code" if misses else "",
         "tried before another change was kept" if tries else "",
     )

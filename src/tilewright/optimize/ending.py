@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import Interpreting
 from tilewright.optimize.optimized import Optimized, us_of
 from tilewright.records import Bound, MachineCode
 

@@ -15,8 +15,7 @@ from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Builder, Variant
 from tilewright.optimize.bookkeeping import Setup
-from tilewright.optimize.gates.base import Gate
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import Gate, Interpreting
 from tilewright.optimize.gates.predicted import PredictedGate
 from tilewright.optimize.options import OptimizeRequest
 from tilewright.optimize.proposed import FromFiles, Proposer

@@ -208,6 +208,4 @@ def engine_name(name: str | None) -> str:
 def board_here(engine: str, arch: str) -> Board:
     """The GPU's own board where it is the engine, else the default one of ``arch``."""
     gpu = detect()
-    if engine == "gpu" and gpu is not None:
-        return gpu.board
-    return default_board(arch)
+    return gpu.board if engine == "gpu" and gpu is not None else default_board(arch)

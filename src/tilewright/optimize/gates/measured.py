@@ -15,8 +15,7 @@ from tilewright.ledger.records import Attempt, AttemptStatus, Metrics, WorkloadO
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates.arena import FEWEST_ROUNDS, SECONDS, Arena, Confirmation, Confirmed, confirm
-from tilewright.optimize.gates.base import CORRECTNESS, Judged, metrics_of
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import CORRECTNESS, Interpreting, Judged, metrics_of
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload

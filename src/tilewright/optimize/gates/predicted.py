@@ -8,8 +8,7 @@ from types import MappingProxyType
 from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import decide_predicted, said_of
-from tilewright.optimize.gates.base import CORRECTNESS, Judged, metrics_of
-from tilewright.optimize.gates.interpreting import Interpreting
+from tilewright.optimize.gates.base import CORRECTNESS, Interpreting, Judged, metrics_of
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Workload
 
