@@ -85,22 +85,16 @@ def parse(text: str, task: Task) -> Case:
     seed = fields.get("seed", "0")
     if not re.fullmatch(r"\d+", seed):
         raise RequestError(f"--case: the seed '{seed}' is not a whole number from 0")
-    return Case(
-        tuple(dims.items()),
-        _chosen("data", fields.get("data", "declared"), tuple(KINDS)),
-        _chosen("layout", fields.get("layout", ROW_MAJOR), (ROW_MAJOR, *LAYOUTS)),
-        _chosen("run", fields.get("run", "plain"), tuple(RUNS)),
-        int(seed),
-        "asked for",
-    )
+    known = {"data": tuple(KINDS), "layout": (ROW_MAJOR, *LAYOUTS), "run": tuple(RUNS)}
+    chosen = {what: _chosen(what, fields.get(what, names[0]), names) for what, names in known.items()}
+    return Case(tuple(dims.items()), **chosen, seed=int(seed), why="asked for")
 
 
 def _pair(text: str) -> tuple[str, str]:
     name, equals, value = (word.strip() for word in text.partition("="))
     if not equals or not name or not value:
-        raise RequestError(
-            f"--case: '{text}' is not of the form name=value; for example: M=100,N=33;data=large;seed=17"
-        )
+        form = "name=value; for example: M=100,N=33;data=large;seed=17"
+        raise RequestError(f"--case: '{text}' is not of the form {form}")
     return name, value
 
 

@@ -83,9 +83,7 @@ def request_of(
             continue
         file = folder / f"{number}.raw"
         image.raw.tofile(file)
-        described.append(
-            ImageFile(name, image.dtype, tuple(image.shape), str(file), tuple(image.strides), image.offset)
-        )
+        described.append(ImageFile(name, image.dtype, image.shape, str(file), image.strides, image.offset))
     outputs = tuple(name for name in task.outputs if name in images or name in options.alias)
     return RunImages(configuration, dims, tuple(described), options.alias, outputs, options.launches)
 

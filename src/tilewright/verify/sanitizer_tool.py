@@ -112,12 +112,13 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
         return Sanitized(tool, reason=f"{program} does not start: {error.strerror}")
     if done is None:
         return Sanitized(tool, reason=f"{tool} took longer than {seconds:g} s")
+    printed = log.read_text() if log.exists() else ""
     if not addresses.exists():
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        said = first_complaint(log.read_text()) if log.exists() else ""
-        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {said or last.strip()}")
+        said = first_complaint(printed) or last.strip()
+        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {said}")
     places = {name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()}
-    return read(tool, log.read_text() if log.exists() else "", places)
+    return read(tool, printed, places)
 
 
 MARK = "========="

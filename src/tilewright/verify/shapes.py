@@ -78,9 +78,8 @@ def shape_dims(task: Task, dims: Dims) -> tuple[str, ...]:
     """The whole-number dimensions that extents of tensors are made of."""
     entries = [str(entry) for tensor in task.tensors.values() for entry in tensor.shape]
     words = {word for entry in entries for word in re.findall(r"[A-Za-z_]\w*", entry)}
-    return tuple(
-        name for name, value in dims.items() if name in words and isinstance(value, int) and not isinstance(value, bool)
-    )
+    whole = (name for name, value in dims.items() if isinstance(value, int) and not isinstance(value, bool))
+    return tuple(name for name in whole if name in words)
 
 
 def extent(dims: Dims, name: str) -> int:
