@@ -15,11 +15,8 @@ class TimeUp(BaseException):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises `TimeUp` inside the block after ``seconds``.
-
-    By SIGALRM, which reaches the main thread only; elsewhere the block has no limit of its own, and the limits of
-    its parts (compilers, kernels, checks) hold.
-    """
+    """Raises `TimeUp` inside the block after ``seconds``. By SIGALRM, which reaches the main thread only; elsewhere the
+    block has no limit of its own, and the limits of its parts (compilers, kernels, checks) hold."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -43,10 +43,8 @@ class Start:
 def opened(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:
-    """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it.
-
-    Raises Incorrect where the untouched code is not correct.
-    """
+    """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it. Raises
+    Incorrect where the untouched code is not correct."""
     task, target = request.task, request.target
     machine = machine_of(target)
     key = request.key(machine.versions)

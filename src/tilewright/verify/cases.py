@@ -66,10 +66,8 @@ class Case:
 
 
 def parse(text: str, task: Task) -> Case:
-    """The case that ``text`` describes; dimensions that it leaves out are those of the first workload.
-
-    Raises RequestError, naming the choices, where the text cannot be read or names what does not exist.
-    """
+    """The case that ``text`` describes; dimensions that it leaves out are those of the first workload. Raises
+    RequestError, naming the choices, where the text cannot be read or names what does not exist."""
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
     for number, part in enumerate(text.split(";")):

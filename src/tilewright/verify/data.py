@@ -33,10 +33,8 @@ WHOLE = 4
 
 
 def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
-    """The inputs of one case in the dtypes of their tensors. Equal arguments, equal bits.
-
-    Raises UnknownChoice for a kind that is not among `KINDS`.
-    """
+    """The inputs of one case in the dtypes of their tensors. Equal arguments, equal bits. Raises UnknownChoice for a
+    kind that is not among `KINDS`."""
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
     arrays = task.arrays(dims)

@@ -133,9 +133,8 @@ class Examiner:
         return reached.reason
 
     def _caches(self, configuration: Configuration, case: Case) -> str:
-        """Contents A, then B at the same addresses, A at others, then A with one element changed there.
-
-        An engine changes the addresses every second run."""
+        """Contents A, then B at the same addresses, A at others, then A with one element changed there. An engine
+        changes the addresses every second run."""
         one, other = (drawn(self.task, case.sizes, case.data, case.seed + n) for n in (0, 1))
         first = self._outputs(configuration, case, one, 0)
         fresh = self._outputs(configuration, case, other, 0)

@@ -1,8 +1,7 @@
 """The engine that runs kernels on a GPU: memory images through the worker process, which may die of them.
 
-The images travel as files. The worker gets no reference and no expected output, and what it writes
-back is judged here. A worker that crashed or hung is a `Failed`; the session
-starts another for the next run.
+The images travel as files. The worker gets no reference and no expected output, and what it writes back is judged here.
+A worker that crashed or hung is a `Failed`; the session starts another for the next run.
 """
 
 from __future__ import annotations
@@ -33,11 +32,8 @@ was cached by address shows. `examining` relies on this order."""
 
 
 class GpuEngine:
-    """Runs ``task`` on the GPU of a session, its own unless one is given.
-
-    ``addresses``: at which of `PLACES` to begin. ``kernels_why``: why the last run does not know its
-    kernels' names; empty where it does.
-    """
+    """Runs ``task`` on the GPU of a session, its own unless one is given. ``addresses``: at which of `PLACES` to begin.
+    ``kernels_why``: why the last run does not know its kernels' names; empty where it does."""
 
     name = "gpu"
 
@@ -73,10 +69,8 @@ class GpuEngine:
 def request_of(
     task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``folder``.
-
-    An output that shares an input's memory has no image of its own.
-    """
+    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``folder``. An output
+    that shares an input's memory has no image of its own."""
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in options.alias:

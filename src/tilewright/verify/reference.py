@@ -51,10 +51,8 @@ class Trusting(Protocol):
 
 
 class FloatReference:
-    """The float64 reference of one task, and the yardstick that sets what may be off.
-
-    ``yardstick``: whose error sets the allowance, in words.
-    """
+    """The float64 reference of one task, and the yardstick that sets what may be off. ``yardstick``: whose error sets
+    the allowance, in words."""
 
     def __init__(self, task: Task, trusted: Trusting | None = None) -> None:
         self.task, self.trusted = task, trusted

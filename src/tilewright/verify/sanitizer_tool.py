@@ -134,10 +134,8 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 
 def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
-    """The findings in what a tool printed. ``places``: for the names of the tensors that addresses are near.
-
-    A log without a summary, or with errors that are not understood, is a reason, not a clean bill.
-    """
+    """The findings in what a tool printed. ``places``: for the names of the tensors that addresses are near. A log
+    without a summary, or with errors that are not understood, is a reason, not a clean bill."""
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")

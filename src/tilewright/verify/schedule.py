@@ -83,10 +83,8 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task as a check meets them; equal code once.
-
-    ``to_machine_code``: with the compiler, for a GPU; else the front end alone.
-    """
+    """Compiles the launches of one task as a check meets them; equal code once. ``to_machine_code``: with the compiler,
+    for a GPU; else the front end alone."""
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
@@ -191,10 +189,8 @@ def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
 
 
 def engine_name(name: str | None) -> str:
-    """The engine to use: the GPU where there is one that the compiler knows, unless another is named.
-
-    Raises UnknownChoice for a name that is none, NoGpu where a GPU is asked for and there is none.
-    """
+    """The engine to use: the GPU where there is one that the compiler knows, unless another is named. Raises
+    UnknownChoice for a name that is none, NoGpu where a GPU is asked for and there is none."""
     gpu = detect()
     if name is None:
         return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"

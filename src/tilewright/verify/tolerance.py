@@ -105,11 +105,8 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
 def evaluated(
     task: Task, dims: Dims, inputs: Mapping[str, Array], floats: npt.DTypeLike = np.float64
 ) -> dict[str, Array]:
-    """The reference's outputs by name, as it returns them.
-
-    It gets whole numbers in int64, booleans as such, all else in ``floats``. Raises TaskError where it returns another
-    number of arrays, and what the task's own code raises.
-    """
+    """The reference's outputs by name, as it returns them. It gets whole numbers in int64, booleans as such, all else
+    in ``floats``. Raises TaskError where it returns another number of arrays, and what the task's own code raises."""
     offered: dict[str, object] = dict(dims)
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype
@@ -123,10 +120,8 @@ def evaluated(
 
 
 def try_reference(task: Task, dims: Dims) -> None:
-    """The reference on drawn inputs of one slice, for a machine without a device.
-
-    Raises TaskError where it fails, has the wrong shape, or cannot tell right from wrong.
-    """
+    """The reference on drawn inputs of one slice, for a machine without a device. Raises TaskError where it fails, has
+    the wrong shape, or cannot tell right from wrong."""
     rng = np.random.default_rng(0)
     reduced = sliced_dims(dims, pick_slice(task, dims, rng))
     arrays = task.arrays(reduced)

@@ -36,10 +36,8 @@ class RepositoryPlace:
 
 
 def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
-    """The repository of ``files``; a private one is made below ``home`` when it is needed.
-
-    Raises MachineError when git is missing or refuses the user's repository.
-    """
+    """The repository of ``files``; a private one is made below ``home`` when it is needed. Raises MachineError when git
+    is missing or refuses the user's repository."""
     real = [Path(os.path.realpath(path)) for path in files]
     top = _common_checkout(real)
     if top is not None:

@@ -69,10 +69,8 @@ def load(version: KernelVersion, where: str) -> Task:
 
 
 def judged(baseline: Task, candidate: Task) -> Task:
-    """The candidate's launch and space in the baseline's task, forward and backward.
-
-    Raises Forbidden where the candidate is another task.
-    """
+    """The candidate's launch and space in the baseline's task, forward and backward. Raises Forbidden where the
+    candidate is another task."""
     if candidate.name != baseline.name:
         raise Forbidden(f"the task is called '{candidate.name}'; it was '{baseline.name}'")
     if (candidate.backward is None) != (baseline.backward is None):

@@ -111,10 +111,8 @@ class Workspace:
         return {path: self._git("cat-file", "--filters", f"{at}:{name}") for path, name in self.place.names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
-        """One attempt as one commit on top of the incumbent; files that ``texts`` leaves out stay.
-
-        Raises PathGate, with the worktree as before, if anything but the editable files differs.
-        """
+        """One attempt as one commit on top of the incumbent; files that ``texts`` leaves out stay. Raises PathGate,
+        with the worktree as before, if anything but the editable files differs."""
         if (head := self._head()) != self.kept:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
         _refuse([str(path) for path in texts if path not in self.place.names])
