@@ -156,10 +156,8 @@ def _decoded(path: Path, text: str) -> tuple[SuiteRun, ...]:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise StorageError(f"{path} does not hold latency runs; {fix}")
     if data.get("version") != VERSION:
-        raise StorageError(
-            f"{path} was written by another version of Tilewright (format {data.get('version')}, "
-            f"this one reads {VERSION}); {fix}"
-        )
+        versions = f"(format {data.get('version')}, this one reads {VERSION})"
+        raise StorageError(f"{path} was written by another version of Tilewright {versions}; {fix}")
     try:
         return from_json(tuple[SuiteRun, ...], data.get("runs"), defaults=True)
     except ValueError as error:

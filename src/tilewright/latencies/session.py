@@ -131,12 +131,9 @@ class LatencySession:
         yield from comparison.notes
         if self._save is None and any(change.verdict == "not enough runs" for change in comparison.results):
             yield "runs of this code add up in a file of their own: --tilewright-save FILE"
-        if comparison.decidable > 1:
-            by_chance = comparison.decidable * (1.0 - CONFIDENCE)
-            yield (
-                f"{comparison.decidable} comparisons at {100 * CONFIDENCE:.0f} %: "
-                f"about {by_chance:.1f} of them are called faster or slower by chance"
-            )
+        if (n := comparison.decidable) > 1:
+            chance = f"about {n * (1.0 - CONFIDENCE):.1f} of them are called faster or slower by chance"
+            yield f"{n} comparisons at {100 * CONFIDENCE:.0f} %: {chance}"
         for change in self._slower():
             what = f"{change.test} {change.backend} {change.direction}"
             yield f"FAILED: slower by more than {self._limit:g} %: {what}"

@@ -31,7 +31,6 @@ from tilewright.ledger.records import Iteration, IterationStatus
 
 MEASURED_FILE, PREDICTED_FILE = "perf_results.md", "perf_predicted.md"
 BASELINE = "baseline"
-
 ShownCorrectness: TypeAlias = Literal["PASS", "FAIL"]
 
 _LATENCY = re.compile(r"\d+\.\d{6}", re.ASCII)
@@ -76,8 +75,7 @@ def plain(text: str) -> str:
 
 def render(table: Iterable[PerfRow], *, measured: bool) -> str:
     """The whole file."""
-    lines = [*_head(measured), *map(_line, table)]
-    return "".join(line + "\n" for line in lines)
+    return "".join(line + "\n" for line in (*_head(measured), *map(_line, table)))
 
 
 def parse(text: str, *, measured: bool = True) -> tuple[PerfRow, ...]:

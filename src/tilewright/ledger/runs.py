@@ -1,7 +1,7 @@
 """The part of the ledger that all commands share: the rows of runs and of their events, and how a run is found.
 
-    LedgerFile ─┬─ Ledger        the runs of `optimize`   (ledger.py)
-                └─ TuneLedger    the runs of `tune`       (tunings.py)
+    LedgerFile ── RunLedger ─┬─ Ledger        the runs of `optimize`   (ledger.py)
+                             └─ TuneLedger    the runs of `tune`       (tunings.py)
 
 Earlier versions kept the runs of `tune` in ``results.db``. Where that file lies beside ``ledger.db`` its runs are
 copied when the ledger is first opened, and the file is renamed to ``results.db.imported``. A file that cannot be
@@ -258,20 +258,9 @@ def finish_of(connection: sqlite3.Connection, run: str) -> sqlite3.Row | None:
 def insert_run(connection: sqlite3.Connection, run: BaseRun, command: str, kernel: str, kind: str = "") -> None:
     """A row of ``runs``, and its event. What its end adds is in ``run_events``."""
     record = {name: value for name, value in to_json(run).items() if name not in _AT_THE_END}
-    row: Row = {
-        "id": run.run,
-        "key": run.key,
-        "task": run.task,
-        "kernel": kernel,
-        "measured": bool(run.measured),
-        "arch": run.machine.arch,
-        "gpu": run.machine.gpu,
-        "kind": kind,
-        "started": run.started,
-        "record": as_text(record),
-        "command": command,
-    }
-    insert(connection, "runs", row)
+    row: Row = {"id": run.run, "key": run.key, "task": run.task, "kernel": kernel, "kind": kind, "command": command}
+    row |= {"measured": bool(run.measured), "arch": run.machine.arch, "gpu": run.machine.gpu}
+    insert(connection, "runs", row | {"started": run.started, "record": as_text(record)})
     insert(connection, "run_events", {"run": run.run, "event": "started", "at": run.started})
 
 

@@ -112,9 +112,8 @@ def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
             line("interval", (at, at), (y(low), y(high))),
             [line("cap", (at - 4, at + 4), (y(edge), y(edge))) for edge in (low, high)],
         )
-    entry, status = None, point.iteration.status
-    if status == "keep" and point.iteration.entry:
-        entry = text(point.iteration.entry, at + MARK + 3, y(point.ms) - MARK - 1, "entry")
+    status, name = point.iteration.status, point.iteration.entry
+    entry = text(name, at + MARK + 3, y(point.ms) - MARK - 1, "entry") if status == "keep" and name else None
     mark = dot(at, y(point.ms))
     return tag("g", tag("title", said), interval, mark, entry, class_=f"point {status}", data_n=point.n)
 

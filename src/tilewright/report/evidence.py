@@ -68,9 +68,18 @@ class OptimizeEvidence:
 
     run: RunRecord
     iterations: tuple[Iteration, ...]
-    points: tuple[Point, ...]
-    workloads: tuple[WorkloadChange, ...]
-    patch: str
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(_points(self.iterations, self.run.measured))
+
+    @cached_property
+    def workloads(self) -> tuple[WorkloadChange, ...]:
+        return tuple(_compared(self.run, self.iterations))
+
+    @property
+    def patch(self) -> str:
+        return self.run.patch or "".join(iteration.diff for iteration in self.kept)
 
     @property
     def tried(self) -> tuple[Iteration, ...]:
@@ -102,14 +111,7 @@ class OptimizeEvidence:
 
 def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
     """The report of a run, from what `Ledger.run` and `Ledger.iterations` return."""
-    steps = tuple(iterations)
-    return OptimizeEvidence(
-        run=run,
-        iterations=steps,
-        points=tuple(_points(steps, run.measured)),
-        workloads=tuple(_compared(run, steps)),
-        patch=run.patch or "".join(iteration.diff for iteration in still_kept(steps)),
-    )
+    return OptimizeEvidence(run, tuple(iterations))
 
 
 def time_us(metrics: Metrics) -> float | None:
