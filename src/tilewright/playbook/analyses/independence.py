@@ -63,10 +63,10 @@ def waiting(facts: KernelFacts) -> tuple[Waiting, ...] | str:
     """The waits in the incumbent, checked on all workloads; or why they are not known."""
     found: dict[tuple[str, Position, str, Position], Waiting] = {}
     for workload in facts.workloads:
-        one = _of_workload(facts, workload)
-        if isinstance(one, str):
-            return one
-        for wait in one:
+        waits = _of_workload(facts, workload)
+        if isinstance(waits, str):
+            return waits
+        for wait in waits:
             key = (wait.what, wait.place, wait.awaited, wait.awaited_place)
             known = found.get(key, wait)
             found[key] = replace(

@@ -80,8 +80,7 @@ def gathered(source: Source, call: cst.Call) -> Converted:
     if len(shape) != len(index):
         raise NotApplicable(f"{source.code(call)} has {len(index)} indices and a tile of {len(shape)} axes")
     indices = _indices(source, index, shape)
-    given = indices[0] if len(indices) == 1 else tuple_text(indices)
-    arguments = [source.code(array), given]
+    arguments = [source.code(array), indices[0] if len(indices) == 1 else tuple_text(indices)]
     arguments += _padding(source, call) if name == "load" or tile is None else [source.code(tile)]
     function = source.spelled("gather" if name == "load" else "scatter")
     if not function:

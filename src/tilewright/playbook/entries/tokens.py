@@ -64,9 +64,7 @@ class Tokens(Entry):
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
         moves = [one for function in source.tile_code.values() for one in _moves(source, function)]
         loops = [one for function in source.tile_code.values() for one in _renamed(source, function)]
-        if not moves and not loops:
-            return ()
-        proven = waiting(facts)
+        proven = waiting(facts) if moves or loops else ""
         if isinstance(proven, str):
             return ()
         independent = {(one.place, one.awaited_place) for one in proven if one.independent}
@@ -74,8 +72,9 @@ class Tokens(Entry):
         for move in moves:  # the furthest way up comes last and stays
             pairs = {(source.place(move.load), source.place(store)) for store in move.passed}
             if pairs <= independent:
-                lines = _lines(source, move.passed)
-                why = f"waits for stores in {lines}, with which it shares no byte on any reduced workload"
+                lines = sorted({source.place(call)[0] for call in move.passed})
+                where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
+                why = f"waits for stores in {where}, with which it shares no byte on any reduced workload"
                 found[move.load] = Site.at(source, move.load, "load after a store", (_above(source, move),), why=why)
         for loop in loops:
             place = source.place(loop.store)
@@ -99,11 +98,6 @@ class Tokens(Entry):
         if isinstance(proven, str):
             return (f"token chains: not known, {proven}",)
         return tuple(f"token chains: {one}{SPARED if one.independent else NEEDED}" for one in proven)
-
-
-def _lines(source: Source, calls: Sequence[cst.Call]) -> str:
-    numbers = sorted({source.place(call)[0] for call in calls})
-    return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {', '.join(map(str, numbers))}"
 
 
 # A load moved up ----------------------------------------------------------------------------------
