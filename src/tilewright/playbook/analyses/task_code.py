@@ -68,14 +68,18 @@ def with_knob(source: Source, name: str, values: Sequence[Value], shipped: Value
     """
     space = space_of(source)
     lists = "hints" if hint else "constants"
-    given, own = (_dictionary(argument(space, one), one) for one in (lists, "shipped"))
-    if own is None:
+    given, own = argument(space, lists), argument(space, "shipped")
+    for what, node in ((lists, given), ("shipped", own)):
+        if not isinstance(node, cst.Dict | None):
+            raise NotApplicable(f"{what}= of the space is not written as a literal dictionary")
+    if not isinstance(own, cst.Dict):
         raise NotApplicable(f"{source.name}: the space ships no literal configuration")
     new = _set(space, "shipped", with_entry(own, name, shipped))
     if values:
-        known = None if given is None else entry_of(given, name)
+        given = given if isinstance(given, cst.Dict) else cst.Dict(elements=())
+        known = entry_of(given, name)
         listed = [*([] if known is None else _values(known)), *values, shipped]
-        new = _set(new, lists, with_entry(given or cst.Dict(elements=()), name, tuple(dict.fromkeys(listed))))
+        new = _set(new, lists, with_entry(given, name, tuple(dict.fromkeys(listed))))
     return source.changed({space: new})
 
 
@@ -193,14 +197,6 @@ def _with_commas(listed: Iterable[Listed]) -> list[Listed]:
 def _comma(comma: object) -> cst.Comma:
     """The comma an element has, or a plain one for what was the last; with a space after it."""
     return comma if isinstance(comma, cst.Comma) and not comma.whitespace_after.empty else SPACED
-
-
-def _dictionary(node: cst.BaseExpression | None, what: str) -> cst.Dict | None:
-    if node is None:
-        return None
-    if not isinstance(node, cst.Dict):
-        raise NotApplicable(f"{what}= of the space is not written as a literal dictionary")
-    return node
 
 
 def entry_of(node: cst.Dict, name: str) -> cst.BaseExpression | None:

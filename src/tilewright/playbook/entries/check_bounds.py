@@ -50,8 +50,7 @@ class CheckBounds(Entry):
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = starts(facts, source)
-        if not kernel:
+        if not (kernel := starts(facts, source)):
             return ()
         checked = _checked(source, kernel, EVERY)
         given = {value: _checked(source, kernel, value) for value in (ELEMENTS, TILES)}

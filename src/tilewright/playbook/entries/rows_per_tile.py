@@ -50,8 +50,7 @@ class RowsPerTile(Entry):
     )
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        kernel = starts(facts, source)
-        if not kernel:
+        if not (kernel := starts(facts, source)):
             return ()
         found = []
         for row in row_numbers(source, source.kernels[kernel]):
@@ -59,8 +58,7 @@ class RowsPerTile(Entry):
                 _, width = _kernel(source, kernel, row, _knob(source))
             except NotApplicable:
                 continue
-            values = _values(source, row, _elements(facts, source, kernel, width))
-            if values:
+            if values := _values(source, row, _elements(facts, source, kernel, width)):
                 found.append(Site.at(source, row.node, f"one row a tile, {row.name}", values))
         return [site for site in found if self.applies(source, site)]
 
@@ -73,14 +71,13 @@ class RowsPerTile(Entry):
 
 
 def _applied(source: Source, kernel: str, row: RowNumber, value: int) -> str:
-    knob = _knob(source)
-    values = {1, value} if row.kind != "loop" else {value}
+    knob, values = _knob(source), {value} if row.kind == "loop" else {1, value}
     if row.kind == "loop" and value not in _values(source, row, None):
         raise NotApplicable(f"{row.length} is not always a multiple of {value}")
     changed, _ = _kernel(source, kernel, row, knob)
     changed = with_kernel_constant(changed, kernel, knob)
     if row.kind == "block":
-        axis = grid_axis(changed, launch_of(changed).grid, row.axis)
+        axis = _grid_axis(changed, launch_of(changed).grid, row.axis)
         fewer = f"-(-{text_of(changed, axis)} // config.{knob})"
         changed = changed.changed({axis: cst.parse_expression(fewer)})
     return with_knob(changed, knob, sorted(values), value).text
@@ -96,7 +93,7 @@ def _kernel(source: Source, kernel: str, row: RowNumber, knob: str) -> tuple[Sou
     if not tiles.written:
         raise NotApplicable(f"{kernel} writes nothing that follows from {row.name}")
     changed = source.changed({function.body: body})
-    changed = changed.changed(grouped(changed, _again(changed, kernel, row), knob))
+    changed = changed.changed(_grouped(changed, _again(changed, kernel, row), knob))
     if any(name.value == rows for name in changed.every(cst.Name, changed.kernels[kernel].body)):
         changed = _with_rows(changed, kernel, row, rows, knob)
     return changed, tiles.width
@@ -196,7 +193,7 @@ def row_numbers(source: Source, function: Function) -> list[RowNumber]:
     return found
 
 
-def grouped(source: Source, row: RowNumber, count: str) -> Changes:
+def _grouped(source: Source, row: RowNumber, count: str) -> Changes:
     """What changes in the kernel so that ``row`` counts groups of ``count`` rows. The caller changes the grid."""
     if row.kind == "block":
         return {}
@@ -209,7 +206,7 @@ def grouped(source: Source, row: RowNumber, count: str) -> Changes:
     return {range_of(row.loop)[0]: cst.parse_expression(fewer), **inside}
 
 
-def grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseExpression:
+def _grid_axis(source: Source, grid: cst.BaseExpression, axis: int) -> cst.BaseExpression:
     """The expression for one axis of a grid that is written as a tuple."""
     definition = reaching(source, grid.value, grid) if isinstance(grid, cst.Name) else None
     axes = elements(definition.value if definition is not None else grid)
