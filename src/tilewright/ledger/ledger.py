@@ -149,20 +149,12 @@ def _rows(run: str, iteration: Iteration) -> tuple[Row, list[Row], list[Row]]:
         {"run": run, "n": iteration.n, "version": version, "workload": workload, "us": as_text(time.pop(SAMPLES))}
         for version, workload, time in _times(data)
     ]
-    records = _objects(data.pop("attempts"))
-    attempts: list[Row] = [
-        {
-            "run": run,
-            "n": iteration.n,
-            "position": position,
-            "value": attempt.value,
-            "status": attempt.status,
-            "reason": attempt.reason,
-            "code_hash": attempt.code.code_hash if attempt.code else None,
-            "record": as_text(record),
-        }
-        for position, (attempt, record) in enumerate(zip(iteration.attempts, records, strict=True))
-    ]
+    attempts: list[Row] = []
+    for position, (attempt, record) in enumerate(zip(iteration.attempts, _objects(data.pop("attempts")), strict=True)):
+        place: Row = {"run": run, "n": iteration.n, "position": position}
+        outcome = {"value": attempt.value, "status": attempt.status, "reason": attempt.reason}
+        code_hash = attempt.code.code_hash if attempt.code else None
+        attempts.append({**place, **outcome, "code_hash": code_hash, "record": as_text(record)})
     row: Row = {"run": run} | {name: getattr(iteration, name) for name in _COLUMNS}
     row |= {"latency_ms": number(iteration.latency_ms), "predicted_ms": number(iteration.predicted_ms)}
     row["record"] = as_text(data)

@@ -71,11 +71,30 @@ class OptimizeEvidence:
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        return tuple(_points(self.iterations, self.run.measured))
+        found, incumbent, measured = [], None, self.run.measured
+        for iteration in self.iterations:
+            ms = iteration.latency_ms if measured else iteration.predicted_ms
+            if ms is None or not (math.isfinite(ms) and ms > 0) or iteration.status == "crash":
+                found.append(Point(iteration, None, None, incumbent))
+                continue
+            incumbent = ms if iteration.status == "keep" else incumbent
+            found.append(Point(iteration, ms, iteration.interval_ms if measured else None, incumbent))
+        return tuple(found)
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        return tuple(_compared(self.run, self.iterations))
+        """An unfinished run stands as its last kept change left it; the work is taken to be the baseline's."""
+        final = {metrics.workload: metrics for metrics in self.run.final}
+        kept = () if final else self.kept[-1:]
+        outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
+        changes = []
+        for before in self.run.baseline:
+            after = final.get(before.workload, before)
+            if made := outcomes.get(before.workload):
+                after = replace(before, measured=made.measured, predicted=made.predicted, code=made.code, mix={})
+                after = replace(after, against_baseline=made.against_baseline)
+            changes.append(WorkloadChange(before, after))
+        return tuple(changes)
 
     @property
     def patch(self) -> str:
@@ -144,30 +163,6 @@ def _flat(prefix: str, value: Json) -> Iterator[tuple[str, str]]:
         yield prefix, "none" if value is None or value == {} else str(value)
 
 
-def _points(iterations: Iterable[Iteration], measured: bool) -> Iterator[Point]:
-    incumbent: float | None = None
-    for iteration in iterations:
-        ms = iteration.latency_ms if measured else iteration.predicted_ms
-        timed = ms is not None and math.isfinite(ms) and ms > 0 and iteration.status != "crash"
-        if iteration.status == "keep" and timed:
-            incumbent = ms
-        interval = iteration.interval_ms if timed and measured else None
-        yield Point(iteration, ms if timed else None, interval, incumbent)
-
-
-def _compared(run: RunRecord, iterations: tuple[Iteration, ...]) -> Iterator[WorkloadChange]:
-    """An unfinished run stands as its last kept change left it; the work is taken to be the baseline's."""
-    final = {metrics.workload: metrics for metrics in run.final}
-    kept = [] if final else still_kept(iterations)[-1:]
-    outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
-    for before in run.baseline:
-        after = final.get(before.workload, before)
-        if (made := outcomes.get(before.workload)) is not None:
-            after = replace(before, measured=made.measured, predicted=made.predicted, code=made.code, mix={})
-            after = replace(after, against_baseline=made.against_baseline)
-        yield WorkloadChange(before, after)
-
-
 # Runs of tune
 
 
@@ -185,11 +180,8 @@ class TunedWorkload:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """Those with a time first, the fastest first: by the measured time, then by the predicted one."""
-        return tuple(
-            sorted(
-                self.result.candidates, key=lambda one: [t.us if t else math.inf for t in (one.measured, one.predicted)]
-            )
-        )
+        rows = self.result.candidates
+        return tuple(sorted(rows, key=lambda one: [t.us if t else math.inf for t in (one.measured, one.predicted)]))
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
