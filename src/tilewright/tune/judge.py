@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, TypeAlias
@@ -39,7 +40,10 @@ class Interpreted:
 
     def verify(self, workload: str, contestant: Contestant) -> Checked:
         assert isinstance(contestant.source, Configured)
-        return self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
+        started = time.perf_counter()
+        checked = self.checker.of(self.checker.task.workload(workload), contestant.source.configuration)
+        self.seconds["verify"] += time.perf_counter() - started
+        return checked
 
     def race(self, workload: str, contestants: Sequence[Contestant], *, baseline: Contestant | None = None) -> None:
         """Nothing is timed."""
