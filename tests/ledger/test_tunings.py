@@ -581,6 +581,14 @@ def test_a_path_that_cannot_be_is_an_error_with_a_fix(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "folder" / "ledger.db") == []
 
 
+def test_a_store_that_an_option_named_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a database, but long enough to be taken for one")
+    for path in (tmp_path / "file" / "ledger.db", tmp_path / "file", tmp_path):
+        with TuneLedger(path, variable="--store") as store, pytest.raises(StorageError) as error:
+            begin(store)
+        assert "name another file with --store" in str(error.value) and "TILEWRIGHT_HOME" not in str(error.value)
+
+
 def test_a_home_that_names_a_file_is_no_empty_store(tmp_path: Path) -> None:
     begin(TuneLedger(tmp_path / "ledger.db"))
     with TuneLedger(tmp_path / "ledger.db" / "ledger.db") as store, pytest.raises(StorageError) as error:

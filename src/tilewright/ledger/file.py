@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
@@ -41,7 +42,7 @@ class Schema:
     statements: tuple[str, ...]
     """The statements that make the tables."""
     variable: str = "TILEWRIGHT_HOME"
-    """The environment variable that moves the file, as the errors name it."""
+    """The environment variable that moves the file, or the option that names it, as the errors have it."""
     journal: Literal["WAL", "DELETE"] = "WAL"
     """With DELETE the file can be read in a folder that cannot be written, and over a network."""
     busy_seconds: float = BUSY_SECONDS
@@ -50,7 +51,15 @@ class Schema:
     earlier: Mapping[str, str] = field(default_factory=dict)
     """Table of another kind of our files → the error for such a file."""
 
+    @property
+    def elsewhere(self) -> str:
+        """The fix where the file cannot be used."""
+        if self.variable.startswith("--"):
+            return OTHER_FILE.format(variable=self.variable)
+        return f"set {self.variable} to another directory"
 
+
+OTHER_FILE = "name another file with {variable}"
 _FIXES = (
     ("Not a directory", "set {variable} to a folder; that is a file"),
     ("File exists", "set {variable} to a folder; that is a file"),
@@ -77,6 +86,8 @@ def storage(path: Path, variable: str = "TILEWRIGHT_HOME", busy_seconds: float =
     except (OSError, sqlite3.Error) as error:
         problem = "it is a folder" if isinstance(error, sqlite3.Error) and os.path.isdir(path) else str(error)
         fix = next((fix for word, fix in _FIXES if word in problem), "set {variable} to a directory that you can write")
+        if variable.startswith("--"):
+            fix = re.sub(r"set \{variable\} to .*", OTHER_FILE, fix)
         fix = fix.format(variable=variable, seconds=busy_seconds)
         raise StorageError(f"cannot use {path}: {problem}; fix: {fix}") from error
 
@@ -137,7 +148,7 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if schema.table not in tables:
         problem = next((text for table, text in schema.earlier.items() if table in tables), None)
-        raise Unusable(problem or f"is a database of another program; fix: set {schema.variable} to another directory")
+        raise Unusable(problem or f"is a database of another program; fix: {schema.elsewhere}")
     version = _version(connection, schema)
     if version in schema.migrations:
         with transaction(connection, "IMMEDIATE"):
@@ -148,7 +159,7 @@ def _check_schema(connection: sqlite3.Connection, schema: Schema) -> None:
     if version != schema.version:
         raise Unusable(
             f"was written by another version of Tilewright (schema {version}, this one has {schema.version}); "
-            f"fix: update Tilewright, or set {schema.variable} to another directory"
+            f"fix: update Tilewright, or {schema.elsewhere}"
         )
 
 

@@ -63,7 +63,7 @@ class LedgerFile(DatabaseFile):
     """The ledger at ``path`` (default: `default_path`), as a context manager or with `close`.
 
     Every method may raise `StorageError`; those that take a run, `UnknownChoice`. ``note`` is told, in one line,
-    when an old file could not be taken over.
+    that a run is resumed, or that an old file could not be taken over.
     """
 
     command = ""
@@ -76,9 +76,11 @@ class LedgerFile(DatabaseFile):
         clock: Callable[[], datetime] = utc_now,
         token: Callable[[int], str] = secrets.token_hex,
         note: Callable[[str], None] = lambda text: print(f"note: {text}", file=sys.stderr),
+        variable: str = LEDGER.variable,
     ):
-        super().__init__(Path(path or default_path()), LEDGER)
-        self._clock, self._token, self._note = clock, token, note
+        """``variable``: what the errors name as the way to another file."""
+        super().__init__(Path(path or default_path()), replace(LEDGER, variable=variable))
+        self._clock, self._token, self.note = clock, token, note
 
     def folder(self, run: str) -> Path:
         """Where the views of a run lie. The first view makes it, with `file.make_private`."""
@@ -129,7 +131,7 @@ class LedgerFile(DatabaseFile):
         try:
             runs = _read_old(old)
         except (sqlite3.Error, OSError, ValueError) as error:
-            self._note(
+            self.note(
                 f"the runs in {old}, of an earlier Tilewright, cannot be read ({error}); "
                 "fix: move that file away, or restore a copy of it"
             )
