@@ -354,7 +354,7 @@ def test_one_of_two_tasks_can_be_named(run: Run, task_file: TaskFile) -> None:
         (("inspect", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),
         (("tune", RMS_NORM, "--arch", "sm_90", "--workload", "huge"), "unknown workload 'huge'; known: 16384x"),
         (("tune", RMS_NORM, "--l2", "hot"), "'hot' is not one of 'cold', 'warm'"),
-        (("tune", RMS_NORM, "--tie-band", "2"), "tie_band"),
+        (("tune", RMS_NORM, "--tie-band", "7"), "--tie-band 7: must lie between 0 and 1"),
         (("tune", RMS_NORM, "--jobs", "0"), "--jobs"),
         (("inspect",), "Missing argument 'FILE[:TASK]'"),
         (("inspect", RMS_NORM, "--colour"), "--colour"),
@@ -556,6 +556,12 @@ def test_ctrl_c_while_compiling_is_one_line_and_leaves_no_compiler(
     assert [line for line in err.splitlines() if not re.match(r"note: |compile \d", line)] == [expected]
     assert until(lambda: not compilers_in(files), seconds=2), compilers_in(files)
     assert list(files.glob("tilewright-*")) == []
+
+
+def test_with_fresh_the_command_that_resumes_is_another() -> None:
+    for fresh, how in ((False, "the same command to"), (True, "the same command without --fresh to")):
+        with pytest.raises(cli_shared.Interrupted, match=f"run {how} resume$"), cli_shared.resumable(True, fresh):
+            raise KeyboardInterrupt
 
 
 def test_ctrl_c_while_the_command_line_is_imported_is_one_line(tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ def test_kill_9_loses_at_most_the_running_iteration(tmp_path: Path) -> None:
     out, err = child(file, home, "--json").communicate(timeout=300)
     found = json.loads(out)
     assert found["run"] == killed.run, err
+    assert f"note: resuming run {killed.run}: 1 of 2 iterations are done" in err.splitlines()
     assert [one["n"] for one in found["iterations"]] == [0, 1, 2]
     with Ledger(home / "ledger.db") as ledger:
         (finished,) = ledger.runs()

@@ -23,7 +23,7 @@ from tilewright.languages.cutile.cutile import CuTile
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.progress import BEST
 from tilewright.race.rules import Policy
-from tilewright.records import Candidate, TuningResult
+from tilewright.records import Candidate, Failed, TuningResult
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.tune import schedule
@@ -71,9 +71,10 @@ def _no_gpu() -> Iterator[None]:
     codes: dict[bytes, Any] = {}
 
     def assemble_once(self: CuTile, lowered: Lowered, seconds: float) -> Any:
-        if lowered.identity not in built:
-            built[lowered.identity] = assemble(self, lowered, seconds)
-        return built[lowered.identity]
+        done = built.get(lowered.identity) or assemble(self, lowered, seconds)
+        if not isinstance(done, Failed):  # such as a compiler that a mistake in the task stopped
+            built[lowered.identity] = done
+        return done
 
     def read_once(cubins: list[bytes]) -> list[Any]:
         new = [cubin for cubin in dict.fromkeys(cubins) if cubin not in codes]
@@ -101,7 +102,7 @@ def task(file: Path) -> Task:
 
 @pytest.fixture(scope="module")
 def result(task: Task) -> TuningResult:
-    return tune(task, arch="sm_90", seed=SEED)
+    return tune(task, arch="sm_90", seed=SEED, store=False)
 
 
 @pytest.fixture
@@ -323,6 +324,7 @@ def test_a_mistake_in_the_task_is_one_line_and_stores_nothing(
         tune(replace(task, **changes), arch="sm_90", store=store)
     assert "\n" not in str(caught.value)
     assert all(not run.workloads for run in store.runs())
+    assert "launch" in changes or store.runs() == (), "a refused request is no run"
 
 
 # Resuming
@@ -347,6 +349,15 @@ def test_a_run_is_stored_as_it_was_returned(task: Task, store: TuneLedger) -> No
     assert summary.workloads == ("even", "odd")
 
 
+def test_a_run_is_in_the_default_ledger_unless_it_is_not_wanted(task: Task) -> None:
+    assert not tune(task, arch="sm_90", workloads=["even"], store=False).run
+    found = tune(task, arch="sm_90", workloads=["even"])
+    with TuneLedger() as ledger:
+        assert [one.run for one in ledger.runs()] == [found.run]
+        assert ledger.load(found.run) == found
+    assert found.seconds["verify"] > 0, "the interpreter verified"
+
+
 def test_a_run_keeps_the_command_that_makes_it_again(task: Task, store: TuneLedger) -> None:
     policy = Policy(tie_band=0.02)
     found = tune(task, arch="sm_90", workloads=["even"], top=3, seed=5, policy=policy, store=store)
@@ -358,8 +369,9 @@ def test_a_run_keeps_the_command_that_makes_it_again(task: Task, store: TuneLedg
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(
-    task: Task, store: TuneLedger, started: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    task: Task, store: TuneLedger, started: list[str], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     monkeypatch.setattr(schedule, "compile_all", forwards)
     with pytest.raises(KeyboardInterrupt):
         tune(task, arch="sm_90", store=store, progress=Interrupt(at=7))
@@ -367,7 +379,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     assert summary.finished is None
     assert summary.workloads == ("even",), "whole workloads only"
     before = len(started)
-    whole = tune(task, arch="sm_90")
+    whole = tune(task, arch="sm_90", store=False)
     in_full = len(started) - before
     seen: list[int | None] = []
 
@@ -375,7 +387,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
         if stage == "compile":
             seen.append(total)
 
+    capsys.readouterr()
     found = tune(task, arch="sm_90", store=store, progress=see)
+    assert capsys.readouterr().err == f"note: resuming run {summary.run}: 1 of 2 workloads are done\n"
     assert set(seen) == {4}, "the first workload is not compiled again"
     assert 0 < len(started) - before - in_full < in_full
     assert found.run == summary.run

@@ -84,7 +84,7 @@ def optimize(
 
     session = local(early)
     with (
-        shared.resumable(True),
+        shared.resumable(True, fresh),
         shared.task_speaks_to_stderr(as_json),
         session or nullcontext(),
         terminal.progress(quiet=as_json) as bars,

@@ -181,10 +181,11 @@ class Interrupted(Exception):
 
 
 @contextmanager
-def resumable(stored: bool) -> Iterator[None]:
+def resumable(stored: bool, fresh: bool) -> Iterator[None]:
     """Ctrl-C or SIGTERM inside the block says what becomes of the work."""
     try:
         yield
     except KeyboardInterrupt as signal:
         what = str(signal) or "interrupted"
-        raise Interrupted(f"{what}; {STORED}" if stored else what, getattr(signal, "code", INTERRUPTED)) from None
+        how = STORED.replace("command", "command without --fresh") if fresh else STORED
+        raise Interrupted(f"{what}; {how}" if stored else what, getattr(signal, "code", INTERRUPTED)) from None

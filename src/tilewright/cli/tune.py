@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -76,7 +76,7 @@ def tune(
     kept = _kept(store, no_store)
     speaks = shared.task_speaks_to_stderr(as_json)
     bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
-    with shared.resumable(not no_store), speaks, kept as results, worker, bar as progress:
+    with shared.resumable(not no_store, fresh), speaks, kept as results, worker, bar as progress:
         task = shared.loaded(where)
         keep_torch_out()
         shared.say_what_is_dropped(task, target.board.sm, task.selected(workload))
@@ -94,13 +94,13 @@ def tune(
         raise typer.Exit(NO)
 
 
-def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | None, show_all: bool) -> None:
+def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | Literal[False], show_all: bool) -> None:
     from tilewright.cli.tune_table import tuned
 
     console, machine = terminal.stdout(), result.machine
     console.print(f"{result.task} on {machine.gpu or machine.arch}, {machine.host}")
     console.print(tuned(result, show_all))
-    if results is not None:
+    if results:
         console.print(f"stored as run {result.run} in {results.path}")
     console.print(f"{result.seconds['total']:.1f} s in all")
     if not result.measured:
@@ -108,9 +108,9 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | N
         console.print("predicted, not measured")
 
 
-def _kept(store: Path | None, no_store: bool) -> TuneLedger | nullcontext[None]:
+def _kept(store: Path | None, no_store: bool) -> TuneLedger | nullcontext[Literal[False]]:
     from tilewright.ledger.tunings import TuneLedger
 
     if no_store and store is not None:
         raise RequestError("--store and --no-store exclude each other; give one of them")
-    return nullcontext(None) if no_store else TuneLedger(store)
+    return nullcontext(False) if no_store else TuneLedger(store, variable="--store" if store else "TILEWRIGHT_HOME")

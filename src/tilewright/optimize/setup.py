@@ -51,6 +51,9 @@ def opened(
     interrupted = None if fresh else ledger.resume(key)
     name, seed = (interrupted[0].run, interrupted[0].seed) if interrupted else (ledger.new_name(), request.seed)
     seed = seed if seed is not None else secrets.randbits(31)
+    if interrupted:
+        done = max(len(interrupted[1]) - 1, 0)  # without the baseline
+        ledger.note(f"resuming run {name}: {done} of {request.options.iterations} iterations are done")
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
     builder = Builder(
         task, where_is(task), target.board, request.workloads, ledger.folder(name) / "versions",

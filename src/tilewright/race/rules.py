@@ -45,8 +45,9 @@ class Policy:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.tie_band < 1.0 or not 0.0 < self.confidence < 1.0:
-            raise RequestError("tie_band and confidence must lie between 0 and 1")
+        for name, share in (("--tie-band", self.tie_band), ("confidence", self.confidence)):
+            if not 0.0 < share < 1.0:
+                raise RequestError(f"{name} {share:g}: must lie between 0 and 1")
         if self.batch_rounds < 1 or not 1 <= self.min_rounds <= self.max_rounds:
             raise RequestError("rounds must satisfy 1 <= batch_rounds and 1 <= min_rounds <= max_rounds")
 

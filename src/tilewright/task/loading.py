@@ -106,16 +106,17 @@ def editable(where: str | os.PathLike[str]) -> ModuleType:
 
 def editable_files(task: Task) -> tuple[Path, ...]:
     """The files of ``task.edit``, else the task's own, as absolute paths."""
-    file = _file_of(task)
+    file = file_of(task)
     return tuple(Path(os.path.normpath(file.parent / name)) for name in task.edit or (file.name,))
 
 
 def where_is(task: Task) -> str:
     """What `load_task` needs to find this task again, in another process."""
-    return f"{_file_of(task)}:{task.name}"
+    return f"{file_of(task)}:{task.name}"
 
 
-def _file_of(task: Task) -> Path:
+def file_of(task: Task) -> Path:
+    """The task's own; that of its launch function where it was not loaded from a file."""
     file = task.file or _file_of_code(task.launch)
     if not file.is_file():
         raise TaskError(f"task '{task.name}' is not in a file, which a kernel is compiled from; fix: write it into one")

@@ -11,7 +11,7 @@ from tilewright.ledger.records import TuneRun
 from tilewright.ledger.tunings import TuneLedger
 from tilewright.race.rules import Policy
 from tilewright.records import Machine, TuningResult, Workload, WorkloadResult
-from tilewright.task.loading import where_is
+from tilewright.task.loading import file_of, where_is
 from tilewright.task.task import Task
 
 PREDICTED = "predicted"
@@ -31,11 +31,12 @@ class TuningRun:
         self.ledger, self.task, self.target, self.machine, self.name = ledger, task, target, machine, ""
         self.workloads = tuple(workloads)
         self.done: dict[str, WorkloadResult] = {}
+        self._record: TuneRun | None = None
         if ledger is None:
             return
         key = key_of(
             {
-                "task": task.file.read_text() if task.file else task.name,
+                "task": file_of(task).read_text(),
                 "name": task.name,
                 "board": target.board.name,
                 "policy": policy.to_json(),
@@ -50,29 +51,33 @@ class TuningRun:
         interrupted = None if fresh else ledger.resume(key)
         if interrupted is not None:
             self.name, self.done = interrupted[0].run, dict(interrupted[1])
+            ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(workloads)} workloads are done")
             return
         board, where = target.board, where_is(task)
-        self.name = ledger.begin(
-            TuneRun(
-                key=key,
-                task=task.name,
-                machine=machine,
-                measured=target.measured,
-                where=where,
-                board=board.name,
-                bandwidth_gbs=board.bandwidth_gbs,
-                dtype=task.compute_dtype,
-                policy=policy.to_json(),
-                top=top,
-                seed=seed,
-                reproduce=_command(where, board.arch, task, policy, self.workloads, top, strategy, seed, seeds),
-            )
-        ).run
+        self._record = TuneRun(
+            key=key,
+            task=task.name,
+            machine=machine,
+            measured=target.measured,
+            where=where,
+            board=board.name,
+            bandwidth_gbs=board.bandwidth_gbs,
+            dtype=task.compute_dtype,
+            policy=policy.to_json(),
+            top=top,
+            seed=seed,
+            reproduce=_command(where, board.arch, task, policy, self.workloads, top, strategy, seed, seeds),
+        )
 
     @property
     def open(self) -> list[Workload]:
         """The workloads that are not done."""
         return [workload for workload in self.workloads if workload.name not in self.done]
+
+    def begin(self) -> None:
+        """A new run is in the ledger once its first workload was found sound: a refused request leaves none."""
+        if self.ledger is not None and self._record is not None:
+            self.name, self._record = self.ledger.begin(self._record).run, None
 
     def save(self, result: WorkloadResult) -> None:
         self.done[result.workload.name] = result

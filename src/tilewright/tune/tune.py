@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Literal
 
 from tilewright.compile.compile import BUDGET_SECONDS, Unit
 from tilewright.executors.base import Executor
@@ -48,7 +49,7 @@ def tune(
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     seed: int | None = None,
-    store: TuneLedger | None = None,
+    store: TuneLedger | Literal[False] | None = None,
     fresh: bool = False,
     executor: Executor | None = None,
     progress: Progress = silent,
@@ -62,8 +63,8 @@ def tune(
     seeds: where more configurations come from than the space lists; one of `heuristics.SEEDS`.
     seconds: wall time that one candidate's compiler may take.
     seed: of the inputs that are verified and timed; drawn where none is given, and recorded.
-    store: where the result is kept; an interrupted run with the same key goes on where it stopped,
-        unless ``fresh``.
+    store: the ledger that keeps the result; the default one is in `ledger.file.home`; False keeps nothing. An
+        interrupted run with the same key goes on where it stopped, unless ``fresh``.
     executor: where candidates are verified and raced; tuning ends it. By default a worker process on this machine.
     """
     task = task_of(task)
@@ -71,13 +72,15 @@ def tune(
     chosen, machine, started = task.selected(workloads), machine_of(target), time.perf_counter()
     with ExitStack() as stack:
         judge = stack.enter_context(judge_of(task, target, executor, policy, seed, progress))
-        run = TuningRun(store, task, target, policy, chosen, machine, top, strategy, seed, seeds, fresh)
+        ledger = stack.enter_context(TuneLedger()) if store is None else store or None
+        run = TuningRun(ledger, task, target, policy, chosen, machine, top, strategy, seed, seeds, fresh)
         space = _space(task, run.open, target, seeds)
         schedule = stack.enter_context(Schedule(task, space, jobs or _jobs(target), seconds, progress))
         _before_all(task, run.open, target, policy, schedule)
         for workload in run.open:
             judge.prepare(workload.name)
             bound = _bound(task, workload, target)
+            run.begin()
             for compiled in schedule.compiled(workload, judge, ahead=target.measured):
                 field = Field.screened(task, workload, target, bound, compiled.so_far, top)
                 for batch in compiled.batches(search(field.space), field):
