@@ -114,19 +114,16 @@ def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> La
     if not before:
         return LatencyChange(*key, "new", "not in the baseline", None, median(after), None)
     ratio = unpaired_ratio_interval(after, before, CONFIDENCE)
-    verdict, reason = _judged(ratio, len(after), len(before))
-    return LatencyChange(*key, verdict, reason, median(before), median(after), ratio)
-
-
-def _judged(ratio: Interval, after: int, before: int) -> tuple[Verdict, str]:
-    runs = f"{after} run{'s' if after > 1 else ''} against {before}"
-    if not ratio.decided:
-        now, then = more_runs(after, before, CONFIDENCE)
+    runs = f"{len(after)} run{'s' if len(after) > 1 else ''} against {len(before)}"
+    if ratio.decided:
+        low, high = (f"{(edge - 1.0) * 100.0:+.1f} %" for edge in (ratio.low, ratio.high))
+        verdict: Verdict = "slower" if ratio.low > 1.0 else "faster" if ratio.high < 1.0 else "no difference shown"
+        reason = f"{low} to {high}, {runs}"
+    else:
+        now, then = more_runs(len(after), len(before), CONFIDENCE)
         lacking = [f"{now} more of this code"] * (now > 0) + [f"{then} more in the baseline"] * (then > 0)
-        return "not enough runs", f"{runs}: {' and '.join(lacking)}"
-    low, high = (f"{(edge - 1.0) * 100.0:+.1f} %" for edge in (ratio.low, ratio.high))
-    verdict: Verdict = "slower" if ratio.low > 1.0 else "faster" if ratio.high < 1.0 else "no difference shown"
-    return verdict, f"{low} to {high}, {runs}"
+        verdict, reason = "not enough runs", f"{runs}: {' and '.join(lacking)}"
+    return LatencyChange(*key, verdict, reason, median(before), median(after), ratio)
 
 
 def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:

@@ -96,8 +96,8 @@ class Ledger(RunLedger[RunRecord, tuple[Iteration, ...]]):
                     tries.setdefault(row["entry"], []).append(row)
                 if row["status"] != "keep":
                     continue
-                gain = row["gain"] if measured else _ratio(incumbent, row["predicted_ms"])
-                incumbent = row["predicted_ms"]
+                before, incumbent = incumbent, row["predicted_ms"]
+                gain = row["gain"] if measured else before / incumbent if before and incumbent else None
                 if row["entry"] and gain is not None:
                     gains.setdefault(row["entry"], []).append(gain)
         kept = {entry: sum(row["status"] == "keep" for row in tried) for entry, tried in tries.items()}
@@ -133,10 +133,6 @@ def _require_next(connection: sqlite3.Connection, run: str, n: int) -> None:
         )
     if n > expected:
         raise ValueError(f"iteration {n} of run {run} before iteration {expected}")
-
-
-def _ratio(before: float | None, after: float | None) -> float | None:
-    return before / after if before and after else None
 
 
 # Rows: the samples are in a table of their own, one row for each version and workload; reading puts them back
