@@ -84,7 +84,7 @@ class Board:
 
     @property
     def assumed(self) -> bool:
-        """Whether any number is assumed from a relative rather than stated or measured."""
+        """Whether any number is that of a related board, neither stated nor measured."""
         return any(source.startswith("assumed") for source in self.sources.values())
 
 

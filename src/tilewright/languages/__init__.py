@@ -11,7 +11,7 @@ from tilewright.plugins import plugins
 
 
 def languages() -> Iterator[Language]:
-    """Those in this folder that bind `LANGUAGE`, then those of the entry point group ``tilewright.languages``."""
+    """The languages in this folder, then those of the entry point group ``tilewright.languages``."""
     return plugins("tilewright.languages", "LANGUAGE")
 
 

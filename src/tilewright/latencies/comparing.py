@@ -65,7 +65,7 @@ class LatencyComparison:
 
     @property
     def decidable(self) -> int:
-        """How many could have been called faster or slower."""
+        """How many results have enough runs to be decided."""
         return sum(change.ratio is not None and change.ratio.decided for change in self.results)
 
     def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:

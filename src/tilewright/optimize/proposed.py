@@ -147,7 +147,7 @@ def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path,
 
 @contextmanager
 def _repository() -> Iterator[Git]:
-    """An empty one that is gone afterwards: git applies patches below the folder of a repository."""
+    """A temporary empty git repository, so that `git apply` uses no repository above the folder."""
     with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
         git = Git(Path(folder))
         git("init", "--quiet")

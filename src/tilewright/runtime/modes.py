@@ -49,12 +49,11 @@ def from_name(name: object, where: str) -> Mode:
 Text: TypeAlias = str | bytes
 Names: TypeAlias = tuple[Text, Text, Text]
 Container: TypeAlias = Mapping[Any, Text]
-"""By names that are all text or all bytes."""
+"""Variables by name, all text or all bytes."""
 
 
 def from_values(values: tuple[Text | None, ...], default: Mode) -> Mode:
-    """The mode for the values of `NAMES` in the container, None where it has none. Raises `RequestError` for a bad
-    value."""
+    """The mode for the ``values`` of the variables, None where one is unset. Raises `RequestError` for a bad value."""
     variable, *switches = (None if value is None else os.fsdecode(value) for value in values)
     for name, given in zip(SWITCHES, switches, strict=True):
         value = (given or "").strip().lower()

@@ -42,8 +42,8 @@ ORDERS: Mapping[str, str] = {"large": "first", "tiny": "last", "mixed signs": "a
 class OffsetSteps:
     """What is known of `offsets` besides the last number.
 
-    A kernel is told the lengths: the steps between the offsets. So offsets are drawn as steps of a given sum. Numbers
-    drawn each on its own would not rise, and a kernel would read anywhere.
+    Offsets are drawn as steps (the lengths of the groups) with a given sum. Numbers drawn independently would not rise,
+    and a kernel would read at arbitrary addresses.
     """
 
     starts: bool = True

@@ -202,18 +202,18 @@ class EntryContract:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """For the examples' files, which kernels are read from until the process ends."""
+    """Holds the examples' files until the process ends: kernels are read from them."""
     return TemporaryDirectory(prefix="tilewright-entries-")
 
 
 @cache
 def _known_facts(text: str, on: Board) -> KernelFacts:
-    """Asked for once for each text and board: they cost compilations."""
+    """Cached for each text and board, since it compiles."""
     return facts_of(loaded(text, Path(_folder().name)), on)
 
 
 def _statements(text: str) -> Mapping[str, list[str]]:
-    """Meaning of each statement that holds no other → its texts. The lines after the first keep their indentation."""
+    """Syntax tree of each simple statement → its texts. Lines after the first keep their indentation."""
     found: dict[str, list[str]] = defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

@@ -85,7 +85,7 @@ class Examiner:
         return Result(case, configuration, verdict, reason, self._error, tuple(self._findings), seconds)
 
     def _served(self, case: Case) -> None:
-        """Raises `Unverified` where the reference refuses dimensions that no workload names; tried on other inputs."""
+        """Raises `Unverified` if the reference fails, on other inputs too, for dimensions that no workload names."""
         if case.why in (*self.task.workloads, "asked for"):
             return
         cut = self._cut(case)

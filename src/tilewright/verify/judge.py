@@ -110,7 +110,7 @@ def judge_memory(memory: RunMemory) -> None:
 
 
 def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
-    """Raises `Wrong` where an element of an output is not a number."""
+    """Raises `Wrong` if an element of an output is NaN or infinite."""
     if not all(bool(arrays.finite(arrays.wide(piece)).all()) for piece in arrays.pieces(out)):
         raise Wrong(f"'{name}' is not finite everywhere, or not written")
 

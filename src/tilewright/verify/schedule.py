@@ -157,7 +157,7 @@ def run_and_judge(
 def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
     """The smallest failing case that `TRIES` cases and `TRY_SECONDS` seconds find; None where none failed.
 
-    only: the case that a person asked for, which stays as it is.
+    only: the case that the user asked for; it is not reduced.
     """
     failed = next((result for result in results if result.verdict == "incorrect"), None)
     if failed is None or only is not None or failed.case.run == "addresses":
@@ -178,7 +178,7 @@ def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None =
 
 
 def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
-    """One step each: friendlier data and memory first, since they say most, then half of a dimension."""
+    """One step each: first plain runs, layouts and data, which explain most, then half of a dimension."""
     plain = Case(())
     for name in ("run", "layout", "data"):
         if getattr(case, name) != getattr(plain, name):

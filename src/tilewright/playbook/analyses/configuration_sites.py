@@ -128,7 +128,7 @@ def _decorator(source: Source, kernel: str) -> cst.Decorator | None:
 
 
 def _written_in_space(source: Source, changes: Mapping[str, Value]) -> str:
-    """The knobs of the space with other shipped values; a value or a hint that is new is listed too."""
+    """The text with ``changes`` as the space's shipped values; new values and hints are listed too."""
     space = task_code.space_of(source)
     listed = pairs(argument(space, "constants")) or {}
     shipped = pairs(argument(space, "shipped")) or {}

@@ -282,7 +282,7 @@ def flat_grid(source: Source) -> Grid:
 
 
 def launched_here(source: Source) -> str:
-    """The name that the launch of this file starts; "" where there is no launch that is understood."""
+    """The name of the kernel that this file launches; "" where its launch is not understood."""
     try:
         return launch_of(source).kernel
     except NotApplicable:
@@ -290,7 +290,7 @@ def launched_here(source: Source) -> str:
 
 
 def starts(facts: KernelFacts, source: Source) -> str:
-    """The kernel of ``source`` that the launch in it starts; "" where the task launches another one."""
+    """The kernel of ``source`` that its launch starts; "" where the task launches another kernel."""
     kernel = launched_here(source)
     if kernel not in source.kernels:
         return ""

@@ -199,7 +199,7 @@ def with_kept(source: Source, call: cst.Call, arguments: Sequence[str]) -> tuple
 
 
 def _value(source: Source, node: cst.BaseExpression, shapes: Shapes, sizes: Shape) -> str:
-    """What is stored, in the shape of the tile: `ct.store` takes the extent of the tile from it."""
+    """The stored value, reshaped to the tile: `ct.store` takes the tile's extent from the value."""
     shape, text = shapes.of(node), source.code(node)
     if shape == sizes:
         return text

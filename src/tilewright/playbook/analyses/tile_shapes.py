@@ -246,7 +246,7 @@ def _joined(first: Tile | None, second: Tile) -> Tile:
 
 
 def _together(tiles: Sequence[Tile | None]) -> Tile | None:
-    """The result of an element-by-element operation. Operands without a known tile yet are left out."""
+    """The tile of an element-by-element result. Operands whose tile is not known yet are left out."""
     known = [one for one in tiles if one is not None]
     if not known:
         return None

@@ -118,8 +118,8 @@ class _Installed:
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """In a thread, and not at SIGTERM: Python handles a signal only when the main thread is back from C. A program
-        that waits there, say for a GPU that hangs, would not end."""
+        """Writes from a thread, not in a SIGTERM handler: Python runs handlers only in the main thread, and not while
+        that waits in C, for example for a GPU that hangs."""
         stop, begun = self.stop, self.recorder.begun
 
         def work() -> None:

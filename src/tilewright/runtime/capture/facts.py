@@ -212,7 +212,7 @@ Form = tuple[Factor, ...]
 
 
 def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
-    """The possible forms of the grid, the likeliest first. No tile is used twice."""
+    """The possible grid forms, the likeliest first; a tile is in at most one factor."""
     launch = captured.launch
     sizes = tiles(launch)
     known = {extent for argument in launch.arrays() for extent in argument.spec.shape}
@@ -262,7 +262,7 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
 
 @dataclass(frozen=True)
 class IndexArray:
-    """Numbers that rise. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
+    """Rising numbers. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
 
     name: str
     numbers: tuple[int, ...]
@@ -276,7 +276,7 @@ class IndexArray:
         return self.numbers[-1]
 
     def text(self, last: str | int) -> str:
-        """For a task file; ``last``: a number or an expression of dimensions."""
+        """As `tw.offsets(…)`; ``last``: a number or an expression of dimensions."""
         starts = "" if self.starts else ", starts=False"
         steps = f"step={self.step}, least={self.least}, most={self.most}"
         return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"

@@ -68,7 +68,7 @@ _worker = _Worker()
 
 
 def _fresh() -> None:
-    """In a forked child no thread runs: the parent goes on with the tuning."""
+    """A new worker in a forked child, which inherits no threads."""
     global _worker
     _worker = _Worker()
 

@@ -85,7 +85,7 @@ class Chooser:
         return None
 
     def _in_bucket(self, call: MissedCall) -> Configuration | None:
-        """The winner of the call's bucket. On this shape it has to be verified and raced against the shipped one."""
+        """The winner of the call's bucket, neither verified nor raced on this shape."""
         return None if call.bucket_key is None else self._winner(call, call.bucket_key)
 
     def _in_config_file(self, call: MissedCall) -> Choice | None:

@@ -55,7 +55,7 @@ class Known:
         self.choice, self.entry, self.facts = choice, entry, facts
         self.checks = 0
         self.next = self
-        """The call that came after one with this key, the last time that it was looked up."""
+        """The call that followed the last call with this key."""
 
 
 class KnownCalls:
@@ -74,7 +74,7 @@ class KnownCalls:
         """The last call."""
 
     def keep(self, key: Key, choice: Choice | None, entry: Entry) -> None:
-        """From now on calls with this key launch ``entry``, also one that is being compared at this moment."""
+        """From now on calls with this key launch ``entry``, also a call that another thread compares now."""
         with self._lock:
             known = self.calls.get(key)
             if known is not None:
@@ -86,8 +86,8 @@ class KnownCalls:
             self.calls[key] = Known(choice, entry, self._unknown)
 
     def looked_up(self, key: Key, tensors: Sequence[LiveArray], items: Sequence[CallValue], usual: bool) -> Entry:
-        """The entry of a key that was not guessed; KeyError if it is not known. Learns to guess it if ``usual``: the
-        hot path compares no others."""
+        """The entry of a key; KeyError if it is not known. If ``usual``, the hot path learns to recognise such a call
+        without its key."""
         known, last = self.calls[key], self.last
         # An expected call that comes here was not recognised: its check is for other tensors.
         unlearnt = known.facts is self._unknown or known is last.next

@@ -105,7 +105,7 @@ class Pattern:
 
     @cached_property
     def items(self) -> dict[str, str]:
-        """What decides in a call beside its tensors; each item has a name of its own."""
+        """Name → expression of each key item other than the tensors' properties."""
         form = {KeyKind.ARRAYS: "_arrays_key({0})", KeyKind.VALUE: "{0}", KeyKind.TYPE: "{0}.__class__"}
         items = {name: form[kind].format(name) for name, kind in self.by_name.items() if kind is not KeyKind.ARRAY}
         for name in self.arrays:

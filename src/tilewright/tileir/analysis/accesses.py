@@ -46,7 +46,7 @@ class Definitions:
         self._parameters = {name for name, _ in entry.parameters}
 
     def tensor(self, op: Op) -> str | None:
-        """The array that ``op`` accesses; None where that is not one parameter."""
+        """The array that ``op`` accesses; None unless it is exactly one parameter."""
         name = op.address or ""
         for _ in range(len(self._ops)):
             if name in self._parameters:

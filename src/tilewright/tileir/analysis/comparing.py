@@ -244,7 +244,7 @@ def _moved(place: Place, lines: Mapping[int, int]) -> Place | None:
 
 
 def _lines(a: _Read, b: _Read, same: Mapping[Place, Place | None]) -> Iterator[LineChange]:
-    """In the order of the version after; what is gone stands where it was."""
+    """Changed lines in the order of ``b``; removed ones where they were."""
     matched = {new for new in same.values() if new is not None}
     rows: list[tuple[tuple[float, int], Place | None, Place | None]] = []
     rows += [(place.order, None, place) for place in b.by_place if place not in matched]

@@ -94,7 +94,7 @@ NEAREST: dict[str, Function] = {
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """The result of f32 operands as float64 that rounds like the exact one, with its sign where it is zero."""
+    """A float64 result of f32 operands: it rounds as the exact result does, and a zero has the right sign."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):

@@ -101,7 +101,7 @@ def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | Non
 
 
 def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
-    """Places in ``at``, so that no two of a round are equal and equal ones keep their order."""
+    """Places in ``at`` by round: values differ within a round; equal values keep their order."""
     if not _repeats(size, at):
         return [slice(None)]
     order, firsts = _ordered(at)
@@ -119,8 +119,8 @@ def _ordered(at: Indices) -> tuple[Indices, Indices]:
 
 
 def _repeats(size: int, at: Indices) -> bool:
-    """Whether two are equal: each writes its place where it points to, and looks whether it stayed. No sorting; only
-    the entries that are pointed to are ever touched."""
+    """Whether two values are equal: each place is written at its value, and read back. Does not sort; touches only
+    the entries at these values."""
     if len(at) < 2:
         return False
     places = np.arange(len(at), dtype=np.int32)

@@ -50,7 +50,7 @@ class Counter:
             self._runs[way].add(starts, run_bytes)
 
     def counts(self, blocks: int, grid_blocks: int) -> Counts:
-        """Everything so far. ``blocks``: how many ran, of the grid's ``grid_blocks``."""
+        """The counts so far. ``blocks``: how many ran, of the grid's ``grid_blocks``."""
         rows = tuple(
             OpCount(
                 op=op,

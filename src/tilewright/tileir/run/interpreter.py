@@ -62,7 +62,7 @@ class Deadlock(Endless):
 
 
 class Turns:
-    """Lets functions run in turns; `wait` is called by the one whose turn it is."""
+    """Runs functions in turns; the one whose turn it is passes it on by `wait`."""
 
     def __init__(self, version: Callable[[], int]) -> None:
         """``version`` changes whenever memory does."""

@@ -117,7 +117,7 @@ class Memory:
         return self._entered(new, may_alias)
 
     def declare_distinct(self, allocations: Iterable[Allocation]) -> None:
-        """The kernel's signature says that these do not overlap; this overrides what `allocate` was told."""
+        """Forbids overlap, as the kernel's signature declares; overrides what `allocate` was told."""
         declared = list(allocations)
         for one in declared:
             for other in declared:
@@ -182,8 +182,8 @@ class Memory:
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
-        """The elements at ``addresses`` (rows, *tile), one row where all lanes read the same. Where ``mask`` is False,
-        ``fill``; poison where that is None, as where nothing is."""
+        """The elements at ``addresses`` (rows, *tile), one row if all lanes read the same. Where ``mask`` is False:
+        ``fill``, or poison if that is None. Poison outside all memory."""
         dtype = _storable(access.op, np.dtype(dtype))
         shape = np.broadcast_shapes(addresses.shape, _shape(mask), () if fill is None else np.shape(fill))
         picked = _picked(access, shape, addresses, mask)

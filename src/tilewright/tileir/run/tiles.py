@@ -117,7 +117,7 @@ def _slices(values: Array, size: Sequence[int]) -> Array:
 def _checked(
     context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """The numbers of slices brought into range, and the lanes in which they were not."""
+    """Slice numbers clipped into range, and the lanes where one was out of range."""
     wrong = np.zeros(lanes_of(*indices), np.bool_)
     for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
         bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)

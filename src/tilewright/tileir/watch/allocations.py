@@ -54,8 +54,8 @@ class Allocation:
         return self._words[width]
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """The index of the element at a byte of ``raw``. For a byte of no element, the axis with the longest stride
-        counts on below 0 or beyond its extent, and the others are what is nearest."""
+        """The index of the element at a byte of ``raw``. For a byte of no element, the index on the axis with
+        the longest stride may lie outside its extent; the others are clipped."""
         rest = (offset - self.offset) // self.element_bytes * self.element_bytes
         index = [0] * len(self.shape)
         order = sorted(range(len(self.shape)), key=lambda axis: -abs(self.strides[axis]))

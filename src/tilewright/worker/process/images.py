@@ -36,7 +36,7 @@ ROOM = 1 << 16
 
 @dataclass(frozen=True)
 class BoundLaunch:
-    """What launches once on a stream, and the name that its kernel goes by."""
+    """A function that launches once on a stream, and the kernel's name."""
 
     launch: Runner
     kernel: str
