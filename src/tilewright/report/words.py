@@ -90,7 +90,7 @@ def environment(report: OptimizeEvidence | TuneEvidence) -> tuple[tuple[str, str
     values |= machine.versions
     if isinstance(run, TuneRun):
         values |= {"seed": run.seed, "raced at most": run.top, "policy": run.policy}
-        values |= {f"seconds, {stage}": f"{value:.1f}" for stage, value in run.seconds.items()}
+        values |= {f"seconds, {stage}": f"{value:.2f}" for stage, value in run.seconds.items()}
     elif isinstance(run, RunRecord):
         values |= run.environment
         values |= {f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()}
