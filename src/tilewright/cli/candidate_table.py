@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -11,13 +11,7 @@ from rich.text import Text
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, knob_column, not_shown
 from tilewright.records import Bound, Candidate, Configuration, MachineCode
 
-STATUS_STYLES: Mapping[str, str] = {
-    "raced": "green",
-    "duplicate": "dim",
-    "screened": "yellow",
-    "failed": "red",
-    "wrong": "bold red",
-}
+STATUS_STYLES = {"raced": "green", "duplicate": "dim", "screened": "yellow", "failed": "red", "wrong": "bold red"}
 
 Cell = tuple[Column, Callable[[Candidate], str]]
 

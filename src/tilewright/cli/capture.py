@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["SETTINGS", "app", "capture"]
 
 FILE = "capture.json"
-DATA_MIB = 256
-STDERR = 2
 NO_LAUNCH = "no launch was recorded: no Python process of the program came to a call of cuda.tile.launch"
-KILLED = 128
-"""Plus the signal's number: how shells say it."""
 
 Out = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="The record.  [default: .tilewright/capture.json]")
@@ -64,7 +60,7 @@ def capture(
     command: Command,
     out: Out = None,
     data: WithData = False,
-    data_mib: Mebibytes = DATA_MIB,
+    data_mib: Mebibytes = 256,
     exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:
@@ -115,6 +111,7 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
 
     Example: `tilewright captured task 1 attention_task.py`
     """
+    from tilewright.cli.capture_table import launches
     from tilewright.runtime.capture import record as capture_record
     from tilewright.runtime.capture.task_file import task_text
 
@@ -126,8 +123,10 @@ def task(number: Number, to: To, record: OfRecord = None, force: Force = False, 
         raise RequestError(f"no such folder: {to.parent}")
     file = _file(record)
     recorded = capture_record.chosen(capture_record.read(file), number)
-    text = task_text(recorded, to.parent.resolve(), heading=_heading(recorded, file))
-    to.write_text(text, encoding="utf-8")
+    time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
+    often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
+    heading = f"`{recorded.launch.kernel}` as {file.name} has it: launched {often}{time}."
+    to.write_text(task_text(recorded, to.parent.resolve(), heading=heading), encoding="utf-8")
     if as_json:
         print_json({"file": str(to), "task": recorded.launch.kernel})
     else:
@@ -163,14 +162,6 @@ def _prepared(file: Path, private: bool) -> Capture | None:
         raise RequestError(f"{error}; remove it, or {other}") from None
 
 
-def _heading(recorded: Recorded, file: Path) -> str:
-    from tilewright.cli.capture_table import launches
-
-    time = f", {recorded.total_us / 1e3:.3g} ms on the GPU" if recorded.total_us else ""
-    often = "once" if recorded.count == 1 else f"{launches(recorded)} times"
-    return f"`{recorded.launch.kernel}` as {file.name} has it: launched {often}{time}."
-
-
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
     from tilewright.runtime.capture.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
 
@@ -185,7 +176,7 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
     """The program's exit code, as a shell has it. Ctrl-C is the program's; a request to end is passed on."""
     try:
-        process = subprocess.Popen(command, env=environment, stdout=STDERR if as_json else None)
+        process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ended(f"no such program: {command[0]}", NOT_FOUND, as_json) from error
     except PermissionError as error:
@@ -200,7 +191,7 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, terminated)
-    return code if code >= 0 else KILLED - code
+    return code if code >= 0 else 128 - code  # as shells say it of a signal
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:

@@ -51,11 +51,7 @@ def _row(number: int, kind: Recorded, total: float) -> tuple[str, ...]:
     )
 
 
-def _launches(count: int) -> str:
-    return _many(count, "launch", "es")
-
-
-def _many(count: int, what: str, ending: str) -> str:
+def _many(count: int, what: str = "launch", ending: str = "es") -> str:
     return f"{count} {what}{ending if count != 1 else ''}"
 
 
@@ -90,7 +86,7 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     made = sum(kind.count for kind in kinds)
     gpus = ", ".join(dict.fromkeys(part.gpu for part in capture.parts if part.gpu)) or "no GPU"
     lines = [
-        f"{_launches(made)} of {_many(len(kinds), 'kind', 's')}, {total:.3f} s on {gpus} in {seconds:.1f} s "
+        f"{_many(made)} of {_many(len(kinds), 'kind', 's')}, {total:.3f} s on {gpus} in {seconds:.1f} s "
         f"({programs(capture.parts)})"
     ]
     if top is not None and len(kinds) > top:
@@ -103,9 +99,9 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
     if any(kind.at_most and kind.idle.samples for kind in kinds):
         lines.append("≤: the GPU was idle when these were launched, so the time includes the way to the GPU")
     if graphs := sum(kind.in_graph for kind in kinds):
-        lines.append(f"{_launches(graphs)} went into a CUDA graph; its replays are not seen")
+        lines.append(f"{_many(graphs)} went into a CUDA graph; its replays are not seen")
     if failed := [kind for kind in kinds if kind.failed]:
-        lines.append(f"{_launches(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
+        lines.append(f"{_many(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
     if others := sum(kind.others for kind in kinds):
         lines.append(f"{others} launches are of more kinds than are kept, and count as another kind of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:

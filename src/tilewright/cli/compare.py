@@ -61,8 +61,7 @@ def compare(
 
 
 def _joined(both: str | None, own: str | None) -> str | None:
-    parts = [part for part in (both, own) if part]
-    return ",".join(parts) if parts else None
+    return ",".join(part for part in (both, own) if part) or None
 
 
 def _say_what_is_not_allowed(version: Side, board: Board) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -152,20 +152,14 @@ def _code_table(a: Code, b: Code) -> TerminalTable:
         ("copies", a.code.copies, b.code.copies),
         ("instructions", a.instruction_mix, b.instruction_mix),
     ):
-        for name in _names(before, after):
+        for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
                 table.add((f"{title}: {name}", *_cells(before.get(name, 0), after.get(name, 0))))
     return table
 
 
-def _names(before: Mapping[str, int], after: Mapping[str, int]) -> Iterable[str]:
-    return dict.fromkeys([*before, *after])
-
-
 def _cells(before: int | str, after: int | str) -> list[Text]:
-    change = ""
-    if isinstance(before, int) and isinstance(after, int) and before != after:
+    change = "changed" if before != after else ""
+    if change and isinstance(before, int) and isinstance(after, int):
         change = f"{after - before:+d}"
-    elif before != after:
-        change = "changed"
     return [Text(str(before)), Text(str(after)), Text(change)]

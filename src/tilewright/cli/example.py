@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import AsJson, print_json, write_new
+from tilewright.cli.shared import AsJson, print_json, write
 from tilewright.cli.terminal_table import Indented
 from tilewright.errors import StorageError, UnknownChoice
 
@@ -49,7 +49,7 @@ def example(name: Name = None, as_json: AsJson = False) -> None:
     if name not in about:
         raise UnknownChoice("example", name, about)
     written = Path(f"{name}.py")
-    write_new(written, (_folder() / written).read_text(encoding="utf-8"))
+    write(written, (_folder() / written).read_text(encoding="utf-8"), mode="x")
     if as_json:
         print_json({"file": str(written)})
     else:

@@ -30,7 +30,9 @@ def counted(work: CountedWork, workload: Workload) -> RenderableType:
     for line in work.counts.lines():
         if named := _named(line, work.counts):
             table.add((*_numbers(line, work.counts), named), Text(_source(line.location), style="dim"))
-    return Group(table, Text(_totals(work, work.counts)))
+    moved = work.counts.scaled(work.counts.loaded_bytes + work.counts.stored_bytes)
+    totals = f"{work.flops:.4g} FLOP, {moved:.4g} bytes moved, {work.bytes:.4g} bytes touched: "
+    return Group(table, Text(f"{totals}{work.flops / work.bytes:.4g} FLOP/B\n{work.source}"))
 
 
 def _numbers(line: LineCount, counts: Counts) -> tuple[str, ...]:
@@ -52,14 +54,6 @@ def _named(line: LineCount, counts: Counts) -> str:
     told = sorted(((times, name) for name, times in line.by_kind.items() if name not in SILENT), reverse=True)
     more = f" +{len(told) - MOST}" if len(told) > MOST else ""
     return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
-
-
-def _totals(work: CountedWork, counts: Counts) -> str:
-    moved = counts.scaled(counts.loaded_bytes + counts.stored_bytes)
-    return (
-        f"{work.flops:.4g} FLOP, {moved:.4g} bytes moved, {work.bytes:.4g} bytes touched: "
-        f"{work.flops / work.bytes:.4g} FLOP/B\n{work.source}"
-    )
 
 
 def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:

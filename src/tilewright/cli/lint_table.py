@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from tilewright.lint.linting import LintReport
-from tilewright.lint.rule import LEVELS, LintFinding
+from tilewright.lint.rule import LEVELS
 from tilewright.records import Json
 
 
@@ -66,26 +66,18 @@ def to_json(report: LintReport) -> dict[str, Json]:
         "files": len(report.files),
         "counts": {level: report.count(level) for level in LEVELS},
         "ignored": report.ignored,
-        "findings": [_finding(finding) for finding in report.findings],
+        "findings": [
+            {
+                "code": finding.code, "name": finding.rule.name.replace("_", "-"), "level": finding.level,
+                "file": str(finding.file), "line": finding.line, "column": finding.column, "message": finding.message,
+                "why": finding.rule.why, "fix": finding.rule.fix, "sources": list(finding.rule.sources),
+            }
+            for finding in report.findings
+        ],
         "inventory": {
             str(file): [
                 {"what": item.what, "line": item.line, "name": item.name, "function": item.function} for item in items
             ]
             for file, items in report.inventories
         },
-    }
-
-
-def _finding(finding: LintFinding) -> dict[str, Json]:
-    return {
-        "code": finding.code,
-        "name": finding.rule.name.replace("_", "-"),
-        "level": finding.level,
-        "file": str(finding.file),
-        "line": finding.line,
-        "column": finding.column,
-        "message": finding.message,
-        "why": finding.rule.why,
-        "fix": finding.rule.fix,
-        "sources": list(finding.rule.sources),
-    }
+    }  # fmt: skip

@@ -49,7 +49,6 @@ from tilewright.errors import TilewrightError, in_one_line
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the file system that a person can mend."""
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 """Any wrong option or argument. Where typer keeps it depends on typer's version."""
@@ -74,21 +73,14 @@ def _tilewright(
     help_without_a_command(context)
 
 
-app.command()(inspect.inspect)
-app.command()(compare.compare)
-app.command()(check.check)
-app.command()(tune.tune)
-app.command()(optimize.optimize)
-app.command()(report.report)
+for _first in (inspect.inspect, compare.compare, check.check, tune.tune, optimize.optimize, report.report):
+    app.command()(_first)
 app.command(context_settings=run.SETTINGS)(run.run)
 app.command(context_settings=run.SETTINGS)(capture.capture)
 app.add_typer(capture.app, name="captured")
 app.add_typer(tuned.app, name="tuned")
-app.command()(lint.lint)
-app.command()(transfer.transfer)
-app.command()(doctor.doctor)
-app.command()(new.new)
-app.command()(example.example)
+for _later in (lint.lint, transfer.transfer, doctor.doctor, new.new, example.example):
+    app.command()(_later)
 
 
 # From outcome to exit code ------------------------------------------------------------------------
@@ -180,17 +172,15 @@ def _unforeseen(error: Exception) -> tuple[str, int]:
     if place := _place_in_task(error):
         return f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST
     traceback.print_exception(error)
-    return (
-        "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more",
-        exit_codes.OUR_MISTAKE,
-    )
+    said = "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more"
+    return said, exit_codes.OUR_MISTAKE
 
 
 def _unwritable(error: OSError) -> str:
     if error.filename is None:  # it may be stdout that is full
         _give_up_stdout()
     file = f" ({error.filename})" if error.filename else ""
-    fix = "free some space" if error.errno in DISK_FULL else "choose a place that you can write"
+    fix = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose a place that you can write"
     return f"{error.strerror}{file}: {fix}; TMPDIR and TILEWRIGHT_HOME name the places"
 
 

@@ -9,7 +9,7 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.completion import kinds
-from tilewright.cli.shared import Arch, AsJson, default_architecture, print_json, write_new
+from tilewright.cli.shared import Arch, AsJson, default_architecture, print_json, write
 from tilewright.errors import RequestError
 
 File = Annotated[Path, typer.Argument(metavar="FILE.py", help="The task file to write, or a file with cuTile kernels.")]
@@ -52,7 +52,7 @@ def new(
         raise RequestError(f"--kernel names a kernel of an existing file, and there is no {file}")
     else:
         text = skeletons.of_kind(kind, architecture(arch or default_architecture()).number, file.name)
-    write_new(written, text)
+    write(written, text, mode="x")
     if as_json:
         print_json({"file": str(written)})
     first = "" if written == file else f"complete its lines that say {skeletons.FILL_IN}, then: "

@@ -132,13 +132,8 @@ def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
         yield
 
 
-def write_new(path: Path, text: str) -> None:
-    """Raises RequestError where there is a file of that name, or none can be written."""
-    write(path, text, mode="x")
-
-
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
-    """Raises RequestError where the file cannot be written. ``parents``: makes the folder."""
+    """Raises RequestError where the file cannot be written, or, with ``x``, exists. ``parents``: makes the folder."""
     try:
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,6 @@ from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
     from tilewright.source.configurations import Listed
-    from tilewright.transfer.triton import Transferred
 
 Source = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help="A Python file, and which kernel or list of it.")]
 To = Annotated[Literal["cutile", "triton"], one_of("--to", "cutile", "triton", help="The language to transfer to.")]
@@ -53,11 +52,13 @@ def transfer(
     done = [
         (listed, transferred(listed.configurations, to=to, names=_of(listed, names), arch=arch)) for listed in lists
     ]
+    found = any(result.configurations for _, result in done)
     if as_json:
         print_json([text.to_json(listed, result) for listed, result in done])
     else:
-        print(_imports(done) + "\n\n".join(text.python(listed, result) for listed, result in done))
-    if not any(result.configurations for _, result in done):
+        imports = f"import {'tilewright as tw' if to == 'cutile' else 'triton'}\n\n" if found else ""
+        print(imports + "\n\n".join(text.python(listed, result) for listed, result in done))
+    if not found:
         raise typer.Exit(1)
 
 
@@ -78,9 +79,3 @@ def _of(listed: Listed, names: dict[str, str]) -> dict[str, str]:
     """The new names of what this list has."""
     fields = {field for written in listed.configurations for field, _ in written.fields}
     return {old: new for old, new in names.items() if old in fields}
-
-
-def _imports(done: list[tuple[Listed, Transferred]]) -> str:
-    if not any(result.configurations for _, result in done):
-        return ""
-    return "import tilewright as tw\n\n" if done[0][1].to == "cutile" else "import triton\n\n"

@@ -21,9 +21,8 @@ def python(listed: Listed, done: Transferred) -> str:
     variable = re.sub(r"\W", "_", listed.name)
     if not done.configurations:
         return "\n".join(lines)
-    if done.to == "cutile":
-        return "\n".join([*lines, *_space(variable, done)])
-    return "\n".join([*lines, *_configs(variable, done)])
+    written = _space if done.to == "cutile" else _configs
+    return "\n".join([*lines, *written(variable, done)])
 
 
 def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:

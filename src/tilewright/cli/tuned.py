@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from tilewright.cli import terminal
-from tilewright.cli.exit_codes import CANNOT, DONE, NO
+from tilewright.cli.exit_codes import CANNOT, NO
 from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json, task_speaks_to_stderr, write
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tilewright.records import Json, Value
     from tilewright.runtime.store.evidence import Kernels
     from tilewright.runtime.store.exporting import Imported
-    from tilewright.runtime.store.verifying import Verified
     from tilewright.runtime.store.winners import Unreadable, Winner, Winners
 
 app = typer.Typer(
@@ -36,7 +35,6 @@ Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
 SECONDS = 2.0
 """The default of `verifying`, repeated here so that `--help` does not import it."""
-NEAREST = 3
 OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have one of that name."
 
 Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KERNEL}  [default: all]")]
@@ -195,33 +193,26 @@ def verify(
 
     store = _store()
     kernels, _ = _read(store)
-    winners = _chosen(kernels, kernel, key)
+    winners = kernels.of(kernel)
+    if key is not None:
+        winners = (_one(winners, key),)
     if not winners:
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
     with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
         here, device = this_machine()
         verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=progress))
+    counts = Counter(verdict.verdict for verdict in verdicts)
     if as_json:
         print_json([verdict.to_json() for verdict in verdicts])
     else:
         from tilewright.cli import tuned_table as tuned_tables
 
         terminal.stdout().print(tuned_tables.verified(verdicts, kernels.called, show_all))
-        print(_counts(verdicts))
-    if code := _exit_code(verdicts):
-        raise typer.Exit(code)
-
-
-def _exit_code(verified: Sequence[Verified]) -> int:
-    verdicts = {result.verdict for result in verified}
-    if verdicts & {"drifted", "wrong"}:
-        return NO
-    return DONE if "holds" in verdicts else CANNOT
-
-
-def _counts(verified: Sequence[Verified]) -> str:
-    counts = Counter(result.verdict for result in verified)
-    return ", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name])
+        print(", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name]))
+    if counts["drifted"] or counts["wrong"]:
+        raise typer.Exit(NO)
+    if not counts["holds"]:
+        raise typer.Exit(CANNOT)
 
 
 @app.command()
@@ -277,16 +268,20 @@ def prune(
         print(f"{word} {len(chosen)} of {total}")
 
 
-Criterion = Callable[["Winner"], bool]
-
-
-def _criteria(older_than: float | None, toolkit_not_current: bool, missing_source: bool) -> list[Criterion]:
+def _criteria(
+    older_than: float | None, toolkit_not_current: bool, missing_source: bool
+) -> list[Callable[[Winner], bool]]:
     """What narrows the choice beside kernel and key."""
     from tilewright.runtime.store import evidence
 
-    criteria: list[Criterion] = []
+    criteria: list[Callable[[Winner], bool]] = []
     if older_than is not None:
-        before = _days_ago(older_than)
+        from tilewright.ledger.file import text_of, utc_now
+
+        try:
+            before = text_of(utc_now() - timedelta(days=older_than))
+        except OverflowError:
+            raise RequestError(f"--older-than {older_than:g} days is before all dates") from None
         criteria.append(lambda winner: winner.created < before)
     if toolkit_not_current:
         from tilewright.runtime.key import toolkit
@@ -320,11 +315,6 @@ def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
     return kernels, unreadable
 
 
-def _chosen(kernels: Kernels, kernel: str | None, key: str | None) -> tuple[Winner, ...]:
-    winners = kernels.of(kernel)
-    return winners if key is None else (_one(winners, key),)
-
-
 def _one(winners: Sequence[Entry], key: str) -> Entry:
     """The winner whose key begins so; the error names the nearest ones, or those that the text fits."""
     fitting = [winner for winner in winners if winner.key.startswith(key.lower())]
@@ -340,16 +330,7 @@ def _one(winners: Sequence[Entry], key: str) -> Entry:
         return -likeness.ratio()
 
     nearest = sorted(winners, key=unlike)
-    raise UnknownChoice("key", key, (f"{winner.key[:12]} ({winner.kernel})" for winner in nearest[:NEAREST]))
-
-
-def _days_ago(days: float) -> str:
-    from tilewright.ledger.file import text_of, utc_now
-
-    try:
-        return text_of(utc_now() - timedelta(days=days))
-    except OverflowError:
-        raise RequestError(f"--older-than {days:g} days is before all dates") from None
+    raise UnknownChoice("key", key, (f"{winner.key[:12]} ({winner.kernel})" for winner in nearest[:3]))
 
 
 def _print(done: Sequence[dict[str, Json]], as_json: bool, lines: Iterable[str]) -> None:
