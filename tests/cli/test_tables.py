@@ -9,9 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tilewright.cli import doctor
-from tilewright.cli.candidate_table import by_time, microseconds
+from tilewright.cli.candidate_table import by_time, inspected, microseconds
 from tilewright.cli.doctor import Probe
-from tilewright.cli.inspect_table import inspected
 from tilewright.cli.terminal_table import Column, TerminalTable
 from tilewright.cli.tune_table import tuned, workload_result
 from tilewright.hardware.architectures import default_board

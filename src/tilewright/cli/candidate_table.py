@@ -1,15 +1,20 @@
-"""What the tables of candidates share: the best rows, the cells, and a count of the rest."""
+"""Tables of candidates, the best first, and what `tilewright inspect` prints: one for each architecture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from tilewright.cli.terminal_table import NOTHING, ROWS, Column, TerminalTable, knob_column, not_shown
 from tilewright.records import Bound, Candidate, Configuration, MachineCode
+
+if TYPE_CHECKING:
+    from tilewright.inspect.inspect import Inspected
 
 STATUS_STYLES = {"raced": "green", "duplicate": "dim", "screened": "yellow", "failed": "red", "wrong": "bold red"}
 
@@ -54,6 +59,17 @@ PREDICTED: Cell = (
 )
 
 
+INSPECTED: tuple[Cell, ...] = (
+    REGISTERS,
+    SPILLS,
+    (Column("stack\nB", right=True, spare=3), of_code(lambda code: code.stack_bytes)),
+    (Column("shared\nKiB", right=True, spare=2), of_code(lambda code: f"{code.shared_bytes / 1024:.4g}")),
+    (Column("tensor\npath", right=True, spare=3), of_code(lambda code: code.tensor_path)),
+    (Column("threads", right=True, spare=3), of_code(lambda code: code.threads)),
+    PREDICTED,
+)
+
+
 def bound_line(bound: Bound) -> Text:
     light = f"speed of light {microseconds(bound.speed_of_light_us)} µs"
     return Text.assemble("bound: ", (bound.kind, "bold"), f", {light}; {bound.why}")
@@ -86,3 +102,14 @@ def _value(configuration: Configuration, knob: str) -> Text:
     """``auto`` where the compiler chooses."""
     value = configuration.get(knob)
     return Text("auto", style="dim") if value is None else Text(str(value))
+
+
+def inspected(rows: Sequence[Inspected], show_all: bool = False) -> RenderableType:
+    """One table for each architecture of ``rows``, with its bound below it."""
+    return Group(*(part for _, same in groupby(rows, lambda row: row.arch) for part in _on_one([*same], show_all)))
+
+
+def _on_one(rows: Sequence[Inspected], show_all: bool) -> list[RenderableType]:
+    title = f"{rows[0].arch} ({rows[0].board.name}), workload {rows[0].workload.name}"
+    table = candidate_table(title, [row.candidate for row in rows], INSPECTED, show_all=show_all)
+    return [*table, bound_line(rows[0].bound), Text()]

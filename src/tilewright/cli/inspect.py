@@ -39,7 +39,7 @@ def inspect(
     if lines:
         _count_lines(where, arch, config, workload, as_json)
         return
-    from tilewright.cli.inspect_table import inspected
+    from tilewright.cli.candidate_table import inspected
     from tilewright.inspect import inspect as inspecting
     from tilewright.languages import keep_torch_out
 

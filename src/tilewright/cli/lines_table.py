@@ -65,17 +65,14 @@ def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
     }  # fmt: skip
     if counts is not None:
         said["counts"] = {
-            "blocks": counts.blocks,
-            "grid_blocks": counts.grid_blocks,
-            "tensor_flop": counts.tensor_flop,
-            "other_flop": counts.flop,
-            "loaded_bytes": counts.loaded_bytes,
-            "stored_bytes": counts.stored_bytes,
+            "blocks": counts.blocks, "grid_blocks": counts.grid_blocks,
+            "tensor_flop": counts.tensor_flop, "other_flop": counts.flop,
+            "loaded_bytes": counts.loaded_bytes, "stored_bytes": counts.stored_bytes,
             "distinct_loaded_bytes": counts.distinct_loaded_bytes,
             "distinct_stored_bytes": counts.distinct_stored_bytes,
             "operations": dict(counts.by_kind),
             "lines": [_line_json(line) for line in counts.lines()],
-        }
+        }  # fmt: skip
     return said
 
 
@@ -84,12 +81,10 @@ def _line_json(line: LineCount) -> dict[str, Json]:
         "file": line.location.file if line.location else None,
         "line": line.location.line if line.location else None,
         "operations": dict(line.by_kind),
-        "tensor_flop": line.tensor_flop,
-        "other_flop": line.flop,
-        "loaded_bytes": line.loaded_bytes,
-        "stored_bytes": line.stored_bytes,
+        "tensor_flop": line.tensor_flop, "other_flop": line.flop,
+        "loaded_bytes": line.loaded_bytes, "stored_bytes": line.stored_bytes,
         "iterations": line.iterations,
-    }
+    }  # fmt: skip
 
 
 def _source(location: Location | None) -> str:

@@ -151,7 +151,11 @@ def print_json(value: Encodable) -> None:
 
     plain = to_json(value)
     text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
-    print(text if terminal.can_print(text) else json.dumps(plain, indent=2, allow_nan=False))
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(plain, indent=2, allow_nan=False)
+    print(text)
 
 
 STORED = "what was finished is stored, run the same command to resume"

@@ -43,15 +43,6 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
     return "".join(REPLACEMENTS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
-def can_print(text: str) -> bool:
-    """Whether each character gets to stdout as it is."""
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def stdout() -> Console:
     """As wide as the terminal or ``$COLUMNS`` says."""
     width = shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns

@@ -28,10 +28,7 @@ def python(listed: Listed, done: Transferred) -> str:
 def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:
     """Everything of one list."""
     return {
-        "name": listed.name,
-        "line": listed.line,
-        "to": done.to,
-        "read": len(listed.configurations),
+        "name": listed.name, "line": listed.line, "to": done.to, "read": len(listed.configurations),
         "configurations": [
             {"values": dict(configuration), "lines": [*sorted({listed.configurations[i].line for i in origins})]}
             for configuration, origins in zip(done.configurations, done.origins, strict=True)

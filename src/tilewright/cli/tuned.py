@@ -55,8 +55,7 @@ def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False)
     """
     from tilewright.runtime.store import evidence
 
-    store = _store()
-    kernels, _ = _read(store)
+    store, kernels, _ = _read()
     winners = kernels.of(kernel)
     if as_json:
         print_json([evidence.summary(winner) for winner in winners])
@@ -104,7 +103,7 @@ def export(
     """
     from tilewright.runtime.store import exporting
 
-    kernels, _ = _read(_store())
+    _, kernels, _ = _read()
     by_name: dict[str, list[Winner]] = {}
     for winner in kernels.of(kernel):
         by_name.setdefault(kernels.called(winner), []).append(winner)
@@ -191,8 +190,7 @@ def verify(
     from tilewright.runtime.store.verifying import this_machine
     from tilewright.runtime.store.verifying import verify as verified
 
-    store = _store()
-    kernels, _ = _read(store)
+    store, kernels, _ = _read()
     winners = kernels.of(kernel)
     if key is not None:
         winners = (_one(winners, key),)
@@ -244,8 +242,7 @@ def prune(
     from tilewright.runtime.store.winners import Unreadable
 
     criteria = _criteria(older_than, toolkit_not_current, missing_source)
-    store = _store()
-    kernels, unreadable = _read(store)
+    store, kernels, unreadable = _read()
     total = len(kernels.winners) + len(unreadable)
     if kernel or criteria:
         unreadable = []  # they cannot be matched
@@ -304,15 +301,16 @@ def _store() -> Winners:
     return Winners(strict=True)
 
 
-def _read(store: Winners) -> tuple[Kernels, list[Unreadable]]:
-    """What the store holds; what cannot be read of it is named, and does not stand in the way of the rest."""
+def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
+    """The store, and what it holds; what cannot be read of it is named, and does not stand in the way of the rest."""
     from tilewright.runtime.store.evidence import Kernels
 
     unreadable: list[Unreadable] = []
+    store = _store()
     kernels = Kernels(store.all(unreadable.append))
     for entry in unreadable:
         terminal.note(entry.problem)
-    return kernels, unreadable
+    return store, kernels, unreadable
 
 
 def _one(winners: Sequence[Entry], key: str) -> Entry:
