@@ -70,7 +70,7 @@ def test_the_launch_finds_the_cubin_that_was_compiled(monkeypatch: pytest.Monkey
         compiled.clear()
         found = searched(space, lambda t: (4096 // t,), scale, args, lambda t: {"occupancy": 2})
         assert [one.status for one in found.outcomes] == ["timed", "timed"]
-        kernels = [command for command in compiled if "probe" not in str(command)]  # cuda-tile asks for the version once
+        kernels = [command for command in compiled if "probe" not in str(command)]  # cuda-tile asks for its version
         assert not [command for command in kernels if "tileiras" in str(command[0]) and "--gpu-name" in command]
 
 
