@@ -32,9 +32,7 @@ Changes = Annotated[
     list[Path] | None,
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
 ]
-_ENTRIES = ", ".join(
-    sorted(path.stem for path in (Path(__file__).parents[1] / "playbook" / "entries").glob("[a-z]*.py"))
-)
+_ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("playbook/entries/[a-z]*.py")))
 """The names of the files: importing the playbook takes too long for `--help`."""
 Only = Annotated[
     list[str] | None,

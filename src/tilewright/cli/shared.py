@@ -120,8 +120,7 @@ def loaded(where: str) -> Task:
 
 def say_what_is_dropped(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
     """A note for each value of the space that no configuration has, as a tile size that is no power of two."""
-    lines = dict.fromkeys(line for workload in workloads for line in task.space.dropped(arch, workload.dims))
-    for line in lines:
+    for line in dict.fromkeys(line for workload in workloads for line in task.space.dropped(arch, workload.dims)):
         terminal.note(f"left out on sm_{arch}: {line}")
 
 

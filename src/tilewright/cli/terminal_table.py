@@ -66,13 +66,10 @@ class TerminalTable:
         if self.title:
             yield Text(self.title, style="bold")
         same = self._same()
-        if said := [
-            self.columns[at].said(self._rows[0][0][at]) for at in same if self._rows[0][0][at].plain.strip("–")
-        ]:
-            yield Text(f"the same in all: {', '.join(said)}", style="dim")
-        shown, below, widths = self._layout(
-            [at for at in range(len(self.columns)) if at not in same], options.max_width
-        )
+        if said := self._said((at for at in same if self._rows[0][0][at].plain.strip("–")), self._rows[0][0]):
+            yield Text(f"the same in all: {said}", style="dim")
+        differing = [at for at in range(len(self.columns)) if at not in same]
+        shown, below, widths = self._layout(differing, options.max_width)
         yield from self._heading(shown, widths)
         for cells, notes in self._rows:
             yield from self._lines([cells[at] for at in shown], shown, widths, console)

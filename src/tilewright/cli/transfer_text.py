@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from tilewright.errors import RequestError
-from tilewright.records import Configuration, Json
+from tilewright.records import Json
 from tilewright.source.configurations import Listed
 from tilewright.space.knobs import HINTS
 from tilewright.transfer.triton import SPELLED, Dropped, Transferred
@@ -101,12 +101,8 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
 
 def _configs(variable: str, done: Transferred) -> Iterator[str]:
     yield f"{variable}_configs = ["
-    yield from (f"    triton.Config({_arguments(point)})," for point in done.configurations)
+    for point in done.configurations:  # what the kernel takes as one dictionary, then what Triton's compiler takes
+        meta = {name: value for name, value in point.items() if name not in HINTS}
+        options = [f"{name}={value!r}" for name, value in point.items() if name in HINTS]
+        yield f"    triton.Config({', '.join([repr(meta), *options])}),"
     yield "]"
-
-
-def _arguments(configuration: Configuration) -> str:
-    """What the kernel takes as one dictionary, then what Triton's compiler takes."""
-    meta = {name: value for name, value in configuration.items() if name not in HINTS}
-    options = [f"{name}={value!r}" for name, value in configuration.items() if name in HINTS]
-    return ", ".join([repr(meta), *options])

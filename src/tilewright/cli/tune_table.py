@@ -15,6 +15,11 @@ from tilewright.cli.candidate_table import PREDICTED, REGISTERS, SPILLS, Cell, b
 from tilewright.cli.terminal_table import NOTHING, Column, first
 from tilewright.records import Bound, Candidate, TuningResult, WorkloadResult
 
+MEASURED: tuple[Cell, Cell] = (
+    (Column("measured\nµs", right=True), lambda one: microseconds(one.measured.us) if one.measured else NOTHING),
+    (Column("±\nµs", right=True), lambda one: _half_width(one.measured.interval_us) if one.measured else NOTHING),
+)
+
 
 def tuned(result: TuningResult, show_all: bool = False) -> RenderableType:
     """One table for each workload."""
@@ -23,20 +28,10 @@ def tuned(result: TuningResult, show_all: bool = False) -> RenderableType:
 
 def workload_result(result: WorkloadResult, measured: bool, show_all: bool = False) -> RenderableType:
     """The candidates, and below them what was found."""
-    cells = [PREDICTED, *(_measured() if measured else ()), _speed_of_light(result.bound, measured), REGISTERS, SPILLS]
+    cells = [PREDICTED, *(MEASURED if measured else ()), _speed_of_light(result.bound, measured), REGISTERS, SPILLS]
     title = f"workload {result.workload.name}"
     table = candidate_table(title, result.candidates, cells, show_all=show_all, shipped=result.shipped)
     return Group(*table, bound_line(result.bound), *_best(result, show_all), *_noise(result), Text())
-
-
-def _measured() -> tuple[Cell, Cell]:
-    def us(candidate: Candidate) -> str:
-        return microseconds(candidate.measured.us) if candidate.measured else NOTHING
-
-    def half_width(candidate: Candidate) -> str:
-        return _half_width(candidate.measured.interval_us) if candidate.measured else NOTHING
-
-    return (Column("measured\nµs", right=True), us), (Column("±\nµs", right=True), half_width)
 
 
 def _speed_of_light(bound: Bound, measured: bool) -> Cell:
@@ -52,11 +47,9 @@ def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
     if result.best is None:
         return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
     best = result.best
-    lines = [Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")]
-    lines.append(Text(f"why: {result.reason}"))
-    lines += _gain(result, best)
-    others = [str(config) for config in result.tied if config != best.configuration]
-    if others:
+    found = Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")
+    lines = [found, Text(f"why: {result.reason}"), *_gain(result, best)]
+    if others := [str(config) for config in result.tied if config != best.configuration]:
         shown = first(others, show_all)
         more = [f"and {len(others) - len(shown)} more; --all shows them"] if len(shown) < len(others) else []
         lines.append(Text(f"tied with it ({len(others)}):\n  " + "\n  ".join([*shown, *more])))
