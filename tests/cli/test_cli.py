@@ -440,7 +440,7 @@ def test_a_wrong_cuda_home_does_no_harm(tmp_path: Path) -> None:
     out, err = child("inspect", RMS_NORM, *ONE, "--arch", "sm_90", "--json", CUDA_HOME=str(tmp_path)).communicate()
     assert json.loads(out)[0]["status"] == "predicted", err
     out, _ = child("doctor", CUDA_HOME=str(tmp_path)).communicate()
-    assert f"CUDA_HOME={tmp_path} (CUDA 12.4)" in out
+    assert f"CUDA_HOME={tmp_path}(CUDA12.4)" in "".join(out.split()), "whatever the width"
 
 
 @pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "choose a place")])

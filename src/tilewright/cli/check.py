@@ -72,7 +72,7 @@ def check(
         console = terminal.stdout()
         for number, verdict in enumerate(verdicts):
             place = beside(where, verdict) if number else where
-            console.print(check_tables.checked(verdict, place, options, show_all))
+            console.print(check_tables.checked(verdict, place, options, show_all), crop=False)
     if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
         raise typer.Exit(code)
 

@@ -80,5 +80,6 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))
-        lines.append(Text.assemble("reproduce: ", (again, "bold")))
+        # in one line, however long: it is there to be copied
+        lines.append(Text.assemble("reproduce: ", (again, "bold"), no_wrap=True, overflow="ignore"))
     return lines

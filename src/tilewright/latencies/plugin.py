@@ -1,7 +1,7 @@
 """`pytest --tilewright`: shows and stores the latency records of tests, and compares them with earlier runs.
 
 pytest imports this module in every run where Tilewright is installed, so it only declares the options. Their work is
-done in `session.py`, which is imported when `--tilewright` is given.
+done in `session.py`, which is imported when `--tilewright` is given. It asserts nothing (PYTEST_DONT_REWRITE).
 """
 
 from __future__ import annotations
