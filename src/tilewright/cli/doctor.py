@@ -81,14 +81,8 @@ def doctor(as_json: AsJson = False) -> None:
 
 def table(probes: Sequence[Probe]) -> Table:
     """What works, what does not, and how to fix it."""
-    rows = Table(
-        Column(width=1),
-        Column(no_wrap=True),
-        Column(ratio=1, overflow="fold"),
-        box=None,
-        show_header=False,
-        pad_edge=False,
-    )
+    columns = Column(width=1), Column(no_wrap=True), Column(ratio=1, overflow="fold")
+    rows = Table(*columns, box=None, show_header=False, pad_edge=False)
     for probe in probes:
         mark, style = ("✗", "red") if probe.required else ("!", "yellow")
         if probe.ok is not False:
