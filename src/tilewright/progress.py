@@ -1,7 +1,11 @@
-"""Progress of long work. A `Progress` is any function with these four parameters; `silent` ignores them."""
+"""Progress of long work, and the time that its stages take. A `Progress` is any function with these four parameters;
+`silent` ignores them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 BEST = "best"
@@ -16,3 +20,13 @@ class Progress(Protocol):
 
 def silent(stage: str, done: int, total: int | None, note: str = "") -> None:
     """Ignores all progress."""
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Adds the wall seconds of the block to those of its stage."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] += time.perf_counter() - started

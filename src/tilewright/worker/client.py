@@ -6,14 +6,12 @@ the run goes on: the next step starts another process.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import MachineError
 from tilewright.executors.base import Executor
-from tilewright.progress import BEST, Progress, silent
+from tilewright.progress import BEST, Progress, silent, timed
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import median_interval
@@ -133,7 +131,7 @@ class RaceClient:
         """Runs a contestant against the references, once; `Eliminated` where it did not even run."""
         key = (workload, contestant.source, self.seed if seed is None else seed)
         if key not in self._verified:
-            with self._timed("verify"):
+            with timed(self.seconds, "verify"):
                 self.prepare(workload, seed)
                 answer = self.executor.run(ask.CheckOutputs(contestant.source))
             self.steps += 1
@@ -159,7 +157,7 @@ class RaceClient:
             return self._raced[key]
         left, out, careful = list(contestants), [], False  # type: list[Contestant], list[Eliminated], bool
         result = RaceResult((), ())
-        with self._timed("race"):
+        with timed(self.seconds, "race"):
             while left and (baseline in left or not needs_baseline):
                 self.prepare(workload)
                 shipped = left.index(baseline) if baseline is not None and baseline in left else None
@@ -211,14 +209,6 @@ class RaceClient:
                 self.progress(BEST, advanced.rounds, None, f"{workload}: {names[advanced.leader]} leads the race")
 
         return tell
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] += time.perf_counter() - started
 
 
 def _result(left: Sequence[Contestant], answer: ask.FieldRaced) -> RaceResult:

@@ -13,14 +13,13 @@ Afterwards the caller's arrays hold, to the byte, what they held before.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
-from tilewright.progress import Progress, silent
+from tilewright.progress import Progress, silent, timed
 from tilewright.runtime.arrays import Stream
 from tilewright.runtime.search.scratch import NoRoom
 from tilewright.runtime.search.trials import FailedTrial, Status, Trial, TrialOutcome
@@ -225,7 +224,7 @@ class _SearchRun:
     def _tried(self, index: int) -> Iterator[None]:
         """An error of the launch, or of the caller's functions, is the outcome of this trial."""
         try:
-            with self._timed("verify"):
+            with timed(self.seconds, "verify"):
                 yield
         except (MachineError, NoRoom):
             raise
@@ -243,7 +242,7 @@ class _SearchRun:
 
         field = sorted(self.right, key=lambda index: (index != self.shipped, index))
         shipped = 0 if field[0] == self.shipped else None
-        with self._timed("race"):
+        with timed(self.seconds, "race"):
             race = raced(
                 [self.ready[index] for index in field], self.runner, self.policy, shipped,
                 lambda rounds, left: self.progress("race", rounds, None, f"{left} left in the race"),
@@ -289,11 +288,3 @@ class _SearchRun:
 
     def _label(self, index: int) -> str:
         return self.trials[index].label or f"number {index}"
-
-    @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] += time.perf_counter() - started
