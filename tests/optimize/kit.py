@@ -171,7 +171,7 @@ class Pretending(Builder):
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
             try:
-                task = versions.judged(self.baseline, versions.load(version, self.where))
+                task = versions.with_baseline_checks(versions.load(version, self.where), self.baseline)
             except TaskError as error:
                 fallen.append(no_variant(value, "failed", f"does not load: {error}"))
                 continue

@@ -13,7 +13,14 @@ from tilewright.errors import TaskError
 from tilewright.hardware.architectures import default_board
 from tilewright.languages import language_of
 from tilewright.languages.base import Lowered
-from tilewright.optimize.versions.version import Forbidden, KernelVersion, judged, load, materialise, read_source
+from tilewright.optimize.versions.version import (
+    Forbidden,
+    KernelVersion,
+    load,
+    materialise,
+    read_source,
+    with_baseline_checks,
+)
 from tilewright.space.space import Space
 from tilewright.task.loading import editable_files, load_task, where_is
 from tilewright.task.task import Task
@@ -168,7 +175,7 @@ def test_the_judge_is_the_baselines(made: Made) -> None:
         space=Space(constants={"TILE": (32, 128)}, shipped={"TILE": 128}),
         edit=("other.py",),
     )
-    task = judged(baseline, candidate)
+    task = with_baseline_checks(candidate, baseline)
     assert task.launch is candidate.launch and task.space is candidate.space
     assert replace(task, launch=baseline.launch, space=baseline.space) == baseline
     assert task.file == baseline.file
@@ -176,7 +183,7 @@ def test_the_judge_is_the_baselines(made: Made) -> None:
 
 def test_another_task_is_forbidden(made: Made) -> None:
     with pytest.raises(Forbidden, match="the task is called 'other'; it was 'scale'"):
-        judged(made(), made("1", 'name="scale"', 'name="other"'))
+        with_baseline_checks(made("1", 'name="scale"', 'name="other"'), made())
 
 
 def test_the_backward_is_judged_by_the_baselines_too(made: Made) -> None:
@@ -186,14 +193,14 @@ def test_the_backward_is_judged_by_the_baselines_too(made: Made) -> None:
         return replace(task, backward=back)
 
     baseline, candidate = with_backward(made()), with_backward(made("1", "* 2", "* 3"))
-    task = judged(baseline, candidate)
+    task = with_baseline_checks(candidate, baseline)
     assert task.backward is not None and baseline.backward is not None and candidate.backward is not None
     assert task.backward.launch is candidate.backward.launch
     assert task.backward.reference is baseline.backward.reference
     with pytest.raises(Forbidden, match="has no backward any more"):
-        judged(baseline, made("2"))
+        with_baseline_checks(made("2"), baseline)
     with pytest.raises(Forbidden, match="has gained a backward"):
-        judged(made(), candidate)
+        with_baseline_checks(candidate, made())
 
 
 def test_the_examples_load_as_versions(tmp_path: Path) -> None:
@@ -201,4 +208,4 @@ def test_the_examples_load_as_versions(tmp_path: Path) -> None:
     for path in (examples / "matmul.py", examples / "softmax.py"):
         if path.is_file():
             version = materialise(tmp_path, path.stem, {path: read_source(path) + "\n# edited\n"})
-            assert judged(load_task(str(path)), load(version, str(path))).file == path
+            assert with_baseline_checks(load(version, str(path)), load_task(str(path))).file == path

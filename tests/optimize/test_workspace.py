@@ -195,7 +195,7 @@ def test_the_branch_starts_at_the_current_commit_under_its_name(checkout: Path, 
     assert workspace.texts() == {task.file: OPS}
     assert workspace.folder.parent == home / "worktrees"
     assert git(workspace.folder, "branch", "--show-current").strip() == BRANCH
-    assert (workspace.patch(), workspace.changes) == ("", 0)
+    assert workspace.patch() == ""
 
 
 def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(checkout: Path, opened: Opened) -> None:
@@ -207,7 +207,6 @@ def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(checkout
     workspace.keep(one)
     two = workspace.write_and_commit(2, edited(task, 3), "B: second")
     assert workspace.texts() == edited(task, 2), "the incumbent's, until it is decided"
-    assert workspace.texts(two) == edited(task, 3)
     workspace.revert(2, two)
     three = workspace.write_and_commit(3, edited(task, 4), "C: third: größer")
     workspace.keep(three)
@@ -217,7 +216,6 @@ def test_one_iteration_is_one_commit_and_the_branch_holds_the_kept_ones(checkout
     assert git(checkout, "rev-parse", "refs/tilewright/run-1/2", f"{three}^").split() == [two, one]
     assert "-FACTOR = 1\n+FACTOR = 4\n" in workspace.patch()
     assert "-FACTOR = 2\n+FACTOR = 3\n" in workspace.diff(two)
-    assert workspace.changes == 2
     workspace.close()
     assert not workspace.folder.exists()
     assert git(checkout, "rev-parse", BRANCH).strip() == three
@@ -378,7 +376,7 @@ def test_after_a_kill_the_same_run_goes_on_from_the_last_kept_commit(checkout: P
     assert git(checkout, "rev-parse", BRANCH).strip() == workspace.kept
     assert git(checkout, "rev-parse", "refs/tilewright/run-1/2").strip() == lost, "nothing is out of reach"
     again.keep(again.write_and_commit(2, edited(task, 4), "two again"))
-    assert again.changes == 2
+    assert "+FACTOR = 4" in again.patch()
 
 
 def test_what_the_ledger_says_was_kept_is_kept_after_a_kill(checkout: Path, opened: Opened) -> None:
@@ -743,6 +741,6 @@ def test_a_file_that_is_not_utf8_is_refused_at_once(checkout: Path, home: Path) 
 
 def test_the_words_of_git_in_one_line(tmp_path: Path) -> None:
     assert str(GitError("add", "hint: x\nfatal: no such path\n")) == "git add: fatal: no such path"
-    assert str(GitError("add", "")) == "git add: failed without a word"
+    assert str(GitError("add", "")) == "git add: failed without a message"
     with pytest.raises(MachineError, match="no such folder"):
         Git(tmp_path / "no such folder")("status")

@@ -106,7 +106,7 @@ class Builder:
         for value, name, texts in wanted:
             version = versions.materialise(self.folder, name, texts)
             with _noted(dropped, value, "does not load"):
-                task = versions.judged(self.baseline, versions.load(version, self.where))
+                task = versions.with_baseline_checks(versions.load(version, self.where), self.baseline)
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))

@@ -1,9 +1,9 @@
-"""Which git repository holds a task's editable files: the user's, or else a private one beside.
+"""Finds the git repository for a task's editable files: the user's, or else a private one.
 
-The user's, if one repository holds all of them and ignores none. Otherwise (no git there, a package in
-site-packages, files of two repositories) a bare repository of Tilewright's own, in which each file stands
-at its path from the folder that makes it importable: ``tilegym/ops/cutile/attention.py``. A patch of that
-branch applies where the package lies, with ``patch -p1``.
+The user's repository is used if it holds all the files and ignores none. Otherwise (no git, a package in
+site-packages, files of two repositories) Tilewright makes a private bare repository. There each file has its path
+relative to the folder from which its package is imported: ``tilegym/ops/cutile/attention.py``. So a patch of the
+private branch can be applied in that folder with ``patch -p1``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from tilewright.optimize.versions.git import Git, GitError
 
 NO_WORKTREE = ("not a git repository", "must be run in a work tree")
-"""What git says where it has no checkout; whatever else it says is an error for the user."""
+"""Git's messages for a folder without a checkout. Every other message of git is an error for the user."""
 
 
 @dataclass(frozen=True)
 class RepositoryPlace:
-    """A repository, and the editable files' paths in it.
+    """A repository, and the editable files in it.
 
-    root: where those paths start on the user's disk.
+    names: the user's path of each file → its path in the repository, relative to ``root`` on the user's disk.
     """
 
     git: Git
@@ -36,14 +36,14 @@ class RepositoryPlace:
 
 
 def place_of(files: Sequence[Path], kernel: str, home: Path) -> RepositoryPlace:
-    """The repository of ``files``; a private one is made below ``home`` when it is needed. Raises MachineError when git
-    is missing or refuses the user's repository."""
+    """Returns the repository of ``files``, and makes a private one below ``home`` if the user has none. Raises
+    MachineError if git is missing or fails in the user's repository."""
     real = [Path(os.path.realpath(path)) for path in files]
     top = _common_checkout(real)
     if top is not None:
         names = {path: resolved.relative_to(top).as_posix() for path, resolved in zip(files, real, strict=True)}
-        git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})  # `check-ignore` takes names alone, and knows no such word
-        if all(git.tells("check-ignore", "--quiet", "--", name) is None for name in names.values()):
+        git = Git(top, {"GIT_LITERAL_PATHSPECS": "0"})  # `check-ignore` does not support the variable
+        if all(git.line_or_none("check-ignore", "--quiet", "--", name) is None for name in names.values()):
             return RepositoryPlace(Git(top), names, top, private=False)
     root = Path(os.path.commonpath([_import_root(path) for path in files]))
     names = {path: path.relative_to(root).as_posix() for path in files}
@@ -59,14 +59,14 @@ def _common_checkout(files: Sequence[Path]) -> Path | None:
         try:
             tops.add(Git(folder).line("rev-parse", "--show-toplevel"))
         except GitError as error:
-            if not any(words in error.said for words in NO_WORKTREE):
+            if not any(message in error.stderr for message in NO_WORKTREE):
                 raise
             return None
     return Path(tops.pop()) if len(tops) == 1 else None
 
 
 def _import_root(path: Path) -> Path:
-    """The folder from which the file's package is imported; the file's own where it is in none."""
+    """Returns the folder from which the file's package is imported, or the file's folder if it is in no package."""
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder != folder.parent:
         folder = folder.parent
@@ -74,12 +74,12 @@ def _import_root(path: Path) -> Path:
 
 
 def _bare(folder: Path) -> Git:
-    """Named outright: some users forbid git to find a bare repository by itself (safe.bareRepository)."""
+    """GIT_DIR names the repository, because the user's safe.bareRepository may forbid git to find it itself."""
     return Git(folder, {"GIT_DIR": str(folder)})
 
 
 def _make(folder: Path) -> None:
-    """An empty bare repository, whole or not at all, since another run may make it at the same time."""
+    """Makes an empty bare repository by renaming a draft, because another run may make it at the same time."""
     if folder.is_dir():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Versions of a task's editable files, side by side: each in a folder of its own, each loadable as a task.
+"""Versions of a task's editable files: each lies in its own folder and can be loaded as a task.
 
-    version = materialise(folder, "3:ROWS=4", texts)     # the copies
-    task = judged(baseline, load(version, where))        # its kernel, under the baseline's judge
+    version = materialise(folder, "3:ROWS=4", texts)              # writes the copies
+    task = with_baseline_checks(load(version, where), baseline)
 
-A version supplies a kernel and its configurations. Everything that judges it (reference, tensors,
-workloads, tolerances) stays the baseline's, so that no edit can change its own judge.
+A version supplies a kernel and its configurations. Everything that checks it (reference, tensors, workloads,
+tolerances) comes from the baseline, so no edit can weaken its own checks.
 """
 
 from __future__ import annotations
@@ -24,30 +24,27 @@ from tilewright.task.task import Task
 
 @dataclass(frozen=True)
 class KernelVersion:
-    """The editable files at one moment.
-
-    files: absolute path of the user's file → absolute path of this version's copy.
-    """
+    """One version of the editable files. ``files``: absolute path of the user's file → that of this version's copy."""
 
     name: str
     files: Mapping[str, str]
 
 
 class Forbidden(RequestError):
-    """A change that no result could justify: it touches what it may not."""
+    """The change edits something that no change may edit."""
 
 
 def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVersion:
-    """Writes the copies below ``folder``, in a directory that no other version's name shares.
+    """Writes the copies into their own directory below ``folder``.
 
-    texts: the text of each editable file. Files of the same name keep the folders that tell them apart.
+    texts: the text of each editable file. If two files share a name, the copies keep their folders.
     """
-    own = folder.absolute() / _directory(name)
+    directory = folder.absolute() / _directory(name)
     files = [Path(os.path.abspath(path)) for path in texts]
-    alone = len({path.name for path in files}) == len(files)
-    above = "" if alone else os.path.commonpath([path.parent for path in files])
-    copies = {path: own / (path.name if alone else path.relative_to(above)) for path in files}
-    with storage(own):
+    distinct = len({path.name for path in files}) == len(files)
+    common = "" if distinct else os.path.commonpath([path.parent for path in files])
+    copies = {path: directory / (path.name if distinct else path.relative_to(common)) for path in files}
+    with storage(directory):
         for path, text in zip(files, texts.values(), strict=True):
             copies[path].parent.mkdir(parents=True, exist_ok=True)
             copies[path].write_bytes(text.encode())
@@ -55,11 +52,8 @@ def materialise(folder: Path, name: str, texts: Mapping[Path, str]) -> KernelVer
 
 
 def load(version: KernelVersion, where: str) -> Task:
-    """The task as this version has it.
-
-    where: as `loading.load_task` takes it. Raises TaskError, in one line, for whatever is wrong with
-    the version's files.
-    """
+    """Loads the task from this version's files. ``where``: as in `loading.load_task`. Raises TaskError, in one line,
+    for any error in the files."""
     try:
         return load_task(where, version.files)
     except TaskError:
@@ -68,22 +62,22 @@ def load(version: KernelVersion, where: str) -> Task:
         raise TaskError(str(error)) from error
 
 
-def judged(baseline: Task, candidate: Task) -> Task:
-    """The candidate's launch and space in the baseline's task, forward and backward. Raises Forbidden where the
+def with_baseline_checks(candidate: Task, baseline: Task) -> Task:
+    """Returns the baseline's task with the candidate's launch and space, forward and backward. Raises Forbidden if the
     candidate is another task."""
     if candidate.name != baseline.name:
         raise Forbidden(f"the task is called '{candidate.name}'; it was '{baseline.name}'")
     if (candidate.backward is None) != (baseline.backward is None):
-        lost = "has no backward any more" if candidate.backward is None else "has gained a backward"
-        raise Forbidden(f"task '{baseline.name}' {lost}")
+        change = "has no backward any more" if candidate.backward is None else "has gained a backward"
+        raise Forbidden(f"task '{baseline.name}' {change}")
     backward = None
     if baseline.backward is not None and candidate.backward is not None:
-        backward = judged(baseline.backward, candidate.backward)
+        backward = with_baseline_checks(candidate.backward, baseline.backward)
     return replace(baseline, launch=candidate.launch, space=candidate.space, backward=backward)
 
 
 def read_source(path: Path) -> str:
-    """The text of an editable file, its line ends as they are. Raises TaskError when it cannot be read."""
+    """Returns the text of an editable file, with its line ends unchanged. Raises TaskError if it cannot be read."""
     try:
         return path.read_bytes().decode()
     except OSError as error:

@@ -1,14 +1,13 @@
-"""Where one run of `optimize` works: a git worktree on a branch of its own, below Tilewright's home.
+"""The workspace of one run of `optimize`: a git worktree below Tilewright's home, with its own branch.
 
-* The user's checkout, index, stash and untracked files are only read. What is written into their repository
-  is a branch, ``cutile-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``:
-  ``branch/<name>`` (the baseline commit), ``kept`` (the last kept commit) and ``<n>`` (each attempt).
-* The commit comes before the decision, so a revert undoes a commit; its attempt stays reachable.
-* Git is the only mechanism that restores files. After a kill, `Workspace.open` for the same run goes
-  back to ``kept``. Who keeps a ledger writes it first and calls `keep` or `revert` then; after a kill
-  both may be called again with the commit that the ledger names.
-* Every git command of a worktree is pinned to it: a damaged worktree inside the user's checkout never
-  makes git find, and reset, the user's.
+* The user's checkout, index, stash and untracked files are only read. The run adds a branch to the user's repository,
+  ``cutile-perf-<kernel>-<date>``, and refs under ``refs/tilewright/<run>/``: ``branch/<name>`` (the baseline commit),
+  ``kept`` (the last kept commit) and ``<n>`` (each attempt).
+* An attempt is committed before it is judged. A revert removes the commit from the branch; its ref stays.
+* Only git restores files. After a kill, `Workspace.open` for the same run goes back to ``kept``. The caller writes its
+  ledger first and calls `keep` or `revert` afterwards. After a kill it may call them again with the ledger's commit.
+* Every git command names its worktree. Otherwise git could find, and reset, the user's checkout above a damaged
+  worktree.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from tilewright.task.task import Task
 ON_DISK = "Iteration 0: the files as they are on disk"
 NOTHING_YET = "Nothing was committed yet"
 LOCK_SECONDS = 1.0
-"""A run that was killed while it started git: that process is about to end, and has the lock until then."""
+"""How long to wait for the lock. A git process that a killed run had started holds it until it ends."""
 
 
 class PathGate(Forbidden):
-    """Something else than the task's editable files was changed."""
+    """A file that is not one of the task's editable files was changed."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,11 @@ class _Branch:
 
 
 class Workspace:
-    """The worktree of one run; `open` makes it, and it is a context manager.
+    """The worktree of one run. `open` makes it; leaving its context removes it.
 
-    branch, base_commit: the branch, and its commit with the untouched files.
+    base_commit: the commit of the branch with the untouched files.
     kept: the commit of the incumbent.
-    folder: the worktree. place: the repository, and the files' names in it.
+    folder: the worktree.
     """
 
     def __init__(self, run: str, place: RepositoryPlace, git: Git, branch: _Branch, lock: IO[bytes]) -> None:
@@ -63,13 +62,12 @@ class Workspace:
 
     @classmethod
     def open(cls, task: Task, run: str, home: Path, date: datetime.date) -> Workspace:
-        """The workspace of ``run``: a new one on a new branch, or after an interruption the same again.
+        """Opens the workspace of ``run``: on a new branch, or on its own branch if the run was interrupted.
 
-        home: Tilewright's folder, as `store.default_path` has it; worktrees and private repositories lie there.
-        date: for the branch's name; a run that is resumed keeps the branch it has.
+        home: Tilewright's folder (`ledger.file.home`), which holds worktrees and private repositories.
+        date: part of a new branch's name.
 
-        Raises MachineError where git cannot, StorageError where the disk cannot, TaskError where an
-        editable file cannot be read.
+        Raises MachineError if git fails, StorageError if the disk fails, TaskError if an editable file cannot be read.
         """
         files, kernel = editable_files(task), _word(task.name)
         texts = {path: read_source(path) for path in files}
@@ -92,27 +90,22 @@ class Workspace:
     def __enter__(self) -> Workspace:
         return self
 
-    def __exit__(self, *what: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def kernel(self) -> str:
-        """The kernel's name as the branch has it."""
+        """The kernel's name in the name of the branch."""
         return re.sub(r"^cutile-perf-|-\d{4}-\d\d-\d\d(-\d+)?$", "", self.branch)
 
-    @property
-    def changes(self) -> int:
-        """How many changes the branch holds over the baseline."""
-        return int(self._git.line("rev-list", "--count", f"{self.base_commit}..{self.kept}"))
-
-    def texts(self, commit: str | None = None) -> Mapping[Path, str]:
-        """The editable files' text, by the user's path: the incumbent's, or that of ``commit``."""
-        at = commit or self.kept
-        return {path: self._git("cat-file", "--filters", f"{at}:{name}") for path, name in self.place.names.items()}
+    def texts(self) -> Mapping[Path, str]:
+        """Returns the incumbent's text of each editable file, by the user's path."""
+        names = self.place.names
+        return {path: self._git("cat-file", "--filters", f"{self.kept}:{name}") for path, name in names.items()}
 
     def write_and_commit(self, n: int, texts: Mapping[Path, str], message: str) -> str:
-        """One attempt as one commit on top of the incumbent; files that ``texts`` leaves out stay. Raises PathGate,
-        with the worktree as before, if anything but the editable files differs."""
+        """Writes ``texts`` and commits them on top of the incumbent; returns the commit. If another file differs,
+        restores the worktree and raises PathGate."""
         if (head := self._head()) != self.kept:
             raise ValueError(f"{head[:12]} was neither kept nor reverted")
         _refuse([str(path) for path in texts if path not in self.place.names])
@@ -130,8 +123,8 @@ class Workspace:
         return commit
 
     def keep(self, commit: str) -> None:
-        """The commit is the incumbent from now on."""
-        if self._git.tells("merge-base", "--is-ancestor", self.base_commit, commit) is None:
+        """Makes the commit the incumbent."""
+        if self._git.line_or_none("merge-base", "--is-ancestor", self.base_commit, commit) is None:
             raise ValueError(f"{commit[:12]} is no commit of branch {self.branch}")
         self._point("kept", commit)
         self.kept = commit
@@ -139,20 +132,20 @@ class Workspace:
             self._restore()
 
     def revert(self, n: int, commit: str) -> None:
-        """Back to the incumbent; the attempt stays reachable as ``refs/tilewright/<run>/<n>``."""
+        """Goes back to the incumbent. The attempt stays reachable as ``refs/tilewright/<run>/<n>``."""
         self._point(str(n), commit)
         self._restore()
 
     def patch(self) -> str:
-        """All kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`."""
+        """Returns all kept changes as one patch, for ``git apply`` or ``patch -p1`` in `place.root`."""
         return self._difference(self.base_commit, self.kept)
 
     def diff(self, commit: str) -> str:
-        """What one commit changed."""
+        """Returns the patch of one commit."""
         return self._difference(f"{commit}^", commit)
 
     def close(self) -> None:
-        """Removes the worktree. The branch stays, at the last kept commit or else at the baseline."""
+        """Removes the worktree. The branch stays at the last kept commit, or at the baseline."""
         if self._lock.closed:
             return
         try:
@@ -176,7 +169,7 @@ class Workspace:
         _refuse([name for name in changed if name not in allowed])
 
     def _as_checked_out(self, name: str) -> bool:
-        """Git calls a file changed whose line ends it would store otherwise, though nobody touched it."""
+        """Git reports an untouched file as changed if git would store its line ends differently."""
         try:
             stored = self._git("cat-file", "--filters", f"HEAD:{name}")
             return (self.folder / name).read_bytes() == stored.encode(errors="surrogateescape")
@@ -189,29 +182,28 @@ class Workspace:
 
 
 def _started(place: RepositoryPlace, run: str, folder: Path, name: str) -> tuple[Git, _Branch]:
-    """A new worktree and branch. Up to the refs, which come last and at once, nothing can be resumed."""
+    """Makes a new worktree and branch. The refs are written last and together: before that, no run can be resumed."""
     repository = place.git.with_author()
-    start = repository.tells("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    start = repository.line_or_none("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     if start is None:
-        nothing = repository.line("hash-object", "-t", "tree", "-w", "--stdin")
-        start = repository.line("commit-tree", nothing, stdin=NOTHING_YET)
+        empty_tree = repository.line("hash-object", "-t", "tree", "-w", "--stdin")
+        start = repository.line("commit-tree", empty_tree, stdin=NOTHING_YET)
     _discard(repository, folder)
     repository("worktree", "add", "--detach", str(folder), start)
-    git = repository.pinned(folder).with_author()
-    for path, inside in place.names.items():
-        copy = folder / inside
+    git = repository.worktree(folder)
+    for path, name_inside in place.names.items():
+        copy = folder / name_inside
         copy.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copyfile if copy.exists() else shutil.copy)(path, copy)
-    base = start
-    if _changed(git):
-        base = _commit(git, list(place.names.values()), ON_DISK)
+    base = _commit(git, list(place.names.values()), ON_DISK) if _changed(git) else start
     branch = _Branch(_claimed(git, run, name, base), base)
     git("symbolic-ref", "HEAD", f"refs/heads/{branch.name}")
     return git, branch
 
 
 def _claimed(git: Git, run: str, stem: str, base: str) -> str:
-    """Makes the branch, under the first name that is free, and the run's refs: all of them or none."""
+    """Makes the branch and the run's refs together, and returns the branch's name: ``stem``, or the first free name
+    with a number."""
     number = 1
     while True:
         name = stem if number == 1 else f"{stem}-{number}"
@@ -221,36 +213,36 @@ def _claimed(git: Git, run: str, stem: str, base: str) -> str:
                 git("update-ref", "--stdin", stdin="".join(f"create {ref} {base}\n" for ref in refs))
                 return name
             except GitError:
-                if not git("for-each-ref", refs[0]):  # not another run that was faster
+                if not git("for-each-ref", refs[0]):  # no other run made it meanwhile
                     raise
         number += 1
 
 
 def _branch_of(git: Git, run: str) -> _Branch | None:
-    """The branch on which the run was begun, or None where it was not."""
+    """Returns the run's branch, or None for a new run."""
     prefix = f"{_refs(run)}/branch/"
-    found = git("for-each-ref", "--format=%(objectname) %(refname)", prefix).splitlines()
-    if not found or git.tells("rev-parse", "--verify", "--quiet", f"{_refs(run)}/kept") is None:
+    refs = git("for-each-ref", "--format=%(objectname) %(refname)", prefix).splitlines()
+    if not refs or git.line_or_none("rev-parse", "--verify", "--quiet", f"{_refs(run)}/kept") is None:
         return None
-    base, _, name = found[0].partition(" ")
+    base, _, name = refs[0].partition(" ")
     return _Branch(name.removeprefix(prefix), base)
 
 
 def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
-    """The run's worktree at its last kept commit, whatever state a kill left it in."""
+    """Restores the run's worktree to its last kept commit, whatever state a kill left it in."""
     head, kept = f"refs/heads/{branch.name}", repository.line("rev-parse", "--verify", f"{_refs(run)}/kept")
     _unlock(repository, head, run)
-    at = repository.tells("rev-parse", "--verify", "--quiet", head)
+    at = repository.line_or_none("rev-parse", "--verify", "--quiet", head)
     if at is None:
         repository("update-ref", head, kept)
-    elif at != kept:  # an attempt that was never decided, or commits of the user's: not lost
+    elif at != kept:  # an attempt that was never decided, or the user's commits: kept under a ref
         repository("update-ref", f"{_refs(run)}/undecided", at)
     try:
-        git = repository.pinned(folder).with_author()
+        git = repository.worktree(folder)
     except MachineError:
         _discard(repository, folder)
         repository("worktree", "add", str(folder), branch.name)
-        git = repository.pinned(folder).with_author()
+        git = repository.worktree(folder)
     for left in ("index.lock", "HEAD.lock"):
         Path(git.variables["GIT_DIR"], left).unlink(missing_ok=True)
     git("symbolic-ref", "HEAD", head)
@@ -259,7 +251,7 @@ def _resumed(repository: Git, run: str, folder: Path, branch: _Branch) -> Git:
 
 
 def _unlock(repository: Git, head: str, run: str) -> None:
-    """Removes the locks that a killed git left on this run's own refs."""
+    """Removes the locks that a killed git left on this run's refs."""
     common = repository.folder / repository.line("rev-parse", "--git-common-dir")
     common.joinpath(f"{head}.lock").unlink(missing_ok=True)
     for left in common.joinpath(_refs(run)).rglob("*.lock"):
@@ -272,30 +264,30 @@ def _reset(git: Git, commit: str) -> None:
 
 
 def _discard(repository: Git, folder: Path) -> None:
-    """Removes a worktree, and what is left of one."""
+    """Removes a worktree, even a damaged one."""
     remove = ("worktree", "remove", "--force", "--force", str(folder))
-    if repository.tells(*remove) is None:
+    if repository.line_or_none(*remove) is None:
         shutil.rmtree(folder, ignore_errors=True)
-        repository.tells(*remove)  # a damaged one is forgotten once its folder is gone
+        repository.line_or_none(*remove)  # git forgets a damaged worktree only once its folder is gone
 
 
 def _changed(git: Git) -> list[str]:
-    """Paths that differ from the worktree's commit, untracked ones too."""
+    """Returns the paths that differ from the worktree's commit, with untracked files."""
     entries = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split("\0")
     return [entry[3:] for entry in entries if entry]
 
 
 def _commit(git: Git, names: list[str], message: str) -> str:
-    """Commits these files alone; also an attempt that changes nothing is an iteration."""
+    """Commits these files alone; an attempt that changes nothing is committed too."""
     git("add", "--force", "--", *names)
     git("commit", "--allow-empty", "--quiet", "--no-verify", "--cleanup=verbatim", "--file=-", stdin=message)
     return git.line("rev-parse", "--verify", "HEAD")
 
 
-def _refuse(strange: list[str]) -> None:
-    if strange:
-        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
-        raise PathGate(f"changed outside the task's editable files: {', '.join(strange[:3])}{more}")
+def _refuse(others: list[str]) -> None:
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise PathGate(f"changed outside the task's editable files: {', '.join(others[:3])}{more}")
 
 
 def _refs(run: str) -> str:
@@ -303,12 +295,12 @@ def _refs(run: str) -> str:
 
 
 def _word(text: str) -> str:
-    """What a branch and a folder may be called."""
+    """Returns ``text`` as a part of a branch's or folder's name."""
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "kernel"
 
 
 def _worktrees(home: Path) -> Path:
-    """The folder of the worktrees; if it lies in the user's checkout, it does not show there."""
+    """Makes the folder of the worktrees, which git ignores if it lies in the user's checkout."""
     for name in ("worktrees", "repositories"):
         (home / name).mkdir(parents=True, exist_ok=True)
         (home / name / ".gitignore").write_text("*\n")
@@ -316,7 +308,7 @@ def _worktrees(home: Path) -> Path:
 
 
 def _locked(path: Path, run: str) -> IO[bytes]:
-    """A lock that ends with this process, however it ends."""
+    """Takes a lock that the system releases when this process ends."""
     lock = path.open("ab")
     until = time.monotonic() + LOCK_SECONDS
     while True:
