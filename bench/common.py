@@ -15,14 +15,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tilewright.compile.compile import Unit, compile_all
+from tilewright.compile.compile import Unit, compile_all, remember
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import machine_of, target_of
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Workload
 from tilewright.task.task import Task
-from tilewright.tune.field import remember
 from tilewright.worker.messages import Configured, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 

@@ -22,14 +22,13 @@ from statistics import median
 
 from common import EXAMPLES, answer, need_gpu
 
-from tilewright.compile.compile import Unit, compile_all, launch_of
+from tilewright.compile.compile import Unit, compile_all, launch_of, remember
 from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import driver_version
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.records import Configuration, Failed
 from tilewright.task.loading import load_task, where_is
-from tilewright.tune.field import remember
 from tilewright.worker.messages import CheckOutputs, Configured, Hello, Lost, PrepareInputs, TimeRounds
 from tilewright.worker.session import Session
 

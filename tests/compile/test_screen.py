@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -346,6 +347,7 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
 
     class Task:
         compute_dtype = "bfloat16"
+        space = SimpleNamespace(shipped=config("a"))
 
         def work(self, dims: object) -> float:
             return PRODUCT.flops
@@ -366,7 +368,7 @@ def test_failures_keep_their_stage_beside_the_screened(monkeypatch: pytest.Monke
         Compiled(Unit(workload, config("d"), H200), built, replace(GOOD, instructions=1400, code_hash="d")),
     ]
     bound = classify(PRODUCT.flops, PRODUCT.bytes, "bfloat16", H200)
-    screened = screening.screen_compiled(Task(), workload, H200, bound, compiled, config("a"))  # type: ignore[arg-type]
+    screened = screening.screen_compiled(Task(), workload, H200, bound, compiled)  # type: ignore[arg-type]
     assert screened[config("b")] == failed and screened[config("c")] == unreadable
     asked = screened[config("d")]
     assert isinstance(asked, Screened) and asked.reason.startswith("occupancy=2 asked, 1 fits")

@@ -100,13 +100,12 @@ def watch(event, args):
             starts.append(command)
 sys.addaudithook(watch)
 import torch
-from tilewright.compile.compile import Unit, compile_all, hints_of
+from tilewright.compile.compile import Unit, compile_all, hints_of, remember
 from tilewright.hardware.architectures import board_for_gpu
 from tilewright.hardware.gpu import detect
 from tilewright.worker.process.buffers import Buffers
 from tilewright.languages import language_of
 from tilewright.task.loading import load_task
-from tilewright.tune.field import remember
 counts = {}
 gpu = detect()
 board = board_for_gpu(gpu.name, gpu.sms, gpu.memory_bytes, arch=gpu.arch)

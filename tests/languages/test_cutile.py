@@ -287,7 +287,7 @@ def test_remembering_twice_stores_once(tmp_path: Path) -> None:
 
 
 def test_another_version_still_compiles_and_leaves_the_cache_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private, "version", lambda: "9.9.9")
+    monkeypatch.setattr(private, "KNOWN", ("9.9.",))
     assert not private.is_known()
     one = built()
     assert one.cache_key is None
@@ -303,7 +303,7 @@ def test_a_cache_that_is_switched_off_is_left_off(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_installed_version_is_known() -> None:
-    assert private.is_known(), f"cuda-tile {private.version()} is not among {private.KNOWN}"
+    assert private.is_known(), f"the installed cuda-tile is not among {private.KNOWN}"
 
 
 # What the compiler says

@@ -1,1 +1,1 @@
-"""From configurations to cubins, compiled side by side, and which of them are worth a GPU's time."""
+"""Compiles configurations in parallel, and decides from their machine code which of them to race."""

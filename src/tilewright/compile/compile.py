@@ -1,6 +1,6 @@
-"""Compiling candidates: the front end here, the compiler as parallel child processes.
+"""Compiles candidates: the front end in the caller's thread, the compilers as parallel child processes.
 
-The front end holds Python's lock, so it runs in the caller's thread (10 to 50 ms a candidate) and feeds a pool of
+The front end holds Python's lock for 10 to 50 ms a candidate, so threads would not make it faster. It feeds a pool of
 threads, each of which waits for one `tileiras`. Equal bytecode is compiled once. An error in a candidate fails that
 candidate only. No GPU, driver or torch is needed.
 """
@@ -11,7 +11,7 @@ import math
 import os
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
@@ -29,12 +29,12 @@ BUDGET_SECONDS = 10.0
 
 
 class Stopped(Exception):
-    """The caller does not want the rest."""
+    """The caller asked to stop compiling."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One thing to compile: a configuration of a task on a workload for an architecture."""
+    """One compile job: a configuration on a workload, for the architecture of a board."""
 
     workload: Workload
     configuration: Configuration
@@ -43,7 +43,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A unit's outcome: the cubin and what it says, or the stage that failed."""
+    """The outcome of a unit: its cubin and machine code, or the stage that failed."""
 
     unit: Unit
     built: Built | Failed
@@ -58,41 +58,29 @@ def launch_of(task: Task, unit: Unit) -> tuple[Launch, dict[str, int | None]]:
 
 
 def hints_of(task: Task, config: Configuration) -> dict[str, int | None]:
-    """The compiler hints of a configuration. None lets the compiler choose, also where the kernel's decorator names a
-    value; without that the decorator's value would be timed unnoticed."""
+    """The compiler hints of a configuration. None overrides a value in the kernel's decorator: the compiler chooses."""
     hints = {name: config[name] for name in task.space.hints}
     return {name: value for name, value in hints.items() if value is not None or name != "opt_level"}  # type: ignore[misc]
 
 
 def compile_all(
-    task: Task,
-    units: Iterable[Unit],
+    tasks: Task | Sequence[Task],
+    units: Sequence[Unit],
     *,
     jobs: int | None = None,
     seconds: float = BUDGET_SECONDS,
     on_done: Callable[[Compiled], None] = lambda compiled: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> list[Compiled]:
-    """Compiles every unit of one task; the results are in the order of the units.
+    """Compiles every unit; the results are in the order of the units.
 
+    tasks: the task of all units, or one task for each unit.
     jobs: compilers at a time (default: the cores of this machine).
     seconds: wall time for one compiler run.
     on_done: called in this thread as units finish, for progress.
-    stopped: asked between units; raises Stopped, without finishing what was begun, once it is true.
+    stopped: called between units. Once it returns True, the compilers are ended and Stopped is raised.
     """
-    return compile_each([(task, unit) for unit in units], jobs=jobs, seconds=seconds, on_done=on_done, stopped=stopped)
-
-
-def compile_each(
-    asked: Sequence[tuple[Task, Unit]],
-    *,
-    jobs: int | None = None,
-    seconds: float = BUDGET_SECONDS,
-    on_done: Callable[[Compiled], None] = lambda compiled: None,
-    stopped: Callable[[], bool] = lambda: False,
-) -> list[Compiled]:
-    """As `compile_all`, each unit with the task that launches it: several versions of a kernel side by side."""
-    units = [unit for _, unit in asked]
+    launchers = [tasks] * len(units) if isinstance(tasks, Task) else tasks
     done: dict[int, Compiled] = {}
     with CompilerPool(jobs or os.cpu_count() or 1, seconds, read_all) as pool:
         futures: dict[Future[Outcome[MachineCode]], list[int]] = {}
@@ -106,7 +94,7 @@ def compile_each(
         for index in _largest_first(units):
             if stopped():
                 raise Stopped
-            lowered = _lower(*asked[index])
+            lowered = _lower(launchers[index], units[index])
             if isinstance(lowered, Failed):
                 finish(index, lowered, lowered)
             else:
@@ -119,18 +107,26 @@ def compile_each(
     return [done[index] for index in range(len(units))]
 
 
+def remember(task: Task, compiled: Sequence[Compiled]) -> int:
+    """Stores the cubins of one task where its launches find them, so that a worker compiles nothing; returns how many."""
+    built = [each.built for each in compiled if isinstance(each.built, Built)]
+    if not built:
+        return 0
+    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)
+
+
 Code = TypeVar("Code")
 Outcome: TypeAlias = tuple[Built | Failed, Code | Failed]
-"""The cubin, and what was read from it."""
+"""The cubin, and the answer of `CompilerPool.read` about it."""
 
 
 class CompilerPool(Generic[Code]):
-    """Threads that each wait for one compiler, and a few that read what they built.
+    """Threads that each wait for one compiler, and a few threads that read the cubins.
 
-    Starting nvdisasm costs 0.35 s or more of processor time whatever it reads, so a reader takes all
-    cubins that are waiting in one run. Equal bytecode is compiled once.
+    Starting nvdisasm costs 0.35 s or more of processor time, however many cubins it reads. So a reader takes all
+    waiting cubins in one run. Equal bytecode is compiled once.
 
-    read: cubins → what is wanted of each, or a `MachineCodeError`.
+    read: for each cubin the facts that the caller needs, or a `MachineCodeError`.
     """
 
     def __init__(
@@ -147,10 +143,10 @@ class CompilerPool(Generic[Code]):
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None:  # Ctrl-C, a missing compiler: the rest is not wanted any more
+        if kind is not None:  # after Ctrl-C or an error nobody needs the other results
             self.compilers.shutdown(wait=False, cancel_futures=True)
             child.kill_all()
-            while not all(future.done() for future in self.compiling):  # one was about to start its compiler
+            while not all(future.done() for future in self.compiling):  # a thread may just start its compiler
                 time.sleep(0.01)
                 child.kill_all()
         self.compilers.shutdown(wait=True, cancel_futures=True)
@@ -171,7 +167,7 @@ class CompilerPool(Generic[Code]):
             else:
                 self.unread.put((built, outcome))
                 self.readers.submit(self._read_waiting)
-        except BaseException as error:  # a missing compiler, a full disk: the caller's to raise
+        except BaseException as error:  # a missing compiler, a full disk: raised in the caller's thread
             outcome.set_exception(error)
 
     def _read_waiting(self) -> None:
@@ -192,8 +188,8 @@ class CompilerPool(Generic[Code]):
             outcome.set_result((built, read))
 
 
-def _largest_first(units: list[Unit]) -> list[int]:
-    """Workloads in their order; in each the big tiles, which compile longest, before they hold up the end."""
+def _largest_first(units: Sequence[Unit]) -> list[int]:
+    """Indices by workload; in each the largest tiles first, because they compile longest."""
     position = {name: place for place, name in enumerate(dict.fromkeys(unit.workload.name for unit in units))}
 
     def key(index: int) -> tuple[int, float]:
@@ -209,7 +205,7 @@ def _lower(task: Task, unit: Unit) -> tuple[Language, Lowered] | Failed:
         launch, hints = launch_of(task, unit)
     except TilewrightError:
         raise
-    except Exception as error:  # the task's own code, for this configuration
+    except Exception as error:  # raised by the task's own code for this configuration
         return Failed("launch", in_one_line(error))
     language = language_of(launch.kernel)
     lowered = language.lower(launch, hints, unit.configuration, unit.board.arch)

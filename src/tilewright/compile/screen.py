@@ -1,15 +1,15 @@
-"""Which candidates are worth a GPU's time? Decided from their machine code, before anything runs.
+"""Screening: decides from the machine code, before anything runs, which candidates are raced.
 
-    screen(rows, work, board, bound)      the pure core: a verdict with its reason for each row
-    screen_compiled(task, …, compiled)    the same for what `compile.compile_all` returns
-    ranking(screened)                     who races, in which order
+    screen(rows, work, board, bound)      a verdict with its reason for each row, without any I/O
+    screen_compiled(task, …, compiled)    the same for the output of `compile.compile_all`
+    ranking(screened)                     the candidates that race, in their order
     candidate_of(compiled, screened)      the row of the result
 
-Identical machine code under the same grid is timed once (many hints change nothing). The other rules
-compare a candidate with the best predicted one, so that they never drop everything: where all spill, spilling
-is no verdict (a 4000×4097×2000 product on an H200: 32 of 40 spill, and so does the fastest).
+Identical machine code under the same grid is timed once, because many hints change nothing. The other rules compare a
+candidate with the best predicted one, so some candidates always stay. Spilling alone drops nothing: of a
+4000×4097×2000 product on an H200, 32 of 40 candidates spill, and so does the fastest.
 
-The thresholds were chosen and are checked on the races in bench/recorded/: no winner there is dropped.
+The thresholds were chosen and are checked on the races in bench/recorded/: none of them drops a winner there.
 """
 
 from __future__ import annotations
@@ -18,46 +18,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from tilewright import records
 from tilewright.compile.compile import Compiled, launch_of
 from tilewright.hardware.architectures import Occupancy
 from tilewright.hardware.boards import Board
 from tilewright.hardware.prediction import Work, occupancy_of, predict, spill_us
-from tilewright.records import (
-    Bound,
-    Built,
-    Candidate,
-    Configuration,
-    Failed,
-    MachineCode,
-    PredictedTime,
-    Screened,
-    TensorPath,
-    Workload,
-)
+from tilewright.records import Bound, Candidate, Configuration, Failed, MachineCode, Screened
 from tilewright.task.task import Task
 
 SLOWER = 2.0
-"""Predicted at more than this many times the shortest: out. The fastest of each recorded case is predicted at up
-to 1.3 times the shortest prediction, and at up to 1.7 times where its task was left out of the fit."""
+"""A candidate predicted at more than this many times the shortest time is out. In the recorded cases the fastest is
+predicted at up to 1.3 times the shortest, and at up to 1.7 times where its task was left out of the fit."""
 SPILL_SHARE = 0.10
-"""Spilling under this share of the predicted time is no verdict: spills before and after the loop cost little."""
+"""Spilling below this share of the predicted time is ignored: spills before and after the loop cost little."""
 SPILLS_SLOWER = 1.5
-"""`SLOWER` for candidates that spill more than that: two things speak against them."""
+"""`SLOWER` for candidates that spill more than `SPILL_SHARE`."""
 KEEP = 8
-"""Distinct codes that remain at least, where that many can be launched."""
+"""Distinct codes that stay at least, if so many can be launched."""
 
 Verdict: TypeAlias = Literal["race", "last", "out"]
 
 
 @dataclass(frozen=True)
 class ScreenRow:
-    """One compiled candidate. ``grid`` in blocks of the tile language, each a cluster."""
+    """One compiled candidate. ``grid`` counts blocks of the tile language, each of which is a cluster."""
 
     configuration: Configuration
     grid: tuple[int, ...]
     code: MachineCode
     occupancy: int | None = None
-    """CTAs an SM that the configuration asks for by a hint; None where it leaves them to the compiler."""
+    """CTAs per SM that a hint asks for; None where the compiler chooses."""
 
 
 def screen(
@@ -65,7 +55,7 @@ def screen(
 ) -> tuple[Screened, ...]:
     """A verdict for each of ``rows``, in their order.
 
-    ``shipped`` is the baseline: it represents its duplicates, and is "last" at worst.
+    shipped: the baseline. It represents its duplicates, and its verdict is "last" at worst.
     """
     members: dict[tuple[str, tuple[int, ...]], list[ScreenRow]] = {}
     for row in rows:
@@ -74,13 +64,13 @@ def screen(
     best = min((group for group in groups if group.fits.ctas), key=_by_time, default=None)
     strongest = max((_strength(group.row.code.tensor_path) for group in groups if group.fits.ctas), default=0)
     judged = [_judged(group, best, strongest, bound) for group in groups]
-    kept = _enough_kept(_baseline_kept(judged, shipped))
+    kept = _keep_enough(_keep_baseline(judged, shipped))
     by_row = {id(row): group for group in kept for row in group.members}
     return tuple(_screened(row, by_row[id(row)]) for row in rows)
 
 
 def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Configuration, ...]:
-    """Who races: "race" before "last", then by predicted time. Failed, duplicate and "out" are not in it."""
+    """The configurations that race: "race" before "last", then by predicted time."""
     racing = [
         (result.verdict != "race", result.predicted.us, str(config), config)
         for config, result in screened.items()
@@ -91,12 +81,12 @@ def ranking(screened: Mapping[Configuration, Screened | Failed]) -> tuple[Config
 
 @dataclass(frozen=True)
 class _Group:
-    """Rows with the same machine code and grid, which therefore behave alike."""
+    """Rows with the same machine code and grid, which therefore run alike."""
 
     members: tuple[ScreenRow, ...]
     row: ScreenRow
-    """The one that represents them; the first, until the shipped configuration is found among them."""
-    predicted: PredictedTime
+    """The representative: the shipped configuration if it is a member, else the first."""
+    predicted: records.PredictedTime
     spill_us: float
     fits: Occupancy
     verdict: Verdict = "race"
@@ -119,20 +109,20 @@ def _judged(group: _Group, best: _Group | None, strongest: int, bound: Bound) ->
     if group is best:
         return group.judged("race", f"predicted {_us(group)}, the shortest")
     behind = f"predicted {times:.2f}× the shortest ({_us(best)})"
-    for rule in (_lost_tensor_path(group, times, strongest, bound), _spills(group, times), _unattained(group)):
-        if rule is not None:
-            verdict, reason = rule
+    for objection in (_lost_tensor_path(group, times, strongest, bound), _spills(group, times), _unattained(group)):
+        if objection is not None:
+            verdict, reason = objection
             return group.judged(verdict, f"{reason}; {behind}")
     if times > SLOWER:
         return group.judged("out", f"{behind}, over {SLOWER:g}×")
     return group.judged("race", behind)
 
 
-_Rule: TypeAlias = tuple[Verdict, str] | None
+_Objection: TypeAlias = tuple[Verdict, str] | None
 
 
-def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Rule:
-    """A product on slower instructions than the others use, where products matter."""
+def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound) -> _Objection:
+    """Against slower tensor instructions than others use, unless the workload is bound by memory."""
     path = group.row.code.tensor_path
     if bound.kind == "memory" or _strength(path) >= strongest:
         return None
@@ -141,27 +131,26 @@ def _lost_tensor_path(group: _Group, times: float, strongest: int, bound: Bound)
     return verdict, f"{lost}, where others use a faster tensor path"
 
 
-def _spills(group: _Group, times: float) -> _Rule:
+def _spills(group: _Group, times: float) -> _Objection:
     code, share = group.row.code, group.spill_us / group.predicted.us
     if share < SPILL_SHARE:
         return None
-    told = (
+    return ("out" if times > SPILLS_SLOWER else "last"), (
         f"spills: {code.local_stores} local stores and {code.local_loads} loads, {code.stack_bytes:,} B of stack, "
         f"{share:.0%} of its predicted time"
     )
-    return ("out" if times > SPILLS_SLOWER else "last"), told
 
 
-def _unattained(group: _Group) -> _Rule:
-    """An occupancy hint that the code cannot meet: the grid was sized for it in vain."""
+def _unattained(group: _Group) -> _Objection:
+    """Against an occupancy hint above what fits: the grid was sized for more CTAs."""
     asked = min(row.occupancy or 1 for row in group.members)
     if asked <= group.fits.ctas:
         return None
     return "last", f"occupancy={asked} asked, {group.fits.ctas} fits: {group.fits.why}"
 
 
-def _strength(path: TensorPath) -> int:
-    """none < one warp's instructions < a warpgroup's < the tensor memory's."""
+def _strength(path: records.TensorPath) -> int:
+    """Ranks tensor instructions: none, of one warp, of a warpgroup, on tensor memory."""
     return 0 if path == "none" else 3 if path == "UTCMMA" else 2 if path.endswith("GMMA") else 1
 
 
@@ -169,20 +158,20 @@ def _by_time(group: _Group) -> tuple[float, str, tuple[int, ...]]:
     return group.predicted.us, group.row.code.code_hash, group.row.grid
 
 
-def _baseline_kept(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
-    """The shipped configuration represents its group, which is then "last" at worst."""
+def _keep_baseline(groups: Sequence[_Group], shipped: Configuration | None) -> list[_Group]:
+    """Makes the shipped configuration the representative of its group, whose verdict is then "last" at worst."""
     kept = []
     for group in groups:
-        if mine := next((row for row in group.members if row.configuration == shipped), None):
-            group = replace(group, row=mine)
+        if baseline := next((row for row in group.members if row.configuration == shipped), None):
+            group = replace(group, row=baseline)
             if group.verdict == "out":
                 group = group.judged("last", f"{group.reason}; kept as the baseline, because it is shipped today")
         kept.append(group)
     return kept
 
 
-def _enough_kept(groups: Sequence[_Group]) -> list[_Group]:
-    """At least `KEEP` codes stay, if so many can be launched: the model may be wrong about all the others."""
+def _keep_enough(groups: Sequence[_Group]) -> list[_Group]:
+    """Keeps at least `KEEP` codes if so many can be launched, because the prediction may be wrong."""
     staying = sum(group.verdict != "out" for group in groups)
     dropped = sorted((group for group in groups if group.verdict == "out" and group.fits.ctas), key=_by_time)
     saved = {id(group) for group in dropped[: max(0, KEEP - staying)]}
@@ -202,37 +191,30 @@ def _us(group: _Group) -> str:
 
 
 def screen_compiled(
-    task: Task,
-    workload: Workload,
-    board: Board,
-    bound: Bound,
-    compiled: Sequence[Compiled],
-    shipped: Configuration | None = None,
+    task: Task, workload: records.Workload, board: Board, bound: Bound, compiled: Sequence[Compiled]
 ) -> dict[Configuration, Screened | Failed]:
     """Configuration → verdict, or the failure of those that did not compile. All of one workload and board."""
     work = Work(task.work(workload.dims), task.traffic(workload.dims), task.compute_dtype)
     outcomes: dict[Configuration, Screened | Failed] = {}
     rows = []
     for each in compiled:
-        failure = next((part for part in (each.built, each.code) if isinstance(part, Failed)), None)
-        if failure is None:
-            assert isinstance(each.code, MachineCode)
-            launch, hints = launch_of(task, each.unit)
-            rows.append(ScreenRow(each.unit.configuration, launch.grid, each.code, hints.get("occupancy")))
+        config = each.unit.configuration
+        if isinstance(each.code, Failed):
+            outcomes[config] = each.code
         else:
-            outcomes[each.unit.configuration] = failure
-    for row, verdict in zip(rows, screen(rows, work, board, bound, shipped=shipped), strict=True):
-        outcomes[row.configuration] = verdict
-    return outcomes
+            launch, hints = launch_of(task, each.unit)
+            rows.append(ScreenRow(config, launch.grid, each.code, hints.get("occupancy")))
+    verdicts = screen(rows, work, board, bound, shipped=task.space.shipped)
+    return outcomes | {row.configuration: verdict for row, verdict in zip(rows, verdicts, strict=True)}
 
 
 def candidate_of(compiled: Compiled, screened: Screened | Failed) -> Candidate:
     """The row of the result before the race."""
     config = compiled.unit.configuration
-    seconds = compiled.built.seconds if isinstance(compiled.built, Built) else None
+    seconds = compiled.built.seconds if isinstance(compiled.built, records.Built) else None
     if isinstance(screened, Failed):
         return Candidate(config, "failed", f"{screened.stage}: {screened.reason}", compile_seconds=seconds)
-    status: Literal["duplicate", "screened", "predicted"] = "screened" if screened.verdict == "out" else "predicted"
+    status: records.Status = "screened" if screened.verdict == "out" else "predicted"
     if screened.duplicate_of is not None:
         status = "duplicate"
     return Candidate(config, status, screened.reason, screened.code, seconds, screened.predicted)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_each
+from tilewright.compile.compile import BUDGET_SECONDS, Compiled, Unit, compile_all
 from tilewright.errors import RequestError
 from tilewright.hardware.architectures import Board
 from tilewright.ledger.codec import Encodable
@@ -127,7 +127,7 @@ def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
     units = [Unit(one.workload, one.configuration, board) for one in (before, after)]
-    compiled = compile_each([(before.task, units[0]), (after.task, units[1])], seconds=seconds)
+    compiled = compile_all([before.task, after.task], units, seconds=seconds)
     code_before, code_after = map(_code, compiled)
     return VersionComparison(before, after, board, tile_ir, code_before, code_after, grids)
 

@@ -93,7 +93,7 @@ def inspect(
     for board in boards:
         bound = bound_of(task, chosen, board)
         mine = [compiled_unit for compiled_unit in compiled if compiled_unit.unit.board.arch == board.arch]
-        screened = screen_compiled(task, chosen, board, bound, mine, task.space.shipped)
+        screened = screen_compiled(task, chosen, board, bound, mine)
         rows += [
             Inspected(
                 board.arch,

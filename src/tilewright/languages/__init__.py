@@ -1,4 +1,4 @@
-"""Kernel languages: one folder each. `language_of` finds the one that a kernel is written in."""
+"""Kernel languages: one folder each. `language_of` finds the language that a kernel is written in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_kernel(kernel: Any) -> bool:
 
 
 def language_of(kernel: Any) -> Language:
-    """The language that a kernel is written in. Raises TaskError where none recognises it."""
+    """The language that a kernel is written in. Raises TaskError where no language recognises it."""
     for language in languages():
         if language.recognises(kernel):
             return language
@@ -29,12 +29,12 @@ def language_of(kernel: Any) -> Language:
 
 
 def keep_torch_out() -> None:
-    """For a process of our own that compiles and never launches: no front end imports torch in it."""
+    """Keeps the front ends from importing torch. Only for processes of our own that compile and never launch."""
     for language in languages():
         language.keep_torch_out()
 
 
 def warm_up() -> None:
-    """For the worker, while it waits for cubins: does what the first launch would do besides its kernel."""
+    """Makes the first launch of this process faster. The worker calls it while it waits for cubins."""
     for language in languages():
         language.warm_up()

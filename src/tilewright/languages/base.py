@@ -1,7 +1,7 @@
-"""What a kernel language offers: it recognises a kernel, lowers it, and assembles it. The rest has defaults.
+"""The base class of kernel languages. A language recognises, lowers and assembles kernels; the rest has defaults.
 
-`lower` runs in the parent process and is quick (the language's own front end); `assemble` starts the compiler as a
-child process and may run in many threads at once; `runner` is the only part that touches a GPU.
+`lower` runs the language's front end in the parent process. `assemble` starts the compiler as a child process, often
+in many threads at once. Only `runner` touches a GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.task.tensors import ArraySpec
 
 @dataclass(frozen=True)
 class Lowered:
-    """A configuration after the front end: what the compiler gets."""
+    """The compiler's input for one configuration, made by the front end."""
 
     configuration: Configuration
     arch: str
@@ -30,33 +30,35 @@ class Lowered:
 
     @property
     def identity(self) -> tuple[str, int, bytes]:
-        """Equal identity, equal cubin: compiled once."""
+        """Two `Lowered` with the same identity give the same cubin, so only one of them is compiled."""
         return (self.arch, self.opt_level, self.code)
 
 
 @dataclass(frozen=True)
 class ListArgument:
-    """How a list of arrays reaches a kernel: 64-bit numbers, row by row, in memory that the launch fills first. An
-    `ArraySpec` is the address of the array with its name."""
+    """A list of arrays as a kernel gets it: a table of 64-bit numbers in memory that the launch fills first.
+
+    An `ArraySpec` in a row stands for the address of the array with its name.
+    """
 
     rows: tuple[tuple[int | ArraySpec, ...], ...]
 
 
 Argument: TypeAlias = int | float | ArraySpec | ListArgument
-"""What a compiled entry is called with: a number, or an array or list, of which it gets the address."""
+"""An argument of the compiled entry: a number, or an array or list, which is passed as its address."""
 
 
 class Language(ABC):
     """One kernel language. Its folder or entry point binds ``LANGUAGE`` to an instance.
 
-    `recognises`, `lower` and `assemble` must be written. An error in one candidate is returned as a `Failed` with a
-    stage and one line; a compiler that is not installed is raised as `CompilerMissing`.
+    Every language must write `recognises`, `lower` and `assemble`. They return an error in one candidate as a `Failed`
+    with a stage and one line, and raise `CompilerMissing` where the compiler is not installed.
     """
 
     name: str
-    """As messages say it."""
+    """The language's name in messages."""
     tile_ir = False
-    """Whether `Lowered.code` is Tile IR bytecode. Only that can be interpreted, and its work counted."""
+    """Whether `Lowered.code` is Tile IR bytecode. Only Tile IR can be interpreted and have its FLOP counted."""
 
     @abstractmethod
     def recognises(self, kernel: Any) -> bool:
@@ -66,33 +68,32 @@ class Language(ABC):
     def lower(
         self, launch: Launch, hints: Mapping[str, int | None], config: Configuration, arch: str
     ) -> Lowered | Failed:
-        """The language's own front end. Arrays are `ArraySpec`s where there is no device; the code must specialise on
-        them as a launch on arrays of those shapes, strides and alignment would."""
+        """Runs the front end. Without a GPU the launch's arrays are `ArraySpec`s; the code must be the same as for a
+        launch on arrays with those shapes, strides and alignment."""
 
     @abstractmethod
     def assemble(self, lowered: Lowered, seconds: float) -> Built | Failed:
         """Compiles in a child process within ``seconds`` of wall time; a crash or a time-out is a `Failed`."""
 
     def kernel_name(self, kernel: Any) -> str:
-        """What the name of the compiled kernel begins with, for every architecture and configuration."""
+        """The start of the compiled kernel's name, the same for all architectures and configurations."""
         return str(getattr(kernel, "__name__", ""))
 
     def arguments(self, launch: Launch) -> tuple[Argument, ...]:
-        """What the compiled entry is called with. Default: the launch's own arguments, an address for each array."""
+        """The arguments of the compiled entry. Default: those of the launch."""
         return launch.args
 
     def remember(self, built: Sequence[Built]) -> int:
-        """Puts cubins where the language's own launch will find them; how many were put. Default: nowhere."""
+        """Stores cubins where the language's own launch finds them; returns how many. Default: stores none."""
         return 0
 
     def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
-        """A function that launches once on a CUDA stream, given its handle. Default: raises MachineError, so that
-        kernels of this language are compiled, inspected and predicted, but never run."""
+        """Returns a function that launches once on the CUDA stream with the given handle. Default: raises MachineError,
+        so kernels of this language are compiled, inspected and predicted, but never run."""
         raise MachineError(f"language '{self.name}' does not say how to launch a kernel: add a `runner` method to it")
 
     def warm_up(self) -> None:  # noqa: B027  (doing nothing is the default)
-        """Does what the first launch in a process does besides its kernel. Default: nothing."""
+        """Does the one-time work of a process's first launch. Default: nothing."""
 
     def keep_torch_out(self) -> None:  # noqa: B027
-        """Loads the front end without torch, where it would import it; the process must not launch.
-        Default: nothing."""
+        """Loads the front end without torch, in a process that never launches. Default: nothing."""

@@ -1,4 +1,4 @@
-"""Compilers as child processes: a time budget each, in a process group of their own, none left behind."""
+"""Runs compilers as child processes, each with a time limit; all of them are ended with this process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ class Finished:
 
 
 def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finished | None:
-    """Runs a compiler for at most ``seconds`` of wall time; None when it took longer and was killed.
-
-    A group of its own, because a compiler starts others (tileiras starts ptxas) that must go with it.
-    """
+    """Runs a compiler for at most ``seconds`` of wall time; None where it took longer and was killed."""
+    # A process group of its own, because a compiler starts others (tileiras starts ptxas) that must be killed with it.
     process = subprocess.Popen(
         command, env=dict(env), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -45,7 +43,7 @@ def run(command: Sequence[str], env: Mapping[str, str], seconds: float) -> Finis
 
 
 def kill_all() -> None:
-    """Ends every compiler that is running: after Ctrl-C their results are not needed."""
+    """Ends every running compiler, for example after Ctrl-C."""
     with _lock:
         processes = list(_running)
     for process in processes:

@@ -13,18 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.compile.compile import Compiled, Unit, compile_each, launch_of
+from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.hardware.architectures import Board, architecture, attainable_ctas
 from tilewright.hardware.prediction import WARPGROUP, Work, predict
-from tilewright.languages import language_of
 from tilewright.ledger.records import Attempt, AttemptStatus
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.playbook.base import NotApplicable
 from tilewright.race.stats import geometric_mean
-from tilewright.records import Built, Failed, MachineCode, MeasuredTime, PredictedTime, Value, Workload
+from tilewright.records import Failed, MachineCode, MeasuredTime, PredictedTime, Value, Workload
 from tilewright.task.task import Task
 
 HOPELESS = 4.0
@@ -79,10 +78,8 @@ class Variant:
         )  # fmt: skip
 
     def remember(self) -> None:
-        """Puts the cubins where the launches will find them."""
-        built = [one.built for one in self.compiled if isinstance(one.built, Built)]
-        if built:
-            language_of(launch_of(self.task, self.compiled[0].unit)[0].kernel).remember(built)
+        """Stores the cubins where the launches find them."""
+        remember(self.task, self.compiled)
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,9 @@ class Builder:
                 for workload in self.workloads:
                     launch_of(task, Unit(workload, task.space.shipped, self.board))
                 loaded.append((value, texts, version, task))
-        tasks = [task for *_, task in loaded]
-        asked = [(task, Unit(each, task.space.shipped, self.board)) for task in tasks for each in self.workloads]
-        compiled = compile_each(asked, jobs=self.jobs, seconds=self.seconds)
+        tasks = [task for *_, task in loaded for _ in self.workloads]
+        units = [Unit(each, task.space.shipped, self.board) for *_, task in loaded for each in self.workloads]
+        compiled = compile_all(tasks, units, jobs=self.jobs, seconds=self.seconds)
         variants = []
         for place, one in enumerate(loaded):
             own = compiled[place * len(self.workloads) : (place + 1) * len(self.workloads)]

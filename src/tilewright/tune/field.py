@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tilewright.compile.compile import Compiled, launch_of
+from tilewright.compile.compile import Compiled, remember
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
 from tilewright.hardware.machine import Target
-from tilewright.languages import language_of
 from tilewright.progress import BEST
-from tilewright.records import (
-    Bound,
-    Built,
-    Candidate,
-    Checked,
-    Configuration,
-    Failed,
-    Screened,
-    Workload,
-    WorkloadResult,
-)
+from tilewright.records import Bound, Candidate, Checked, Configuration, Failed, Screened, Workload, WorkloadResult
 from tilewright.strategies.base import Outcomes, SearchSpace
 from tilewright.task.task import Task
 from tilewright.tune.judge import Judge
@@ -63,7 +52,7 @@ class Field:
         cls, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled], top: int
     ) -> Field:
         """Judges from their machine code which candidates are worth verifying and racing."""
-        screened = screen_compiled(task, workload, target.board, bound, compiled, task.space.shipped)
+        screened = screen_compiled(task, workload, target.board, bound, compiled)
         return cls(task, workload, target, bound, compiled, screened, top)
 
     # Verify ---------------------------------------------------------------------------------------
@@ -175,11 +164,3 @@ def _finished(candidate: Candidate, finisher: Finisher) -> Candidate:
     if finisher.state == "failed" or finisher.measured is None:
         return replace(candidate, status="failed", reason=f"race: {finisher.reason}")
     return replace(candidate, status="raced", reason=finisher.reason, measured=finisher.measured)
-
-
-def remember(task: Task, compiled: Sequence[Compiled]) -> int:
-    """Puts the cubins where the launch will find them, so that the worker compiles nothing; how many were put."""
-    built = [each.built for each in compiled if isinstance(each.built, Built)]
-    if not built:
-        return 0
-    return language_of(launch_of(task, compiled[0].unit)[0].kernel).remember(built)

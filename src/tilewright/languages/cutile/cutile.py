@@ -1,8 +1,7 @@
 """cuTile: front end in this process, `tileiras` as a child process, launches through `ct.launch`.
 
-Compiling needs neither a driver nor torch. The public route is `export_kernel(..., output_format="tileir_bytecode")`;
-the two private things this file relies on (the parameters' annotations and the disk cache) are in `private`, with a
-version check and a fallback.
+Compiling needs neither a driver nor torch: the public `export_kernel(..., output_format="tileir_bytecode")` does it.
+All uses of cuda-tile's private parts are in `private`.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 DTYPES = {name: getattr(ct, "bool_" if name == "bool" else name) for name in ITEM_BYTES}
 
 DIVISOR = 16
-"""A launch specialises on divisibility by 16: of the base address in bytes, of extents in elements and of strides in
-bytes (observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0)."""
+"""A launch compiles other code where the base address (bytes), an extent (elements) or a stride (bytes) is divisible
+by 16. Observed with `KernelSignature.from_kernel_args` on an H200, cuda-tile 1.7.0."""
 
 
 class CuTile(Language):
@@ -57,8 +56,8 @@ class CuTile(Language):
             signature = signature_of(kernel, launch.args)
             code = _exported(kernel, signature, arch)
         except ct.TileError as error:
-            said = first_line(str(getattr(error, "message", "") or error))
-            return Failed("front end", f"{private.error_place(error)}{said}")
+            message = first_line(str(getattr(error, "message", "") or error))
+            return Failed("front end", f"{private.error_place(error)}{message}")
         except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
             return Failed("front end", in_one_line(error))
         return Lowered(config, arch, signature.symbol or "", code, private.opt_level(kernel, arch))
@@ -68,9 +67,9 @@ class CuTile(Language):
         flat: list[Argument] = []
         for arg, annotation in zip(launch.args, annotations, strict=True):
             if isinstance(arg, ArraySpec):
-                flat += _described(arg)
+                flat += _words(arg)
             elif isinstance(arg, list):
-                flat += [ListArgument(tuple(tuple(_described(array)) for array in arg)), len(arg)]
+                flat += [ListArgument(tuple(tuple(_words(array)) for array in arg)), len(arg)]
             elif not annotation.constant:
                 flat.append(arg)
         return tuple(flat)
@@ -80,13 +79,14 @@ class CuTile(Language):
         with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
             source, cubin, notes = (Path(directory) / f"kernel.{kind}" for kind in ("tileirbc", "cubin", "yaml"))
             source.write_bytes(lowered.code)
-            command = [str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch]
-            command += [f"-O{lowered.opt_level}", "--lineinfo"]
-            command += ["--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}"]
+            command = [
+                str(tool.path), str(source), "-o", str(cubin), "--gpu-name", lowered.arch, f"-O{lowered.opt_level}",
+                "--lineinfo", "--remark-format=yaml", "--remarks=all", f"--remarks-output-file={notes}",
+            ]  # fmt: skip
             started = time.perf_counter()
             try:
                 done = child.run(command, tool.environment(), seconds)
-            except (FileNotFoundError, PermissionError) as error:  # gone since it was found
+            except (FileNotFoundError, PermissionError) as error:  # removed since `find_tileiras` saw it
                 raise CompilerMissing(f"{tool.path} does not start: {error.strerror}; {FIX}") from None
             elapsed = time.perf_counter() - started
             if done is None:
@@ -99,7 +99,7 @@ class CuTile(Language):
             return replace(built, remarks=remarks(text), cache_key=key)
 
     def remember(self, built: Sequence[Built]) -> int:
-        return private.store([one for one in built if one.cache_key])
+        return private.store([each for each in built if each.cache_key])
 
     def runner(self, launch: Launch, hints: Mapping[str, int | None]) -> Callable[[int | None], None]:
         kernel = hinted(launch.kernel, tuple(hints.items()))
@@ -113,13 +113,15 @@ class CuTile(Language):
 
 
 EXPORTED = 256
-"""How many bytecodes are kept: a check lowers one kernel for the same signature hundreds of times."""
+"""Most bytecodes in the cache. A check lowers one kernel for the same signature hundreds of times."""
 _EXPORTED: dict[tuple[object, ...], bytes] = {}
 
 
 def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: str) -> bytes:
-    """The bytecode of ``kernel`` for a signature. The front end takes 20 ms and more, so the answer is kept for as long
-    as the kernel's code, with its helpers and the constants that they read, is the same."""
+    """The bytecode of ``kernel`` for a signature, cached because the front end takes 20 ms or more.
+
+    The cache key holds the source of the kernel, of its helpers, and the constants that they read.
+    """
     version = bytecode_version(find_tileiras())
     hints = repr(private.decorated_hints(kernel, arch))
     key = (function_of(kernel), source_of(kernel), hints, repr(signature.parameters), signature.symbol, arch, version)
@@ -136,20 +138,19 @@ def _exported(kernel: ct.kernel, signature: compilation.KernelSignature, arch: s
 
 @cache
 def hinted(kernel: ct.kernel, hints: tuple[tuple[str, int | None], ...]) -> ct.kernel:
-    """The kernel with its hints, the same object each time: every new one starts with an empty JIT cache and would run
-    the front end again."""
+    """The kernel with these hints. Returns the same object each time, because a new one has an empty JIT cache."""
     return kernel.replace_hints(**dict(hints))
 
 
 def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSignature:
     """The signature that a launch with ``args`` would compile for.
 
-    Device arrays: cuda-tile's own answer. `ArraySpec`s: the same rules applied to what they say of strides and
-    alignment, since cuda-tile's own answer needs a driver (a GPU test holds the two equal).
+    For device arrays cuda-tile computes it, which needs a driver. For `ArraySpec`s this module applies the same rules;
+    a GPU test compares the two.
     """
-    arrays = [one for arg in args for one in (arg if isinstance(arg, list) else [arg]) if hasattr(one, "shape")]
-    extents = [tuple(one.shape) for one in arrays]
-    if any(not isinstance(one, ArraySpec) for one in arrays):
+    arrays = [part for arg in args for part in (arg if isinstance(arg, list) else [arg]) if hasattr(part, "shape")]
+    extents = [tuple(array.shape) for array in arrays]
+    if any(not isinstance(array, ArraySpec) for array in arrays):
         return compilation.KernelSignature.from_kernel_args(kernel, tuple(args), _convention(extents, kernel))
     annotations = private.parameter_annotations(kernel)
     if len(annotations) != len(args):
@@ -160,16 +161,18 @@ def signature_of(kernel: ct.kernel, args: Sequence[Any]) -> compilation.KernelSi
 
 
 def _convention(shapes: Sequence[tuple[int, ...]], kernel: ct.kernel) -> compilation.CallingConvention:
-    """Version 2 where an extent is a constant of the signature (an extent of 1 always is), else version 1: what
-    `ct.launch` asks its cache for (observed on an H200, cuda-tile 1.7.0)."""
+    """The calling convention that `ct.launch` uses (observed on an H200, cuda-tile 1.7.0).
+
+    It is version 2 where an extent is a constant of the signature, as an extent of 1 always is, else version 1.
+    """
     static = any(annotation.static_shape for annotation in private.parameter_annotations(kernel))
     if static or any(extent == 1 for shape in shapes for extent in shape):
         return compilation.CallingConvention.cutile_python_v2()
     return compilation.CallingConvention.cutile_python_v1()
 
 
-def _described(array: ArraySpec) -> list[int | ArraySpec]:
-    """What the kernel is told of an array: where it is, its extents, its strides."""
+def _words(array: ArraySpec) -> list[int | ArraySpec]:
+    """An array as the kernel gets it: its address, its extents, its strides."""
     return [array, *array.shape, *array.strides]
 
 
@@ -214,7 +217,7 @@ def _array_constraint(array: ArraySpec, annotation: private.Annotation) -> compi
 
 
 def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation) -> compilation.ListConstraint:
-    """One constraint for all arrays of a list: what holds for each of them."""
+    """The constraint that all arrays of a list meet."""
     if len({(array.dtype, array.ndim) for array in arrays}) != 1:
         raise TypeError("a list of arrays needs one dtype and one number of axes, and at least one array")
     each = [_array_constraint(array, annotation) for array in arrays]
@@ -222,23 +225,25 @@ def _list_constraint(arrays: Sequence[ArraySpec], annotation: private.Annotation
     together = {
         name: tuple(
             values[0] if len(set(values)) == 1 else different
-            for values in zip(*(getattr(one, name) for one in each), strict=True)
+            for values in zip(*(getattr(constraint, name) for constraint in each), strict=True)
         )
         for name, different in otherwise.items()
     }
     element = replace(
         each[0],
         **together,
-        base_addr_divisible_by=min(one.base_addr_divisible_by for one in each),
-        may_alias_internally=any(one.may_alias_internally for one in each),
+        base_addr_divisible_by=min(constraint.base_addr_divisible_by for constraint in each),
+        may_alias_internally=any(constraint.may_alias_internally for constraint in each),
     )
     return compilation.ListConstraint(element, alias_groups=(), elements_may_alias=True)
 
 
 def _may_alias_internally(array: ArraySpec) -> bool:
-    """Whether a launch takes it that two indices may share memory: unless the axes nest, each stride at least the
-    extent times the stride of the axis below. Axes of extent 1 count too (observed with
-    `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random layouts)."""
+    """Whether `ct.launch` assumes that two indices of the array may share memory.
+
+    It does not where each stride is at least the stride times the extent of the next smaller one; axes of extent 1
+    count too. Observed with `KernelSignature.from_kernel_args`, cuda-tile 1.7.0, on 20,000 random layouts.
+    """
     least = 1
     for stride, extent in sorted(zip(array.strides, array.shape, strict=True)):
         if stride < least:
@@ -248,7 +253,7 @@ def _may_alias_internally(array: ArraySpec) -> bool:
 
 
 def bytecode_version(tool: Tool) -> str | None:
-    """The newest bytecode that both sides speak; None lets cuda-tile probe (it starts the compiler)."""
+    """The compiler's bytecode version where cuda-tile can write it. With None cuda-tile starts the compiler to ask."""
     return f"{tool.version[0]}.{tool.version[1]}" if tool.version in private.BYTECODE_VERSIONS else None
 
 
@@ -257,14 +262,15 @@ _ERROR = re.compile(r"^\s*(?:\S+:\s*)?error:\s*(?P<text>.*)", re.IGNORECASE)
 
 
 def compiler_message(returncode: int, stderr: str) -> str:
-    """One line from what tileiras printed, with the source line where it gives one."""
+    """The first error that tileiras printed, in one line, with its source line where there is one."""
     if returncode < 0:
         return f"tileiras was killed by signal {-returncode}"
-    for line in stderr.splitlines():
-        if found := _LOCATED.search(line):
-            return f"{Path(found['file']).name}:{found['line']}: {found['text'].strip()}"
-    texts = [found["text"].strip() for line in stderr.splitlines() if (found := _ERROR.search(line))]
-    said = texts[0] if texts else first_line(stderr) or "nothing on its error channel"
+    lines = stderr.splitlines()
+    for line in lines:
+        if match := _LOCATED.search(line):
+            return f"{Path(match['file']).name}:{match['line']}: {match['text'].strip()}"
+    errors = (match["text"].strip() for line in lines if (match := _ERROR.search(line)))
+    message = next(errors, first_line(stderr) or "nothing on its error channel")
     homes = [name for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     hint = f" ({homes[0]}={os.environ[homes[0]]} may hold another toolkit version: unset it)" if homes else ""
-    return f"tileiras returned {returncode}: {said}{hint if returncode == 5 else ''}"
+    return f"tileiras returned {returncode}: {message}{hint if returncode == 5 else ''}"

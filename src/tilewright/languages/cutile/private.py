@@ -1,7 +1,7 @@
-"""Everything of cuda-tile that is not public, in one place, with a version check and a fallback.
+"""All uses of cuda-tile's private parts, with a version check and a fallback.
 
-Known versions: 1.7.x. With another version Tilewright still compiles and launches; the launch then compiles once more
-because the cubin cannot be put into cuTile's own disk cache.
+With a version other than those in `KNOWN` Tilewright still compiles and launches. The launch then compiles once more,
+because Tilewright cannot store its cubin in cuTile's disk cache.
 """
 
 from __future__ import annotations
@@ -24,37 +24,31 @@ from tilewright.records import Built
 
 KNOWN = ("1.7.",)
 BYTECODE_VERSIONS = ((13, 1), (13, 2), (13, 3), (13, 4))
-"""Bytecode versions that cuda-tile 1.7 writes without development features."""
-
-
-def version() -> str:
-    return metadata.version("cuda-tile")
+"""The bytecode versions that cuda-tile 1.7 writes without development features."""
 
 
 def is_known() -> bool:
-    return version().startswith(KNOWN)
+    return metadata.version("cuda-tile").startswith(KNOWN)
 
 
-def keep_torch_out() -> bool:
-    """Loads cuda-tile's front end without letting it import torch; whether it was kept out.
+def keep_torch_out() -> None:
+    """Loads cuda-tile's front end without letting it import torch, which takes 1.3 to 3 s.
 
-    The front end asks of every dtype whether torch made it, and imports torch to ask: 1.3 to 3 s. The answer "there is
-    no torch" then holds for the process, so this is for processes of our own that never launch, and only after the task
-    file is loaded: where that imports torch, nothing is done.
+    The front end imports torch to ask whether a dtype is torch's, and then remembers the answer "there is no torch" for
+    the whole process. So call this only in a process that never launches, after the task file was loaded. Does nothing
+    where that file imported torch.
     """
     if "torch" in sys.modules or "cuda.tile._compile" in sys.modules or not is_known():
-        return False
+        return
     sys.modules["torch"] = None  # type: ignore[assignment]
     try:
         import cuda.tile._compile  # noqa: F401
     finally:
         del sys.modules["torch"]
-    return True
 
 
 def warm_up() -> None:
-    """What the first launch of a process would do besides its kernel: load the front end, probe the compiler. For the
-    worker, which waits for cubins anyway."""
+    """Loads the front end and probes the compiler, as the first launch of a process would."""
     if is_known():
         from cuda.tile import _compile
         from cuda.tile._cext import default_tile_context, dev_features_enabled
@@ -67,7 +61,7 @@ def warm_up() -> None:
 
 @dataclass(frozen=True)
 class Annotation:
-    """What a kernel says of one parameter."""
+    """The type hint of one kernel parameter."""
 
     constant: bool = False
     scalar_dtype: ct.DType | None = None
@@ -77,7 +71,7 @@ class Annotation:
 
 
 def parameter_annotations(kernel: ct.kernel) -> tuple[Annotation, ...]:
-    """From the Python function's own type hints, which are public; only finding the function is not."""
+    """The annotation of each parameter, in the order of the signature."""
     function = python_function(kernel)
     hints = typing.get_type_hints(function, include_extras=True)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -107,34 +101,36 @@ def function_name(kernel: ct.kernel) -> str:
 
 
 def opt_level(kernel: ct.kernel, arch: str) -> int:
-    """What a launch would pass to the compiler: the hint, else the kernel's own decoration, else 3."""
+    """The optimisation level that a launch passes to the compiler: the kernel's own for ``arch``, else 3."""
     options = getattr(kernel, "_compiler_options", None)
     return int(options.opt_level_for_target(arch)) if options is not None else 3
 
 
 def decorated_hints(kernel: ct.kernel, arch: str | None = None) -> dict[str, int | None]:
-    """The compiler hints that a kernel object carries, from its decorator and from `replace_hints`: hint → value, None
-    where the compiler chooses. A hint given by architecture counts with ``arch``, else with its default."""
+    """The compiler hints of a kernel object, from its decorator and `replace_hints`: hint → value.
+
+    None means that the compiler chooses. A hint with a value per architecture gives that of ``arch``, else its default.
+    """
     options = kernel._compiler_options
-    found: dict[str, int | None] = {}
+    hints: dict[str, int | None] = {}
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         if isinstance(value, ct.ByTarget):
             default = getattr(value, "_default", None)
             value = value._by_target.get(arch, default if isinstance(default, int) else None)
-        found[field.name] = value
-    return found
+        hints[field.name] = value
+    return hints
 
 
 def error_place(error: ct.TileError) -> str:
-    """``matmul.py:12: `` where a front-end error knows its place, otherwise nothing."""
+    """``matmul.py:12: `` where a front-end error has a source line, else an empty string."""
     place = getattr(error, "loc", None)
     line, file = getattr(place, "line", None), getattr(place, "filename", None)
     return f"{Path(file).name}:{line}: " if line and file else ""
 
 
 def cache_key(tool: Tool, arch: str, opt_level: int, bytecode: bytes) -> str | None:
-    """Key of a cubin in cuTile's disk cache, or None where the cache is off or its format unknown."""
+    """The key of a cubin in cuTile's disk cache; None where the cache is off or its format is unknown."""
     if not is_known() or cache_directory() is None:
         return None
     try:
@@ -153,14 +149,14 @@ def cache_directory() -> str | None:
 
 
 def store(built: Sequence[Built]) -> int:
-    """Puts cubins into cuTile's disk cache under the keys its launch will ask for."""
+    """Stores cubins in cuTile's disk cache under the keys that a launch looks up; returns how many."""
     directory = cache_directory()
     if not built or directory is None or not is_known():
         return 0
     from cutile_cache import _cache
 
-    for one in built:
-        times = {"compilation_timestamp": time.time(), "compilation_time_seconds": one.seconds}
-        notes = _cache.MetadataV1(kernel_names=[one.symbol], remarks="", **times)
-        _cache.cache_store(directory, one.cache_key, one.cubin, notes.to_dict())
+    for each in built:
+        times = {"compilation_timestamp": time.time(), "compilation_time_seconds": each.seconds}
+        notes = _cache.MetadataV1(kernel_names=[each.symbol], remarks="", **times)
+        _cache.cache_store(directory, each.cache_key, each.cubin, notes.to_dict())
     return len(built)

@@ -1,6 +1,6 @@
-"""Finding tileiras: the pip package first, then PATH, then CUDA_HOME, as cuda-tile itself does.
+"""Finds tileiras where cuda-tile looks for it: in the pip package, then on PATH, then in CUDA_HOME.
 
-The same compiler must serve us and cuTile's own launches, or the launch would miss our cubins.
+It must be the compiler that cuTile's launches use, or they would not find Tilewright's cubins in the cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.errors import CompilerMissing
 from tilewright.hardware.machine import installed_version
 
 PIP_PACKAGES = ("nvidia-cuda-tileiras", "nvidia-cuda-nvcc", "nvidia-nvvm")
-"""They must share major.minor; otherwise cuda-tile ignores them, and so do we."""
+"""cuda-tile uses these packages only where all three have the same major.minor version."""
 
 FIX = "pip install 'cuda-tile[tileiras]'"
 
@@ -28,12 +28,12 @@ class Tool:
     path: Path
     version: tuple[int, int]
     version_text: str
-    """What ``--version`` prints, to the letter: part of cuTile's cache key."""
+    """The exact output of ``--version``, which is part of cuTile's cache key."""
     from_pip: bool
 
     def environment(self) -> dict[str, str]:
-        """The child's environment. The pip compiler brings its own toolkit: a system toolkit of another version named
-        by CUDA_HOME would make it fail with return code 5."""
+        """The environment to run the compiler in. The pip compiler brings its own toolkit, and fails with return code 5
+        where CUDA_HOME names one of another version."""
         hidden = ("CUDA_HOME", "CUDA_PATH") if self.from_pip else ()
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
@@ -44,8 +44,8 @@ def find_tileiras() -> Tool:
         return _tool(pip, from_pip=True)
     homes = [os.path.join(os.environ[name], "bin") for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     for place in (None, *homes, "/usr/local/cuda/bin"):
-        if found := shutil.which("tileiras", path=place):
-            return _tool(Path(found), from_pip=False)
+        if path := shutil.which("tileiras", path=place):
+            return _tool(Path(path), from_pip=False)
     versions, disagree = _pip_versions(), ""
     if len(set(map(major_minor, versions.values()))) > 1:
         listed = ", ".join(f"{name} {text}" for name, text in versions.items())
@@ -54,13 +54,15 @@ def find_tileiras() -> Tool:
 
 
 def tileiras_version() -> str:
-    """``13.4.92``, of the compiler that `find_tileiras` finds. That of the pip package is known without starting it,
-    which takes 0.1 s. Raises `CompilerMissing`."""
+    """The version of the compiler that `find_tileiras` finds, such as ``13.4.92``. Raises `CompilerMissing`.
+
+    The pip package's metadata gives it without starting the compiler, which takes 0.1 s.
+    """
     if _from_pip() is not None:
         return _pip_versions()[PIP_PACKAGES[0]]
     text = find_tileiras().version_text
-    found = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"(\d+\.\d+[.\d]*)", text)
-    return found[1] if found else text.strip()
+    match = re.search(r"V(\d+\.\d+\.\d+)", text) or re.search(r"(\d+\.\d+[.\d]*)", text)
+    return match[1] if match else text.strip()
 
 
 def _from_pip() -> Path | None:
@@ -69,14 +71,13 @@ def _from_pip() -> Path | None:
         return None
     spec = util.find_spec("nvidia.cu13")
     for root in (spec.submodule_search_locations or ()) if spec else ():
-        if found := shutil.which("tileiras", path=os.path.join(root, "bin")):
-            return Path(found)
+        if path := shutil.which("tileiras", path=os.path.join(root, "bin")):
+            return Path(path)
     return None
 
 
 def _pip_versions() -> dict[str, str]:
-    found = {name: installed_version(name) for name in PIP_PACKAGES}
-    return {name: version for name, version in found.items() if version is not None}
+    return {name: version for name in PIP_PACKAGES if (version := installed_version(name)) is not None}
 
 
 def major_minor(text: str) -> tuple[int, int]:
@@ -89,6 +90,5 @@ def _tool(path: Path, from_pip: bool) -> Tool:
         text = subprocess.run([path, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise CompilerMissing(f"{path} does not run ({error}); {FIX}") from None
-    found = re.search(r"V?(\d+)\.(\d+)\.\d+", text) or re.search(r"(\d+)\.(\d+)", text)
-    version = (int(found[1]), int(found[2])) if found else (0, 0)
-    return Tool(path, version, text, from_pip)
+    match = re.search(r"V?(\d+)\.(\d+)\.\d+", text) or re.search(r"(\d+)\.(\d+)", text)
+    return Tool(path, (int(match[1]), int(match[2])) if match else (0, 0), text, from_pip)

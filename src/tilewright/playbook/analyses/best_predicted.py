@@ -214,7 +214,7 @@ def _ranked(
     for workload in workloads:
         own = [one for one in compiled if one.unit.workload.name == workload.name]
         bound = facts.bounds[workload.name]
-        outcomes.append(screen_compiled(task, workload, facts.board, bound, own, task.space.shipped))
+        outcomes.append(screen_compiled(task, workload, facts.board, bound, own))
     distinct: dict[object, tuple[bool, float, Configuration]] = {}
     for config in configs:
         screened = [said for one in outcomes if isinstance(said := one[config], Screened)]
