@@ -108,7 +108,7 @@ def compile_all(
 
 
 def remember(task: Task, compiled: Sequence[Compiled]) -> int:
-    """Stores the cubins of one task where its launches find them, so that a worker compiles nothing; returns how many."""
+    """Stores cubins of one task where its launches find them, so that a worker compiles nothing; returns how many."""
     built = [each.built for each in compiled if isinstance(each.built, Built)]
     if not built:
         return 0
