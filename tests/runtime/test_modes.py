@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tilewright.errors import RequestError
-from tilewright.runtime.modes import CONTAINER, NAMES, SWITCHES, VARIABLE, Mode, behind, mode, reader
+from tilewright.runtime.modes import CONTAINER, NAMES, SWITCHES, VARIABLE, Mode, fastest_view, from_values, mode
 
 
 @pytest.fixture(autouse=True)
@@ -70,13 +70,16 @@ def test_mistakes_name_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_the_bytes_are_not_to_be_had_the_public_way_is_taken() -> None:
     environment = {VARIABLE: "background"}
-    container, names = behind(environment)
-    read = reader(container, names)
-    assert container is environment and read(Mode.NOW) is Mode.BACKGROUND
+    container, names = fastest_view(environment)
+
+    def read() -> Mode:
+        return from_values(tuple(map(container.get, names)), Mode.NOW)
+
+    assert container is environment and read() is Mode.BACKGROUND
     del environment[VARIABLE]
-    assert read(Mode.NOW) is Mode.NOW
+    assert read() is Mode.NOW
     environment[SWITCHES[1]] = "1"
-    assert read(Mode.NOW) is Mode.OFF
+    assert read() is Mode.OFF
 
 
 def test_here_they_are_to_be_had() -> None:

@@ -1,4 +1,4 @@
-"""What the caller's program hands over: arrays, kernels and streams, with only those members that are used here.
+"""Types of what the caller's program passes in: arrays, kernels and streams, with only the members used here.
 
 An array is a torch tensor on any device, or any object with ``__cuda_array_interface__``.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class LiveArray(Protocol):
-    """A torch tensor. Strides count elements."""
+    """A torch tensor. Strides are in elements."""
 
     is_cuda: bool
     shape: tuple[int, ...]
@@ -33,11 +33,11 @@ class LiveArray(Protocol):
     def numpy(self) -> npt.NDArray[np.generic]: ...
     def __getitem__(self, place: slice) -> LiveArray: ...
     def __getattr__(self, operation: str) -> Callable[..., LiveArray]:
-        """All other operations of torch that are used here return tensors."""
+        """Every other torch operation used here returns a tensor."""
 
 
 class CudaArrayInterface(TypedDict, total=False):
-    """Version 3; ``strides`` in bytes, None where the array is row-major."""
+    """Version 3 of the interface. ``strides`` are in bytes, and None for a row-major array."""
 
     shape: tuple[int, ...]
     typestr: str
@@ -46,7 +46,7 @@ class CudaArrayInterface(TypedDict, total=False):
 
 
 class InterfaceArray(Protocol):
-    """An array of the device that is not torch's."""
+    """A GPU array of another library than torch."""
 
     __cuda_array_interface__: CudaArrayInterface
 
@@ -57,7 +57,7 @@ CallValue: TypeAlias = "CallerArray | Hashable | Sequence[CallValue]"
 
 
 class KernelObject(Protocol):
-    """What ``@ct.kernel`` made."""
+    """A kernel object, as ``@ct.kernel`` returns it."""
 
     _pyfunc: FunctionType
     _compiler_options: Hashable
@@ -66,13 +66,13 @@ class KernelObject(Protocol):
 
 
 class StreamObject(Protocol):
-    """A stream of torch. Those of cuda.core and CuPy have ``handle`` or ``ptr`` instead."""
+    """A torch stream. Streams of cuda.core and CuPy have ``handle`` or ``ptr`` instead of ``cuda_stream``."""
 
     cuda_stream: int
 
 
 class CudaEvent(Protocol):
-    """An event of torch."""
+    """A torch event."""
 
     def record(self, stream: Stream = None) -> None: ...
     def query(self) -> bool: ...
@@ -80,11 +80,11 @@ class CudaEvent(Protocol):
 
 
 Stream: TypeAlias = StreamObject | SupportsInt | None
-"""An int is the CUDA handle; 0 and None are the default stream."""
+"""An int is the CUDA handle of the stream; 0 and None mean the default stream."""
 
 
 class ArrayFacts(NamedTuple):
-    """``strides`` in elements; ``address`` of the first element, 0 where there is no memory."""
+    """``strides`` are in elements. ``address`` is that of the first element, or 0 if the array has no memory."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -97,7 +97,7 @@ def is_array(value: object) -> TypeGuard[CallerArray]:
 
 
 def facts_of(value: object) -> ArrayFacts | None:
-    """None if ``value`` is not an array."""
+    """Returns the facts of an array; None if ``value`` is not an array."""
     if _is_tensor(value):
         dtype = str(value.dtype).removeprefix("torch.")
         address = 0 if getattr(value, "is_meta", False) else int(value.data_ptr())

@@ -1,4 +1,4 @@
-"""What a tuned kernel needs of its environment: a launch, a search, a store, a GPU. Tests replace them."""
+"""The surroundings of a tuned kernel: launch, search, store and GPU, which tests replace."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class TuningWarning(UserWarning):
-    """A kernel does not run with a tuned configuration, and why."""
+    """Says that a kernel runs without a tuned configuration, and why."""
 
 
 LEAVING = threading.Event()
-"""Set when the program ends: a search in the background then stops at its next step."""
+"""Set when the program ends; a search in the background then stops at its next step."""
 
 
 class Left(Exception):
-    """The program ends while a search runs."""
+    """Stops a search because the program is ending."""
 
 
 def search(trials: Sequence[Trial | FailedTrial], **options: Any) -> SearchResult:
-    """`searching.search`, imported when there is something to search."""
+    """Calls `searching.search`, which is imported here because most programs never search."""
     from tilewright.runtime.search import searching
 
     def stop_when_leaving(stage: str, done: int, total: int | None, note: str = "") -> None:
@@ -47,7 +47,7 @@ def search(trials: Sequence[Trial | FailedTrial], **options: Any) -> SearchResul
 
 
 def capturing(stream: Stream) -> bool:
-    """Whether launches on the stream, or on the current one, are being recorded into a CUDA graph."""
+    """Returns whether launches on ``stream``, or on torch's current stream, are being captured into a CUDA graph."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
@@ -58,7 +58,7 @@ def capturing(stream: Stream) -> bool:
 
 
 def on_stream(stream: Stream) -> AbstractContextManager[object]:
-    """Inside, torch queues its work on ``stream``."""
+    """Makes ``stream`` torch's current stream inside the ``with`` block."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
         return nullcontext()
@@ -71,7 +71,7 @@ def on_stream(stream: Stream) -> AbstractContextManager[object]:
 
 @cache
 def hardware_of(device: int) -> Board:
-    """The `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
+    """Returns the `Board` of the GPU with this index: its SMs, bandwidth and rates. Raises `NoGpu`."""
     from tilewright.hardware.architectures import board_for_gpu
 
     torch = sys.modules.get("torch")
@@ -82,7 +82,7 @@ def hardware_of(device: int) -> Board:
 
 
 def device_of(value: CallValue) -> int | None:
-    """The index of the GPU that holds an array, or the arrays of a list; None for everything else."""
+    """Returns the index of the GPU that holds an array, or the first array of a list; None for any other value."""
     if isinstance(value, (list, tuple)):
         return next((device for device in map(device_of, value) if device is not None), None)
     if hasattr(value, "get_device"):
@@ -92,14 +92,14 @@ def device_of(value: CallValue) -> int | None:
 
 
 def devices() -> int:
-    """How many GPUs torch sees."""
+    """Returns how many GPUs torch sees."""
     torch = sys.modules.get("torch")
     return 0 if torch is None else int(torch.cuda.device_count())
 
 
 @dataclass(frozen=True)
 class Environment:
-    """By default the functions of this module, which say what each does."""
+    """The functions that a tuned kernel calls; the defaults are the functions of this module with the same names."""
 
     launch: Callable[..., None] | None = None
     search: Callable[..., SearchResult] = search
@@ -111,14 +111,11 @@ class Environment:
     devices: Callable[[], int] = devices
 
     def launching(self) -> Callable[..., None]:
-        if self.launch is not None:
-            return self.launch
-        import cuda.tile
+        from cuda.tile import launch
 
-        launch: Callable[..., None] = cuda.tile.launch
-        return launch
+        return self.launch or launch
 
 
 def warn(text: str) -> None:
-    """A warning that never becomes an exception, not even under ``-W error``: the user's call goes on."""
+    """Issues a `TuningWarning`. It never raises, not even under ``-W error``, so the user's call goes on."""
     warn_once.warn(text, TuningWarning)

@@ -1,7 +1,7 @@
-"""The key of a tuned launch: everything that may change which configuration is the fastest, part by part.
+"""The key of a tuned launch: all facts that may change which configuration is the fastest.
 
-A key is a dictionary of named, readable parts, and the hash over them. Nothing that decides may be missing. The
-values in the arrays, the clocks and what else runs are not in it, because a launch cannot see them.
+A key is a dictionary of named, readable parts; its digest is what the store looks up. The values in the arrays, the
+clocks of the GPU and other programs are not in the key, because a launch cannot see them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.runtime.arrays import facts_of
 
 @cache
 def toolkit() -> str:
-    """``cuda-tile 1.7.0, tileiras 13.4.92``: what turns the source into machine code."""
+    """Returns the versions that turn source into machine code, such as ``cuda-tile 1.7.0, tileiras 13.4.92``."""
     from tilewright.languages.cutile.toolchain import tileiras_version
 
     try:
@@ -34,7 +34,7 @@ def toolkit() -> str:
 
 @cache
 def board_of(device: int) -> str:
-    """``NVIDIA H200 sm_90``: the GPU with this index. Raises `NoGpu`."""
+    """Returns the name and architecture of the GPU with this index: ``NVIDIA H200 sm_90``. Raises `NoGpu`."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         gpu = torch.cuda.get_device_properties(device)
@@ -48,7 +48,8 @@ def board_of(device: int) -> str:
 
 
 def array_part(tensor: object) -> dict[str, Json]:
-    """dtype, shape, strides (in elements) and the address modulo 16 of an array. Raises `RequestError`."""
+    """Returns the dtype, shape, strides (in elements) and address modulo 16 of an array. Raises `RequestError` if
+    ``tensor`` is not an array."""
     facts = facts_of(tensor)
     if facts is None:
         raise RequestError(f"{type(tensor).__name__} is no array of the device; pass a torch tensor")
@@ -61,9 +62,12 @@ def array_part(tensor: object) -> dict[str, Json]:
 
 
 def flag_part(value: object, by_value: bool = True) -> Json:
-    """A scalar of a call: integers, booleans, strings, None, enumerations, dtypes, tuples and frozen dataclasses of
-    them by value; floats and everything else by type alone: a flag such as ``is_causal`` changes which configuration
-    is fastest, an ε does not. ``by_value=False``: by type alone."""
+    """Returns the part of the key for an argument that is not an array.
+
+    An integer, boolean, string, None, enumeration or dtype counts by value, and so does a tuple or frozen dataclass of
+    these. A float and everything else counts by type alone: a flag such as ``is_causal`` changes which configuration is
+    fastest, an ε does not. With ``by_value=False`` only the type counts.
+    """
     kind = type(value).__qualname__
     if not by_value:
         return f"<{kind}>"
@@ -81,19 +85,9 @@ def flag_part(value: object, by_value: bool = True) -> Json:
 
 
 def digest(parts: Mapping[str, Json]) -> str:
-    """SHA-256 (hex) of the parts as canonical JSON: their order does not count, their types do."""
+    """Returns the SHA-256 (hex) of the parts as canonical JSON. The order of names does not matter; types do."""
     try:
-        text = json.dumps(_plain(parts), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     except TypeError as error:
         raise RequestError(f"a part of a key is not plain data: {error}") from None
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    return value

@@ -1,4 +1,4 @@
-"""Replaces a function by another one in every module of the program that has it by name."""
+"""Replaces a function in all modules of the program that have a name for it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def swap(old: Function, new: Function, untouched: tuple[str, ...] = ()) -> None:
-    """Every module-level name of ``old`` gets ``new``, but in modules whose names begin with one of ``untouched``.
-    Default arguments, closures and attributes of objects that hold ``old`` are not reached."""
+    """Rebinds every module-level name of ``old`` to ``new``. Modules whose names begin with a prefix in ``untouched``
+    keep ``old``, and so do default arguments, closures and attributes of objects."""
     for module_name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None)
-        if type(names) is not dict or module_name.startswith(untouched):
-            continue
-        for name in [name for name, value in list(names.items()) if value is old]:
-            names[name] = new
+        if type(names) is dict and not module_name.startswith(untouched):
+            names.update({name: new for name, value in list(names.items()) if value is old})

@@ -97,6 +97,21 @@ class World:
         )
 
 
+@contextmanager
+def patched() -> Iterator[None]:
+    assert patch.install()
+    try:
+        yield
+    finally:
+        patch.uninstall()
+
+
+def search_of_cuda_tile(monkeypatch: pytest.MonkeyPatch, theirs: Callable[..., Any]) -> None:
+    """Calls ``theirs`` in place of cuda-tile's own search."""
+    passed_to = exhaustive.SearchCall.passed_to
+    monkeypatch.setattr(exhaustive.SearchCall, "passed_to", lambda call, search: passed_to(call, theirs))
+
+
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("TILEWRIGHT_TUNING", "TILEWRIGHT_WIDEN", "DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"):
@@ -105,7 +120,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(warn_once, "_said", set())
     one = World(Searches(), tmp_path / "tuned.db")
     monkeypatch.setattr(exhaustive, "Environment", one)
-    with patch.patched():
+    with patched():
         yield one
 
 
@@ -169,21 +184,13 @@ def test_every_name_is_replaced_and_comes_back() -> None:
 
 
 def test_the_signature_and_the_documentation_stay() -> None:
-    with patch.patched():
+    with patched():
         replaced = ct.tune.exhaustive_search
         assert replaced is not THEIRS[0]
         assert inspect.signature(replaced) == inspect.signature(THEIRS[0])
         assert replaced.__doc__ == THEIRS[0].__doc__
-        assert tuple(inspect.signature(patch.exhaustive_search).parameters) == patch.PARAMETERS
+        assert tuple(inspect.signature(replaced).parameters) == patch.PARAMETERS
     assert ct.tune.exhaustive_search is THEIRS[0]
-
-
-def test_patched_inside_patched_leaves_the_outer_one() -> None:
-    with patch.patched():
-        outer = ct.tune.exhaustive_search
-        with patch.patched():
-            pass
-        assert ct.tune.exhaustive_search is outer
 
 
 def test_another_cuda_tile_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,11 +405,11 @@ def test_one_searches_and_the_others_wait(world: World) -> None:
 def test_off_is_cuda_tiles_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setenv("TILEWRIGHT_TUNING", "off")
-    monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: asked.append((given, more)) or "theirs")
+    search_of_cuda_tile(monkeypatch, lambda **given: asked.append(given) or "theirs")
     assert tuned() == "theirs"
-    ((given, more),) = asked
-    assert given[0] is SPACE and given[3] is kernel
-    assert more == {"quiet": True, "single_run_timeout_sec": None, "flush_l2": True}
+    (given,) = asked
+    assert given["search_space"] is SPACE and given["kernel"] is kernel and tuple(given) == patch.PARAMETERS
+    assert (given["quiet"], given["single_run_timeout_sec"], given["flush_l2"]) == (True, None, True)
 
 
 @pytest.mark.parametrize("switch", ["DISABLE_AUTOTUNE", "TILEGYM_DISABLE_AUTOTUNE"])
@@ -442,7 +449,7 @@ def test_nothing_is_searched_while_a_graph_is_captured(world: World) -> None:
 @pytest.mark.parametrize("error", [MachineError("no compiler"), RuntimeError("ours"), KeyError("ours")], ids=repr)
 def test_what_we_cannot_do_cuda_tile_does(world: World, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     world.search.error = error
-    monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "theirs")
+    search_of_cuda_tile(monkeypatch, lambda *given, **more: "theirs")
     with pytest.warns(warn_once.TunedStoreWarning, match="cuda-tile's own search does") as said:
         assert tuned() == "theirs"
     assert len(said) == 1
@@ -457,7 +464,7 @@ def test_what_cuda_tiles_search_raises_is_not_raised_during_an_error_of_ours(
         raise LookupError("theirs")
 
     world.search.error = RuntimeError("ours")
-    monkeypatch.setattr(patch, "_original", lambda: theirs)
+    search_of_cuda_tile(monkeypatch, theirs)
     with pytest.warns(warn_once.TunedStoreWarning), pytest.raises(LookupError, match="theirs") as raised:
         tuned()
     assert raised.value.__context__ is None
@@ -465,7 +472,7 @@ def test_what_cuda_tiles_search_raises_is_not_raised_during_an_error_of_ours(
 
 def test_stored_only_never_searches_whatever_goes_wrong(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_TUNING", "stored")
-    monkeypatch.setattr(patch, "_original", lambda: lambda *given, **more: "searched")
+    search_of_cuda_tile(monkeypatch, lambda *given, **more: "searched")
     monkeypatch.setattr(exhaustive, "problem_of", lambda *given: 1 / 0)
     with pytest.warns(warn_once.TunedStoreWarning, match="cannot look up what is stored .ZeroDivisionError"):
         assert tuned().best.config is SPACE[0]

@@ -1,13 +1,13 @@
-"""What a call of `exhaustive_search` returns while it is patched: the stored winner, or that of a search.
+"""Answers a call of the patched `exhaustive_search` with the stored winner, or with the result of a search.
 
     mode → problem and key → store → lock → search → keep
 
 The result has cuda-tile's own classes. If Tilewright cannot search here, one warning says so and cuda-tile's own search
-runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. A stored winner is returned without importing
-the compiler or the search.
+runs. A caller's mistake is a ValueError or a TypeError, as in cuda-tile. For a stored winner, neither the compiler nor
+the search is imported.
 
-The functions of a search may be closures over anything. So the key has their results and not their sources: grid,
-arguments and hints of every candidate, in order. It has neither the contents of arrays nor the value of a float.
+The functions of a search may be closures over anything, so the key has their results instead of their sources: the
+grid, arguments and hints of every candidate, in order. It has neither the contents of arrays nor the values of floats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from tilewright.errors import MachineError, RequestError, in_one_line
 from tilewright.records import Json, Value
 from tilewright.runtime.arrays import CallValue, KernelObject, Stream, facts_of, is_array
 from tilewright.runtime.environment import Environment, device_of
-from tilewright.runtime.key import array_part, board_of, digest, flag_part, toolkit
+from tilewright.runtime.key import array_part, digest, flag_part, toolkit
 from tilewright.runtime.modes import OFF, ON, SWITCHES, VARIABLE, Mode, mode
 from tilewright.runtime.patch.widening import LIMIT, named_values, widened
 from tilewright.runtime.search.scratch import DeviceLost
@@ -41,38 +41,38 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.searching import SearchResult
 
 FORMAT = 1
-"""Counts up when the meaning of a part changes: stored winners of another format are never found."""
+"""Increase it when the meaning of a part of a key part changes: winners of another format are never looked up."""
 WIDEN = "TILEWRIGHT_WIDEN"
 NEIGHBOURS_TRIED = 4
-"""Times `LIMIT` neighbours are tried, because some launch the same as another one and do not count."""
+"""With `WIDEN`, at most this many times `LIMIT` configurations are tried: some launch the same work as an earlier one
+and are dropped."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 UNMEASURED_US = sys.float_info.max
-"""The time of a configuration that was not timed. Callers compare the times of several searches, so it is a finite
-number above every measured one; ``num_samples`` is 0."""
+"""The time of a configuration that was not timed. Callers compare times of several searches, so it is a finite number
+above every measured one. ``num_samples`` is 0."""
 
 
 class EmptySpace(RequestError, ValueError):
-    """As cuda-tile raises it: there is nothing to search, or nothing that works."""
+    """The space is empty, or nothing in it works; cuda-tile raises ValueError."""
 
 
 class NoSequence(RequestError, TypeError):
-    """As cuda-tile raises it for a generator."""
+    """The space is not a sequence; cuda-tile raises TypeError."""
 
 
 class NotLaunched(RuntimeError):
-    """A configuration that the search left out: its machine code spills."""
+    """The search left the configuration out, because its machine code spills."""
 
 
 class WrongResult(RuntimeError):
-    """A configuration whose output differs from the first one's."""
+    """The configuration's output differs from the first configuration's output."""
 
 
-def answered(
-    call: SearchCall, caller: FrameType | None, original: Callable[..., Any], environment: Environment | None = None
-) -> Any:
-    """The `TuningResult` for one call; see the module's docstring.
+def answer(call: SearchCall, caller: FrameType, original: Callable[..., Any]) -> Any:
+    """Returns the `TuningResult` for one call, as the module's docstring says.
 
-    caller: the function that searches; its source says which hints it launches with. original: cuda-tile's search.
+    caller: the frame that calls the search; its source shows with which hints it launches the kernel afterwards.
+    original: cuda-tile's search.
     """
     now = mode(Mode.NOW)
     disabled = any(os.environ.get(switch, "").strip().lower() in ON for switch in SWITCHES)
@@ -81,9 +81,9 @@ def answered(
     space = checked(call.search_space)
     if disabled:
         return first_of(space)
-    environment = environment or Environment()
+    environment = Environment()
     try:
-        hints = launched_hints(caller, call.kernel) if call.hints_fn is None else {}
+        hints = {} if call.hints_fn is not None else launched_hints(caller, call.kernel)
         problem = problem_of(call, space, hints, environment.board)
         stored = _result(problem, environment.winners.get(problem.key))
         return _searched(call, problem, now, environment) if stored is None else stored
@@ -95,18 +95,18 @@ def answered(
             warn_once(f"cannot look up what is stored ({reason}); the first configuration is used")
             return first_of(space)
         warn_once(f"cannot search here ({reason}); cuda-tile's own search does")
-    return call.passed_to(original)  # outside the handler: its errors did not happen "during" ours
+    return call.passed_to(original)  # outside the handler, so that its errors are not raised "during" ours
 
 
 def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Environment) -> Any:
-    """Searches and stores the winner, if a search is allowed here and no other process searches."""
+    """Searches and stores the winner, unless no search is allowed here or another process is searching."""
     capturing = environment.capturing(call.stream)
     if now is Mode.STORED or capturing:
         why = "a CUDA graph is being captured" if capturing else f"{VARIABLE}=stored"
         return _first(problem, f"{why}, and no winner is stored for this search")
     with environment.search_lock(problem.key, wait=True) as mine:
         if (stored := _result(problem, environment.winners.get(problem.key))) is not None:
-            return stored  # another process has stored it meanwhile
+            return stored  # by another process, while this one waited
         if not mine:
             return _first(problem, "another process has been tuning this for long")
         from tilewright.runtime.search.searching import Nothing
@@ -115,7 +115,7 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
             search = environment.search(problem.trials, stream=call.stream, shipped=0, flush_l2=call.flush_l2)
         except Nothing as nothing:
             raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing
-        if search.outcomes[search.best].us is None:  # there is no memory to try anything; perhaps another time
+        if search.outcomes[search.best].us is None:  # too little memory to try anything: the next call tries again
             return _first(problem, search.note)
         winner = _winner_of(problem, search)
         result = _result(problem, environment.winners.put(winner)) or _result(problem, winner)
@@ -140,7 +140,7 @@ def _first(problem: Problem, why: str) -> Any:
 def _winner_of(problem: Problem, search: SearchResult) -> Winner:
     try:
         launches = evidence.launches_of(problem.trials, search)
-    except Exception:  # one of them cannot be written down as data: the winner cannot be raced again
+    except Exception:  # a launch cannot be described as data, so the winner cannot be raced again
         launches = None
     return evidence.winner_of(
         search,
@@ -155,8 +155,10 @@ def _winner_of(problem: Problem, search: SearchResult) -> Winner:
 
 
 def _result(problem: Problem, winner: Winner | None) -> Any:
-    """The `TuningResult`, in which a duplicate has the measurement of its representative; None if there is no winner,
-    or if it is not of this space: its index and all labels must agree."""
+    """Returns the `TuningResult` of a stored winner; a duplicate has the measurement of its representative.
+
+    Returns None if there is no winner, or if its index and labels do not fit this space.
+    """
     from cuda.tile.tune import Measurement, TuningResult
 
     if winner is None:
@@ -181,7 +183,7 @@ def _result(problem: Problem, winner: Winner | None) -> Any:
 
 
 def first_of(space: Sequence[Any]) -> Any:
-    """The first configuration, not measured: the result where nothing may be searched."""
+    """Returns the first configuration, not measured. This is the result where no search is allowed."""
     from cuda.tile.tune import Measurement, TuningResult
 
     first = Measurement(config=space[0], mean_us=UNMEASURED_US, num_samples=0, error_margin_us=0.0)
@@ -189,7 +191,8 @@ def first_of(space: Sequence[Any]) -> Any:
 
 
 def _error(outcome: Mapping[str, Json]) -> type[Exception]:
-    """The class by its name, if its module is loaded: a program that only looks up has not loaded all."""
+    """Returns the recorded error class. If its module is not loaded, as in a program that only looks up, a class of
+    this module or RuntimeError stands for it."""
     module, _, name = str(outcome.get("error") or "").partition(":")
     error = getattr(sys.modules.get(module, builtins), name, None) if name else None
     own = {"pruned": NotLaunched, "wrong": WrongResult}.get(str(outcome["status"]), RuntimeError)
@@ -198,7 +201,7 @@ def _error(outcome: Mapping[str, Json]) -> type[Exception]:
 
 @dataclass(frozen=True)
 class SearchCall:
-    """The arguments of one call, by the names that cuda-tile gives them."""
+    """The arguments of one call of `exhaustive_search`, under cuda-tile's names."""
 
     search_space: Sequence[Any]
     stream: Stream
@@ -211,30 +214,31 @@ class SearchCall:
     flush_l2: bool
 
     def passed_to(self, search: Callable[..., Any]) -> Any:
-        return search(
-            self.search_space, self.stream, self.grid_fn, self.kernel, self.args_fn, self.hints_fn,
-            quiet=self.quiet, single_run_timeout_sec=self.single_run_timeout_sec, flush_l2=self.flush_l2,
-        )  # fmt: skip
+        return search(**vars(self))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``space`` begins with the caller's configurations, and may have more. The other fields are in its order."""
+    """The configurations of one search and its key.
+
+    space: the caller's configurations, then their neighbours if there are any. ``trials`` and ``labels`` are in the
+    same order.
+    parts: the parts of the key, by name.
+    """
 
     space: tuple[Any, ...]
     trials: tuple[Trial | FailedTrial, ...]
     labels: tuple[str, ...]
     parts: Mapping[str, Json]
-    """Of the key, by name."""
     key: str
 
     @property
     def kernel(self) -> str:
-        """The name of the first kernel."""
-        kernels = [trial.kernel for trial in self.trials if isinstance(trial, Trial)]
-        if not kernels:
+        """The name of the first trial's kernel."""
+        kernel = next((trial.kernel for trial in self.trials if isinstance(trial, Trial)), None)
+        if kernel is None:
             return "a kernel that cannot be launched"
-        function = getattr(kernels[0], "_pyfunc", kernels[0])
+        function = getattr(kernel, "_pyfunc", kernel)
         return str(getattr(function, "__qualname__", type(function).__name__))
 
 
@@ -247,23 +251,23 @@ def checked(space: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def problem_of(
-    call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str] = board_of
+    call: SearchCall, space: Sequence[Any], hints: Mapping[str, int], board: Callable[[int], str]
 ) -> Problem:
-    """The trials and the key. ``hints``: those that the caller launches with, for every trial.
+    """Returns the trials and the key of a call. ``hints``: applied to every trial, because the caller launches with
+    them.
 
-    With `TILEWRIGHT_WIDEN` neighbours follow, if they launch other work than those before them.
+    With `TILEWRIGHT_WIDEN`, neighbours of the given configurations are added if their work differs from all before.
     """
-    if hints:
-        call = replace(call, hints_fn=lambda _: hints)
+    hints_fn = (lambda _: hints) if hints else call.hints_fn
     shared, limit = SharedDescriptions(), max(LIMIT, len(space))
     listed = list(islice(widened(space), NEIGHBOURS_TRIED * limit)) if widening() else list(space)
-    made = trials(listed, call.grid_fn, call.kernel, call.args_fn, call.hints_fn)
+    made = trials(listed, call.grid_fn, call.kernel, call.args_fn, hints_fn)
     kept: list[tuple[Any, Trial | FailedTrial, str, dict[str, Json]]] = []
     seen = set()
     for index, (config, trial) in enumerate(zip(listed, made, strict=True)):
         try:
             candidate = shared.candidate(trial)
-        except Exception:  # args_fn of this configuration: the search meets the error again, and reports it
+        except Exception:  # `args_fn` raised; the search calls it again and reports the error
             candidate = {"failed": "arguments"}
         work = repr(sorted(candidate.items()))
         if index < len(space) or (len(kept) < limit and work not in seen and "failed" not in candidate):
@@ -290,20 +294,22 @@ def problem_of(
 
 @dataclass
 class SharedDescriptions:
-    """The arrays and the kernels' sources of all candidates, each once."""
+    """The distinct arrays and kernel sources of all candidates, which refer to them by index.
+
+    device: the GPU of the first array that is on a GPU.
+    """
 
     arrays: list[dict[str, Json]] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     device: int | None = None
-    """The GPU of the first array that is on one."""
     _kept: list[object] = field(default_factory=list)
-    """So that no other object gets the id of one of these."""
+    """Keeps the described objects alive, so that no new object gets the id of one of them."""
     _places: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Id of an array → its index among the descriptions, and its address."""
+    """The id of an array → its index in `arrays`, and its address."""
     _kernels: dict[int, int] = field(default_factory=dict)
 
     def candidate(self, trial: Trial | FailedTrial) -> dict[str, Json]:
-        """The work of one candidate. A failed one has only its stage: its reason may contain an address."""
+        """Returns the work of one candidate. A failed one has only its stage: its reason may hold an address."""
         if isinstance(trial, FailedTrial):
             return {"failed": trial.stage}
         storages: list[int] = []
@@ -323,7 +329,7 @@ class SharedDescriptions:
             return [self._argument(item, storages) for item in value]
         if not is_array(value):
             return flag_part(value)
-        if id(value) not in self._places:  # read once for each object
+        if id(value) not in self._places:
             facts = facts_of(value)
             self._kept.append(value)
             if self.device is None:
@@ -334,7 +340,7 @@ class SharedDescriptions:
 
 
 def _index_in(items: list[Any], item: Any) -> int:
-    """Its index; appended if it is not there."""
+    """Returns the index of ``item``, which is appended if it is missing."""
     if item not in items:
         items.append(item)
     return items.index(item)

@@ -1,8 +1,8 @@
-"""Replaces `cuda.tile.tune.exhaustive_search` by Tilewright's search, and undoes that.
+"""Replaces `cuda.tile.tune.exhaustive_search` with Tilewright's search, and undoes that.
 
-Every module-level name of cuda-tile's function gets ours, in every module (`swapping`); later imports by name get ours
-from `cuda.tile.tune`. If the function or its result has another shape in this cuda-tile, it is left as it is, with one
-warning.
+`install` rebinds every module-level name of cuda-tile's function, in every module (`swapping`); later imports get the
+replacement from `cuda.tile.tune`. If the function or its result has another shape in this cuda-tile, `install` warns
+once and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ import inspect
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.runtime.swapping import swap
-
-if TYPE_CHECKING:
-    from tilewright.records import Value
-    from tilewright.runtime.arrays import CallValue, KernelObject, Stream
 
 PARAMETERS = (
     "search_space", "stream", "grid_fn", "kernel", "args_fn", "hints_fn", "quiet", "single_run_timeout_sec", "flush_l2",
 )  # fmt: skip
-"""Of the function in cuda-tile 1.7; the first six may be positional."""
+"""The parameters in cuda-tile 1.7; the first six may be positional."""
 POSITIONAL = 6
 FIELDS = {
     "Measurement": {"config", "mean_us", "num_samples", "error_margin_us"},
@@ -35,17 +30,17 @@ FIELDS = {
 
 _lock = threading.Lock()
 _installed: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
-"""At most one pair: cuda-tile's function, and ours."""
+"""Empty, or one pair: cuda-tile's function and its replacement."""
 
 
 class PatchWarning(UserWarning):
-    """cuda-tile is left as it is; the program runs."""
+    """Says that cuda-tile is left as it is, and that the program runs."""
 
 
 def install() -> bool:
-    """Replaces the function under all its names, once; whether it is replaced now.
+    """Replaces the function under all its names, once. Returns whether it is replaced now.
 
-    Imports `cuda.tile` if the program has not done so; `startup` calls this when the program does.
+    Imports `cuda.tile`. The `startup` modules call this when the program imports `cuda.tile.tune`.
     """
     from cuda.tile.tune import _tune
 
@@ -54,69 +49,34 @@ def install() -> bool:
             return True
         original = _tune.exhaustive_search
         if difference := unknown_shape(_tune):
-            warnings.warn(
-                f"tilewright: exhaustive_search of this cuda-tile {difference}; known: cuda-tile 1.7. "
-                "It is left as it is",
-                PatchWarning,
-                stacklevel=2,
-            )
+            text = f"tilewright: exhaustive_search of this cuda-tile {difference}; known: cuda-tile 1.7. "
+            warnings.warn(f"{text}It is left as it is", PatchWarning, stacklevel=2)
             return False
+        signature = inspect.signature(original)
 
         @functools.wraps(original)
-        def replaced(*args: Any, **kwargs: Any) -> Any:  # a new one for each installation: `uninstall` replaces it only
-            return exhaustive_search(*args, **kwargs)
+        def replaced(*args: Any, **kwargs: Any) -> Any:  # made anew by each `install`, so `uninstall` replaces only it
+            from tilewright.runtime.patch.exhaustive import SearchCall, answer
+
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return answer(SearchCall(**bound.arguments), sys._getframe(1), original)
 
         _installed.append((original, replaced))
-        swap(*_installed[0])
+        swap(original, replaced)
         return True
 
 
 def uninstall() -> None:
-    """Gives every name cuda-tile's function again, also in modules that imported ours by name."""
+    """Gives cuda-tile's function back to every name, also in modules that imported the replacement by name."""
     with _lock:
         if _installed:
-            original, ours = _installed.pop()
-            swap(ours, original)
-
-
-@contextmanager
-def patched() -> Iterator[bool]:
-    """Installed inside the block; as it was after it."""
-    before = bool(_installed)
-    try:
-        yield install()
-    finally:
-        if not before:
-            uninstall()
-
-
-def exhaustive_search(
-    search_space: Sequence[Any],
-    stream: Stream,
-    grid_fn: Callable[[Any], tuple[int, ...]],
-    kernel: KernelObject,
-    args_fn: Callable[[Any], tuple[CallValue, ...]],
-    hints_fn: Callable[[Any], dict[str, Value]] | None = None,
-    *,
-    quiet: bool = False,
-    single_run_timeout_sec: float | None = None,
-    flush_l2: bool = True,
-) -> Any:
-    """Tilewright's search with the signature and the result of cuda-tile's: see `exhaustive.answered`.
-
-    Raises ValueError and TypeError as cuda-tile's does: for an empty space, a space that is not a sequence, and if no
-    configuration works.
-    """
-    from tilewright.runtime.patch.exhaustive import SearchCall, answered
-
-    request = SearchCall(
-        search_space, stream, grid_fn, kernel, args_fn, hints_fn, quiet, single_run_timeout_sec, flush_l2
-    )
-    return answered(request, sys._getframe(1), _original())
+            original, replaced = _installed.pop()
+            swap(replaced, original)
 
 
 def unknown_shape(tune: ModuleType) -> str:
-    """How cuda-tile's function or result differs from those of 1.7; empty if they are equal."""
+    """Returns how cuda-tile's function or result differs from that of version 1.7; empty if it does not."""
     try:
         parameters = inspect.signature(tune.exhaustive_search).parameters
     except (TypeError, ValueError):
@@ -128,12 +88,3 @@ def unknown_shape(tune: ModuleType) -> str:
         if set(getattr(getattr(tune, record, None), "__dataclass_fields__", ())) != fields:
             return f"gives another {record}"
     return ""
-
-
-def _original() -> Callable[..., Any]:
-    if _installed:
-        return _installed[0][0]
-    from cuda.tile.tune import _tune
-
-    original: Callable[..., Any] = _tune.exhaustive_search
-    return original

@@ -1,9 +1,8 @@
-"""`--widen`: neighbours of the configurations that the author of a search gave.
+"""`tilewright run --widen`: neighbours of the configurations in the caller's search space.
 
 Only plain records of numbers have neighbours. Tile sizes are halved and doubled, occupancy and ``num_ctas`` take their
-usual values, and every other field keeps its value. A tile never grows beyond the largest given one for its field:
-callers rely on their own list, for example on a length that is a multiple of the largest tile. The given
-configurations come first.
+usual values, and every other field keeps its value. A tile size never exceeds the largest given value of its field,
+because callers rely on their list: for example, they choose lengths that are multiples of the largest tile.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from typing import Any, TypeAlias
 from tilewright.records import Value
 
 LIMIT = 64
-"""Candidates in all, the given ones among them."""
+"""The most candidates, with the given ones."""
 SMALLEST = 16
-"""The smallest tile extent that is tried: tensor cores take no smaller one."""
+"""The smallest tile size to try: tensor cores take no smaller one."""
 CHANGES = 2
-"""The most fields of a given configuration that change at a time."""
+"""The most fields that one neighbour changes."""
 HINTS: Mapping[str, tuple[int, ...]] = {"occupancy": (1, 2, 4), "num_ctas": (1, 2)}
 
 _TILE = re.compile(r"(^|_)(tile|block)(_|[mnk]?$)|^[tb][mnk]$|_[mnk]$", re.IGNORECASE)
 _OTHER = re.compile(r"group|num|count|split|stage|warp|head|dim|_d$", re.IGNORECASE)
-"""Fields that are not a free extent of a tile: the group of a swizzle, a head dimension."""
+"""Names that `_TILE` matches although they are no tile size: the group of a swizzle, a head dimension."""
 
 Fields: TypeAlias = dict[str, Any]
 
 
 def fields_of(config: Any) -> Fields | None:
-    """The named fields of a configuration; None if it is not a record."""
+    """Returns the fields of a configuration by name; None if it is not a record."""
     if isinstance(config, Mapping):
         return dict(config) if all(isinstance(name, str) for name in config) else None
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
@@ -44,14 +43,14 @@ def fields_of(config: Any) -> Fields | None:
 
 
 def named_values(config: Any) -> dict[str, Value] | None:
-    """The fields of a configuration that is a plain record of numbers and texts; None for others."""
+    """Returns the fields of a configuration that is a record of numbers and texts only; None for any other."""
     fields = fields_of(config)
     plain = (int, float, str, type(None))
     return fields if fields and all(isinstance(value, plain) for value in fields.values()) else None
 
 
 def widened(space: Sequence[Any]) -> Iterator[Any]:
-    """The configurations of ``space``, then their neighbours, nearest first, each once; there may be many."""
+    """Yields the configurations of ``space``, then all their neighbours, nearest first, each once."""
     yield from space
     records = [(config, fields) for config in space if (fields := named_values(config)) is not None]
     largest = _largest_tiles([fields for _, fields in records])
@@ -65,7 +64,7 @@ def widened(space: Sequence[Any]) -> Iterator[Any]:
 
 
 def replaced(config: Any, changed: Mapping[str, Value]) -> Any:
-    """A copy of a configuration with other values for some of its fields, of the same type."""
+    """Returns a copy of a configuration, of the same type, with other values for the fields in ``changed``."""
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
         return dataclasses.replace(config, **changed)
     if isinstance(config, tuple):
@@ -83,7 +82,7 @@ def _identity(fields: Fields) -> tuple[tuple[str, str, str], ...]:
 
 
 def _largest_tiles(given: Sequence[Fields]) -> dict[str, int]:
-    """Field → its largest value; for fields that are the extent of a tile in every configuration."""
+    """Returns field → largest value, for each field that is a tile size in all configurations."""
     names = {name for fields in given for name in fields if _TILE.search(name) and not _OTHER.search(name)}
     values = {name: [fields[name] for fields in given if name in fields] for name in names}
     return {

@@ -1,11 +1,12 @@
-"""Runs when a Python starts that Tilewright is to patch or to record. It waits until the program imports
-`cuda.tile.tune` and then installs `runtime.patch.patch`, or until it imports `cuda.tile` and then installs
-`runtime.capture.capture`.
+"""Waits in a starting Python until the program imports cuda-tile, then installs the patch or the recorder.
 
-Every interpreter of the user's program pays for this module. It therefore imports only `os` and `sys`, and the rest
-of Tilewright when the program imports `cuda.tile`. It is started by `tilewright_patch.pth`, which an installed
-Tilewright leaves in site-packages, or by the `sitecustomize` of this folder, which `tilewright run` puts on
-PYTHONPATH. If both are there, the second starts it.
+When the program imports `cuda.tile.tune`, `runtime.patch.patch` is installed. When it imports `cuda.tile`,
+`runtime.capture.capture` is installed. Which of the two happens depends on environment variables.
+
+Every Python process of the user's program runs this module. It therefore imports only `os` and `sys`, and the rest of
+Tilewright once the program imports cuda-tile. It is started by `tilewright_patch.pth`, which an installed Tilewright
+has in site-packages, or by the `sitecustomize` of this folder, which `tilewright run` puts on PYTHONPATH. If both are
+there, the `sitecustomize` starts it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` takes longer to import than all of this
+if TYPE_CHECKING:  # importing `typing` takes longer than the whole module
     from collections.abc import Callable, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
@@ -27,7 +28,7 @@ ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
 class TilewrightWaiting:
-    """An import finder that finds nothing itself. It lets the others find the module, and acts once that is loaded."""
+    """An import finder that lets the other finders find ``awaited``, and calls ``act`` once that module is loaded."""
 
     def __init__(self, awaited: str, act: Callable[[], None]) -> None:
         self.awaited, self.act = awaited, act
@@ -49,13 +50,13 @@ class TilewrightWaiting:
 
 
 def start() -> None:
-    """Waits for the modules if the environment asks for it; a value that is neither yes nor no gives one warning."""
+    """Waits for the modules that the environment asks for. Warns once if TILEWRIGHT_PATCH is neither yes nor no."""
     if os.environ.get(CAPTURE, "").strip():
         _wait_for(LAUNCHES, _installer("tilewright.runtime.capture.capture", "record"))
-    said = os.environ.get(VARIABLE, "").strip().lower()
-    if said in ON:
+    value = os.environ.get(VARIABLE, "").strip().lower()
+    if value in ON:
         _wait_for(AWAITED, _installer("tilewright.runtime.patch.patch", "patch"))
-    elif said not in OFF:
+    elif value not in OFF:
         warn(f"{VARIABLE}='{os.environ[VARIABLE]}' is neither 1 nor 0: the program runs unpatched")
 
 
@@ -71,7 +72,8 @@ def _is_waiting(finder: object, module: str) -> bool:
 
 
 def _installer(module: str, verb: str) -> Callable[[], None]:
-    """Calls ``install`` of a module. After any error there the program runs as without it, and one line says so."""
+    """Returns a function that calls ``install()`` of a module. If that fails, it prints one line and the program runs
+    as without Tilewright."""
 
     def install() -> None:
         try:
@@ -87,7 +89,7 @@ def warn(text: str) -> None:
 
 
 def _act_after(loader: Loader, act: Callable[[], None]) -> None:
-    """Calls ``act`` after the module is executed. The loader has its own `exec_module` again by then."""
+    """Calls ``act`` once the module is executed. ``loader`` has its own `exec_module` again by then."""
     execute = loader.exec_module
 
     def executed(module: ModuleType) -> None:
