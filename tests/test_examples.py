@@ -18,6 +18,8 @@ from tilewright.task.tensors import Dims, Distribution
 from tilewright.verify import tolerance as verify
 from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Equipment
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NAMES = ("matmul", "rms_norm", "rope", "fmha", "swiglu")
@@ -209,7 +211,7 @@ def taken(array: np.ndarray, shape: tuple[str | int, ...], part: verify.Slice) -
 def test_a_plain_kernel_is_right(name: str) -> None:
     """On two tiles an axis and on ragged ones; `tilewright check` tries more."""
     task = example(name)
-    verdict = check_on(task, InterpreterEngine(task, default_board("sm_90")), quick=True)
+    verdict = check_on(task, Equipment(InterpreterEngine(task, default_board("sm_90"))), Scope(quick=True))
     assert verdict.verdict == "correct", verdict.reason
 
 

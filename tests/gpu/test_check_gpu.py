@@ -14,7 +14,8 @@ from tilewright.task.loading import load_task
 from tilewright.task.task import Task
 from tilewright.verify.check import check_on
 from tilewright.verify.on_gpu import GpuEngine
-from tilewright.verify.schedule import Compiling
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Compiling, Equipment
 from tilewright.verify.trusted import Trusted
 from tilewright.verify.verdict import Verdict
 
@@ -34,7 +35,7 @@ def checked(task: Task, *, trusted: bool = False, seconds: float = 60.0) -> Verd
     engine = GpuEngine(task, silence=30.0)
     yardstick = Trusted(task, "cuda") if trusted and task.trusted is not None else None
     try:
-        return check_on(task, engine, trusted=yardstick, compiles=compiling, ahead=compiling.ahead, seconds=seconds)
+        return check_on(task, Equipment(engine, yardstick, compiling), Scope(seconds=seconds))
     finally:
         engine.close()
         if yardstick is not None:

@@ -15,6 +15,8 @@ from tilewright.verify.addresses import ELEMENTS, LONGEST, Reached, Reaching, hu
 from tilewright.verify.cases import parse
 from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Equipment
 from tilewright.verify.shapes import moduli
 
 BOARD = default_board("sm_90")
@@ -100,7 +102,8 @@ def test_only_shapes_that_the_task_serves_and_that_can_be_launched(file: Path) -
 
 def test_it_is_one_case_of_a_check_and_its_text_reads_back(file: Path) -> None:
     task = load_task(f"{file}:masked")
-    verdict = check_on(task, InterpreterEngine(task, BOARD), seed=3, reaches=Reaching(task, BOARD))
+    tools = Equipment(InterpreterEngine(task, BOARD), reaches=Reaching(task, BOARD))
+    verdict = check_on(task, tools, Scope(seed=3))
     (found,) = [one for one in verdict.results if one.case.run == "addresses"]
     assert verdict.verdict == found.verdict == "incorrect"
     assert [one for one in verdict.results if one.verdict == "incorrect"] == [found], "nothing else is wrong"

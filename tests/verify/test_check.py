@@ -13,6 +13,7 @@ from tilewright.task.tensors import Output, Tensor
 from tilewright.testing.functions import FunctionEngine
 from tilewright.verify import schedule as engines
 from tilewright.verify.check import check_on
+from tilewright.verify.planning import Scope
 from tilewright.verify.verdict import Verdict, beside
 
 
@@ -31,7 +32,7 @@ def task() -> Task:
 @pytest.fixture
 def verdict() -> Verdict:
     engine = FunctionEngine(task(), lambda run: run["y"].__setitem__(..., 2 * run["x"]))
-    return check_on(task(), engine, quick=True)
+    return check_on(task(), engines.Equipment(engine), Scope(quick=True))
 
 
 def test_the_engine_is_the_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

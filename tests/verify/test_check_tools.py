@@ -18,8 +18,9 @@ from tilewright.tileir.watch.findings import OUT_OF_BOUNDS, Finding
 from tilewright.verify import sanitizer_tool as check_watching
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
+from tilewright.verify.planning import Scope
 from tilewright.verify.sanitizer_tool import ABSENT, TOOLS, Sanitized, Watching
-from tilewright.verify.schedule import Compiling
+from tilewright.verify.schedule import Compiling, Equipment
 from tilewright.verify.verdict import Verdict
 
 OPS = """\
@@ -94,7 +95,8 @@ def test_the_interpreter_needs_no_machine_code(task: Task, monkeypatch: pytest.M
 
 
 def verdict_of(task: Task) -> Verdict:
-    return check_on(task, FunctionEngine(task, lambda run: run["y"].__setitem__(..., 2 * run["x"])), quick=True)
+    engine = FunctionEngine(task, lambda run: run["y"].__setitem__(..., 2 * run["x"]))
+    return check_on(task, Equipment(engine), Scope(quick=True))
 
 
 def watched(task: Task, monkeypatch: pytest.MonkeyPatch, said: Mapping[str, Sanitized]) -> Verdict:

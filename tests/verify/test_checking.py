@@ -24,6 +24,8 @@ from tilewright.verify import verdict as report
 from tilewright.verify.cases import Case, parse
 from tilewright.verify.check import check_on
 from tilewright.verify.engine import Ran
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Equipment
 from tilewright.verify.verdict import Verdict
 
 SPACE = Space(constants={"TILE_M": (16,), "TILE_N": (16,)}, shipped={"TILE_M": 16, "TILE_N": 16})
@@ -63,7 +65,8 @@ def multiplied(run: FunctionLaunch) -> None:
 
 
 def checked(task: Task, function: Function, **more: Any) -> Verdict:
-    return check_on(task, FunctionEngine(task, function), **more)
+    tools = {name: more.pop(name) for name in ("trusted", "compiles") if name in more}
+    return check_on(task, Equipment(FunctionEngine(task, function), **tools), Scope(**more))
 
 
 def caught(task: Task, function: Function, words: str, **more: Any) -> Verdict:
@@ -530,11 +533,11 @@ def test_results_kept_by_pointer_or_by_contents_are_caught() -> None:
         return run
 
     one = {"only": {"M": 40, "N": 40}}
-    only = parse("M=40,N=40;run=caches", elementwise(workloads=one))
+    case = parse("M=40,N=40;run=caches", elementwise(workloads=one))
     task = elementwise(workloads=one)
-    assert checked(task, keeps(by_shape, lambda run: run["x"].shape), only=only).verdict == "incorrect"
-    assert checked(task, keeps(by_corner, lambda run: float(run["x"][0, 0])), only=only).verdict == "incorrect"
-    assert checked(task, thrice, only=only).verdict == "correct"
+    assert checked(task, keeps(by_shape, lambda run: run["x"].shape), case=case).verdict == "incorrect"
+    assert checked(task, keeps(by_corner, lambda run: float(run["x"][0, 0])), case=case).verdict == "incorrect"
+    assert checked(task, thrice, case=case).verdict == "correct"
 
 
 # Reports
@@ -553,7 +556,7 @@ def test_a_failing_case_is_made_small_and_can_be_run_alone() -> None:
     assert 10 <= int(small["N"]) < 20  # type: ignore[arg-type]
     command = report.command(verdict, "ops.py", ["--engine", "interpreter"])
     assert command == f"tilewright check ops.py --case '{verdict.smallest.case}' --engine interpreter"
-    again = checked(task, from_the_tenth_column, only=parse(str(verdict.smallest.case), task))
+    again = checked(task, from_the_tenth_column, case=parse(str(verdict.smallest.case), task))
     assert again.verdict == "incorrect" and again.results[0].reason == verdict.smallest.reason
 
 
@@ -589,7 +592,7 @@ def test_the_json_has_what_scripts_rely_on() -> None:
 
 def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
     task = elementwise(workloads={"odd": {"M": 3001, "N": 770}})
-    verdict = check_on(task, FunctionEngine(task, thrice, "gpu"))
+    verdict = check_on(task, Equipment(FunctionEngine(task, thrice, "gpu")))
     assert verdict.verdict == "correct"
     assert (("M", 3001), ("N", 770)) in {one.case.dims for one in verdict.results}
 
@@ -598,7 +601,7 @@ def test_a_gpu_also_runs_the_workloads_as_they_are() -> None:
         if run["y"].shape[0] > 2000:
             run["y"][2000, 5] = np.nan
 
-    verdict = check_on(task, FunctionEngine(task, wrong_far_out, "gpu"))
+    verdict = check_on(task, Equipment(FunctionEngine(task, wrong_far_out, "gpu")))
     assert verdict.verdict == "incorrect" and "not finite" in verdict.reason
 
 

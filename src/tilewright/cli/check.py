@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilewright.verify.cases import Case
 
 DEFAULT_SECONDS = 120.0
-"""As `verify.check.SECONDS` has it; `--help` does not import it."""
+"""Equals `verify.planning.SECONDS`, which `--help` does not import."""
 
 EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")

@@ -1,7 +1,7 @@
-"""Do addresses hold beyond 2³¹ elements?
+"""Checks that addresses are right in tensors of more than 2³¹ elements.
 
-A shape of that size needs no memory here: a dry run of some of its blocks follows every address, and each
-must lie within its tensor. An index that a kernel computes in 32 bits wraps round and does not.
+No memory of that size is needed: a dry run computes all addresses of some blocks, without data. Each address must lie
+within its tensor. An index that a kernel computes in 32 bits overflows and lies outside.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tilewright.verify.shapes import Moduli, extent
 ELEMENTS = 1 << 31
 LONGEST = 1 << 31
 BEYOND = 1.25
-"""Times `ELEMENTS`, so that a good share of the blocks lies beyond it."""
+"""The largest tensor has this many times `ELEMENTS`, so that a fifth of the blocks lies beyond 2³¹ elements."""
 BLOCKS = 128
-"""A sample: a fifth of them lies beyond 2³¹ elements."""
+"""Blocks that are sampled."""
 Word = Literal["correct", "unverified", "incorrect"]
 MANY_SMS = 1 << 20
-"""What the launch function is told that the board has, lest a few persistent blocks walk over all of it."""
+"""The number of SMs that launch functions are told. With few SMs each block of a persistent kernel would do all tiles."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What became of the addresses; ``reason`` says it in words."""
+    """The verdict on the addresses of one launch."""
 
     verdict: Word
     reason: str
@@ -48,8 +48,10 @@ Reaches = Callable[[Configuration, Dims, int], Reached]
 
 
 def huge(task: Task, dims: Dims, tiles: Mapping[str, Moduli]) -> dict[str, Value] | None:
-    """``dims`` with one dimension so long that the largest tensor has more than 2³¹ elements and every tile's
-    remainder stays; None where the task serves no such shape."""
+    """Lengthens one dimension until the largest tensor has more than 2³¹ elements; its remainder by the tile stays.
+
+    Returns all dimensions, or None if the task does not serve such a shape.
+    """
     names = [name for name in (*task.independent, *tiles) if name in tiles]
     elements = max(math.prod(array.shape) for array in task.arrays(dims).values())
     for name in dict.fromkeys(names):
@@ -65,13 +67,13 @@ def huge(task: Task, dims: Dims, tiles: Mapping[str, Moduli]) -> dict[str, Value
 
 
 class Reaching:
-    """Follows the addresses of one task's launches."""
+    """Computes the addresses of one task's launches."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self._launcher = Launcher(task, replace(board, sms=MANY_SMS))
 
     def __call__(self, configuration: Configuration, dims: Dims, seed: int) -> Reached:
-        """Runs a sample of the blocks, drawn with ``seed``."""
+        """Runs blocks that are drawn with ``seed``."""
         arrays = self._launcher.task.arrays(dims)
         try:
             runnable = self._launcher.runnable(configuration, dims, arrays)
@@ -91,13 +93,15 @@ class Reaching:
 
 
 def _outside(runs: Array, placed: Sequence[Allocation]) -> str | None:
-    """The first run of addresses that no tensor holds, in words."""
+    """Describes the first range of addresses that lies outside all tensors; None if there is none.
+
+    runs: shape (n, 2), the first address of each range and the address past its last byte.
+    """
     inside = np.zeros(len(runs), bool)
-    for one in placed:
-        inside |= (runs[:, 0] >= one.address) & (runs[:, 1] <= one.address + one.nbytes)
-    where = np.flatnonzero(~inside)
-    if not where.size:
+    for tensor in placed:
+        inside |= (runs[:, 0] >= tensor.address) & (runs[:, 1] <= tensor.address + tensor.nbytes)
+    if inside.all():
         return None
-    first = int(runs[where[0], 0])
-    near = min(placed, key=lambda one: min(abs(first - one.address), abs(first - one.address - one.nbytes)))
+    first = int(runs[inside.argmin(), 0])
+    near = min(placed, key=lambda tensor: min(abs(first - tensor.address), abs(first - tensor.address - tensor.nbytes)))
     return f"outside every tensor, {first - near.address} bytes from the start of '{near.name}'"

@@ -1,7 +1,8 @@
-"""Arrays that the judge compares: NumPy's on the host, torch's on a device.
+"""The array operations that the judge needs, for NumPy arrays on the host and torch tensors on a device.
 
-The rules are written once, with ``-``, ``/``, ``abs`` and comparisons, which both libraries have. An `Arrays` adds
-what they spell differently. This folder does not import torch; the caller passes it to `Tensors`.
+The judge's rules are written once, with ``-``, ``/``, ``abs`` and comparisons, which both libraries have. `Arrays` and
+`Tensors` implement the operations that the libraries name differently. This folder does not import torch; the caller
+passes the module to `Tensors`.
 """
 
 from __future__ import annotations
@@ -14,29 +15,29 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
-"""An array of any dtype; a tensor where an `Arrays` for tensors is passed beside it."""
+"""A NumPy array of any dtype, or a torch tensor in functions that are given `Tensors`."""
 
 CHUNK = 1 << 22
-"""Elements of a tensor that are compared at a time: bounds the memory that this takes to some 200 MB."""
+"""Elements of a tensor that are compared at a time. This limits the memory for a comparison to about 200 MB."""
 
 
 class Arrays:
-    """NumPy's arrays."""
+    """Operations on NumPy arrays."""
 
     def pieces(self, array: Array) -> Iterable[Array]:
-        """The elements in row-major order, cut to what fits in memory several times."""
+        """Splits the elements, in row-major order, into flat arrays that fit in memory several times."""
         return [np.asarray(array).reshape(-1)]
 
     def wide(self, piece: Array) -> Array:
-        """In float64."""
+        """Converts to float64."""
         return np.asarray(piece, np.float64)
 
     def equal(self, a: Array, b: Array) -> Array:
-        """Element by element, as they are: float64 does not hold every whole number."""
+        """Compares elements; equal dtypes are compared without float64, which does not hold every whole number."""
         return np.equal(a, b) if a.dtype == b.dtype else np.equal(self.wide(a), self.wide(b))
 
     def whole(self, array: Array) -> bool:
-        """Whether the elements are whole numbers or booleans."""
+        """Tells whether the elements are integers or booleans."""
         return array.dtype.kind in "biu"
 
     def where(self, mask: Array, value: float, other: Array) -> Array:
@@ -46,17 +47,17 @@ class Arrays:
         return np.isfinite(piece)
 
     def squares(self, piece: Array) -> float:
-        """The sum of the squares."""
+        """Returns the sum of the squares."""
         return float(np.dot(piece, piece))
 
     def largest(self, piece: Array) -> tuple[float, int]:
-        """The largest element and its index. ``piece`` is not empty."""
+        """Returns the largest element and its index. ``piece`` is not empty."""
         index = int(piece.argmax())
         return float(piece[index]), index
 
 
 class Tensors(Arrays):
-    """torch's tensors, on the device where they are. ``torch``: the imported module."""
+    """Operations on torch tensors, on the device where they are. ``torch``: the imported module."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

@@ -1,8 +1,8 @@
-"""One case of a check, as a record and as the text that ``--case`` takes.
+"""One case of a check: a record, and the text that ``--case`` takes.
 
     M=100,N=33;data=large;layout=sliced;seed=17
 
-The text says all that inputs, memory and runs depend on, so equal text means an equal run. Defaults are left out.
+The inputs, the memory and the runs depend only on this text, so equal texts give equal runs. Defaults are left out.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RUNS: Mapping[str, str] = {
     "addresses": "a dry run beyond 2³¹ elements: addresses without data",
     "caches": "fresh contents at the same addresses, the same at others, one element changed",
 }
-"""What is done with a case's inputs."""
+"""The ways to run a case."""
 
 FIELDS = ("data", "layout", "run", "seed")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Its text (``str``) says all of it but ``why``, and `parse` reads that text back."""
+    """One case of a check. ``str`` writes it as text without ``why``, and `parse` reads that text."""
 
     dims: tuple[tuple[str, Value], ...]
     data: str = "declared"
@@ -42,7 +42,7 @@ class Case:
     run: str = "plain"
     seed: int = 0
     why: str = ""
-    """Where the dimensions come from: a workload's name, ``edge``, ``hidden``; not part of the text."""
+    """The origin of the dimensions: a workload's name, ``edge``, ``hidden``, ``huge``, ``smaller`` or ``asked for``."""
 
     @property
     def sizes(self) -> dict[str, Value]:
@@ -59,19 +59,21 @@ class Case:
 
     @property
     def described(self) -> str:
-        """One line for a person."""
+        """Describes the case to a person, in one line."""
         parts = [", ".join(f"{name}={value}" for name, value in self.dims), self.data]
         parts += [self.layout] * (self.layout != ROW_MAJOR) + [self.run] * (self.run != "plain")
         return " · ".join(parts)
 
 
 def parse(text: str, task: Task) -> Case:
-    """The case that ``text`` describes; dimensions that it leaves out are those of the first workload. Raises
-    RequestError, naming the choices, where the text cannot be read or names what does not exist."""
+    """Reads a case from its text. Dimensions that the text leaves out are those of the first workload.
+
+    Raises RequestError if the text cannot be read or contains an unknown name; the message lists the known ones.
+    """
     dims = dict(next(iter(task.workloads.values())))
     fields: dict[str, str] = {}
     for number, part in enumerate(text.split(";")):
-        for name, value in (_pair(one) for one in part.split(",") if one.strip()):
+        for name, value in (_pair(pair) for pair in part.split(",") if pair.strip()):
             if name in FIELDS and (number or name not in dims):
                 fields[name] = value
             elif number:
@@ -104,7 +106,7 @@ def _chosen(what: str, given: str, known: tuple[str, ...]) -> str:
 
 
 def _written(value: Value) -> str:
-    """A text that could be taken for something else, or for the end of its part, is quoted."""
+    """Writes a value. A string that would be read as a number or contains a separator is quoted."""
     if isinstance(value, str):
         plain = re.fullmatch(r"[A-Za-z_][\w.-]*", value, re.ASCII) and _read(value) == value
         return value if plain else "'" + quote(value, safe="")
@@ -125,5 +127,5 @@ def _read(text: str) -> Value:
 
 
 def shell_word(text: str) -> str:
-    """As one word of a command that a person copies."""
+    """Quotes a text as one word of a shell command."""
     return text if re.fullmatch(r"[\w@%+=:,./-]+", text) else "'" + text.replace("'", "'\\''") + "'"

@@ -1,7 +1,8 @@
-"""Inputs that friendly data hides mistakes from, rounded to what the tensors can hold.
+"""Draws hostile inputs, which show mistakes that ordinary data hides, and rounds them to the tensors' dtypes.
 
-A normal distribution may be replaced by anything. Another distribution is a domain, and hostile data stays within it.
-Whether the reference has an answer for a draw is judged in `reference`.
+Hostile data may replace a normal distribution by any other. A uniform distribution or a range of integers limits the
+allowed values, and hostile data stays within these limits. `reference` decides whether the reference has an answer for
+the drawn inputs.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from tilewright.verify.images import storage
 from tilewright.verify.tolerance import draw
 
 LARGE = 2.0**8
-"""Times the declared scale; less where the dtype ends earlier."""
+"""The factor of large data, times the declared scale; less if the dtype overflows."""
 OF_THE_LARGEST = 2.0**-5
-"""Share of a dtype's largest number that large data may reach."""
+"""Large data reaches at most this share of the largest number of the dtype."""
 TINY = 2.0**-12
 RANGE = 6
-"""Mixed signs: magnitudes from 2⁻⁶ to 2⁶ of the declared scale."""
+"""Data of mixed signs has magnitudes from 2⁻⁶ to 2⁶ times the declared scale."""
 WOBBLE = 2.0**-6
-"""Of near-constant rows: the spread relative to the value."""
+"""The spread of nearly constant rows, relative to the value."""
 WHOLE = 4
-"""Small integers are of this magnitude at most: their products are exact in every float dtype."""
+"""The largest magnitude of small integers. Their products are exact in every float dtype."""
 
 
 def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
-    """The inputs of one case in the dtypes of their tensors. Equal arguments, equal bits. Raises UnknownChoice for a
-    kind that is not among `KINDS`."""
+    """Draws the inputs of one case in the dtypes of their tensors. Equal arguments give equal bits.
+
+    Raises UnknownChoice if ``kind`` is not in `KINDS`.
+    """
     if kind not in KINDS:
         raise UnknownChoice("data", kind, KINDS)
     arrays = task.arrays(dims)
@@ -46,18 +49,18 @@ def drawn(task: Task, dims: Dims, kind: str, seed: int) -> dict[str, Array]:
 
 
 def limits(dtype: str) -> ml_dtypes.finfo:
-    """Largest number, smallest normal and so on of a float dtype."""
+    """Returns the limits of a float dtype, such as its largest number and its smallest normal number."""
     return ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
 
 
 def rounded(values: Array, dtype: str) -> Array:
-    """To nearest in ``dtype``. What is finite stays finite: a dtype without infinity has only NaN beyond."""
+    """Rounds to nearest in ``dtype``. Finite values stay finite: some dtypes have no infinity and would give NaN."""
     kind = storage(dtype)
     if is_whole(dtype):
         return np.asarray(values).astype(kind)
     largest = float(limits(dtype).max)
     values = np.asarray(values, np.float64)
-    if dtype == "float8_e8m0fnu":  # powers of two: neither zero nor sign
+    if dtype == "float8_e8m0fnu":  # holds powers of two; it has no zero and no sign
         values = np.maximum(np.abs(values), float(limits(dtype).smallest_normal))
     with np.errstate(over="ignore"):
         return np.where(np.isfinite(values), np.clip(values, -largest, largest), values).astype(kind)
@@ -65,7 +68,7 @@ def rounded(values: Array, dtype: str) -> Array:
 
 @dataclass(frozen=True)
 class _Drawing:
-    """One tensor that is drawn: a method for each kind of data."""
+    """Draws one tensor, with a method for each kind of data."""
 
     dtype: str
     how: Distribution
@@ -93,7 +96,7 @@ class _Drawing:
         return self.how.kind == "uniform"
 
     def half(self) -> Array:
-        """True for about half of the elements."""
+        """Returns a mask that is true for about half of the elements."""
         return self.rng.random(self.shape) < 0.5
 
     def declared(self) -> Array:
@@ -110,7 +113,7 @@ class _Drawing:
 
     def large(self) -> Array:
         a, b = self.how.a, self.how.b
-        if self.bounded:  # the outer eighth of the domain
+        if self.bounded:  # within an eighth of the range from its ends
             inward = self.rng.uniform(0, 1 / 8, self.shape)
             top = self.half() if a < 0 else np.ones(self.shape, bool)
             return np.where(top, b - inward * (b - a), a + inward * (b - a))
@@ -133,7 +136,7 @@ class _Drawing:
         return rows * (1 + WOBBLE * self.rng.uniform(-1, 1, self.shape))
 
     def zeros(self) -> Array:
-        """Half of the elements are zero, of either sign where the domain has both."""
+        """Makes half of the elements zero, positive and negative if the range allows both signs."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 <= self.how.b:
             return values
@@ -141,8 +144,8 @@ class _Drawing:
         return np.where(self.half(), values, np.where(negative, -0.0, 0.0))
 
     def denormals(self) -> Array:
-        """Half of the elements are denormal. The others keep the outputs at their scale, so that a kernel that flushes
-        denormals to zero is not wrong for that alone."""
+        """Makes half of the elements denormal. The others keep the outputs at their scale, so that a kernel may flush
+        denormals to zero."""
         values = self.declared()
         if self.bounded and not self.how.a <= 0 < self.how.b:
             return values
@@ -167,7 +170,7 @@ class _Drawing:
         return np.where(self.rng.random(self.shape) < 1 / 64, np.nan, self.declared())
 
     def whole_numbers(self, kind: str) -> Array:
-        """Within the declared domain: its ends, one value per row, zeros, or as declared."""
+        """Draws integers in the declared range: its ends, one value in each row, zeros, or as declared."""
         if self.dtype == "bool":
             low, high = 0, 1
         elif self.how.kind == "integers":
@@ -200,4 +203,4 @@ KINDS: Mapping[str, Callable[[_Drawing], Array]] = {
     "nans": _Drawing.nans,
 }
 SPECIAL = ("infinities", "nans")
-"""Only where the task says that it promises something for them."""
+"""Kinds that are used only if the task declares ``special_values``."""

@@ -1,7 +1,7 @@
-"""An engine runs a kernel for a check: the interpreter or a GPU, behind one method.
+"""The engine of a check runs the kernel, with the interpreter or on a GPU.
 
-An engine copies the images' bytes to where it runs the kernel, runs it, and copies the bytes back into
-the images. It judges nothing.
+An engine copies the bytes of the memory images to the place where it runs the kernel, runs it, and copies the bytes
+back. It does not judge the outputs.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ NO_ALIAS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How an engine runs a kernel."""
+    """How an engine runs a kernel.
+
+    seed: sets the order of the blocks, if the engine can.
+    poison: the byte that fills memory which nobody has written.
+    alias: output → input whose memory the kernel gets in its place, as when it is deployed in place.
+    """
 
     launches: int = 1
     seed: int = 0
-    """Sets the order of the blocks, where the engine can."""
     poison: int = 0xFF
-    """The byte that memory is made of which nobody has written."""
     alias: Mapping[str, str] = field(default_factory=dict)
-    """Output → input whose memory the kernel gets in its place (in place, as deployed)."""
 
 
 ONCE = RunOptions()
@@ -38,28 +40,30 @@ ONCE = RunOptions()
 
 @dataclass(frozen=True)
 class Ran:
-    """What happened when a kernel ran; the outputs are in the images."""
+    """What happened when a kernel ran. The outputs are in the images.
+
+    failed: how the kernel failed.
+    refused: why the engine cannot run this kernel, such as an operation that the interpreter lacks. The kernel may
+        still be right.
+    kernels: names of the kernels that ran; None if the engine does not know.
+    declared: the kernel that the launch declares. Its name is part of the name of the kernel that ran.
+    undefined: source locations of loads of elements that have no value, as far as the engine knows.
+    touched_early: outputs that the launch function changed before the kernel ran.
+    """
 
     findings: tuple[Finding, ...] = ()
     failed: Failed | None = None
     refused: str | None = None
-    """Why the engine cannot run this kernel, such as an operation that the interpreter lacks. It says nothing of the
-    kernel; ``failed`` is the kernel's own failure."""
     kernels: tuple[str, ...] | None = None
-    """Names of the kernels that really ran; None where the engine does not know."""
     declared: str | None = None
-    """Name of the kernel that the launch declares; the name of one that ran contains it."""
     undefined: tuple[str, ...] = ()
-    """Where the kernel loaded elements that have no value, as far as the engine knows."""
     touched_early: tuple[str, ...] = ()
-    """Outputs that the launch function changed before the kernel ran."""
 
 
 class Engine(Protocol):
-    """One task's kernel, run where the engine runs kernels."""
+    """Runs the kernel of one task. ``name``: ``interpreter`` or ``gpu``."""
 
     name: str
-    """``interpreter`` or ``gpu``."""
 
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE

@@ -1,7 +1,7 @@
-"""Which cases a check runs, the most telling first: when time runs out, the rest is named as unverified.
+"""Plans which cases a check runs. The most telling come first, since time may run out before the last.
 
-First every workload, reduced, on its declared data. Then the hardest of these shapes with every kind of data, every
-layout and every way to run. Then edges and random values of all dimensions.
+First come all workloads, reduced, on their declared data. Then comes the shape with the most ragged dimensions, with
+every kind of data, every layout and every way to run. Edges and random values of all dimensions come last.
 """
 
 from __future__ import annotations
@@ -20,38 +20,59 @@ from tilewright.verify.cases import Case
 from tilewright.verify.data import KINDS, SPECIAL
 from tilewright.verify.shapes import Limit, Moduli
 
+SECONDS = 120.0
 HOSTILE = Limit(flop=shapes.WORK_FLOP / 2, elements=shapes.WORK_ELEMENTS // 2)
-"""Of one case among many on one shape."""
+"""The cost of one case; one shape has many such cases."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a check covers.
+
+    configurations, workloads: if empty, the shipped configuration and all workloads.
+    case: the only case to run; None for all planned cases.
+    seed: draws the inputs, the hidden shapes and the order of the blocks.
+    quick: only reduced workloads and small integers.
+    seconds: no case begins later than this; the first always runs. The others are reported as not run.
+    """
+
+    configurations: Sequence[Configuration] = ()
+    workloads: Sequence[Workload] = ()
+    case: Case | None = None
+    seed: int = 0
+    quick: bool = False
+    seconds: float = SECONDS
+
+    def completed(self, task: Task) -> Scope:
+        """Replaces empty fields by the configuration and the workloads of the task."""
+        configurations = tuple(self.configurations) or (task.space.shipped,)
+        return replace(self, configurations=configurations, workloads=self.workloads or task.selected(None))
+
+
+WHOLE_CHECK = Scope()
 
 
 @dataclass(frozen=True)
 class Planned:
+    """One step of a plan. ``covers``: the workloads that are correct only if this case is."""
+
     configuration: Configuration
     case: Case
     rank: int
     covers: tuple[str, ...] = ()
-    """Workloads that this case stands for: it must be correct."""
 
 
-def plan(
-    task: Task,
-    configurations: Sequence[Configuration],
-    workloads: Sequence[Workload],
-    seed: int,
-    *,
-    own_shapes: bool = False,
-    addresses: bool = False,
-    quick: bool = False,
-) -> list[Planned]:
-    """The cases of all ``configurations``, the most telling first.
+def plan(task: Task, scope: Scope, *, own_shapes: bool = False, addresses: bool = False) -> list[Planned]:
+    """Returns the cases of a completed scope, the most telling first.
 
-    own_shapes: also the workloads as they are, for an engine that can afford them.
-    addresses: also a shape of more than 2³¹ elements, of which only the addresses are followed.
-    quick: only reduced workloads and small integers.
+    own_shapes: adds the workloads in their full size, for an engine that can afford them.
+    addresses: adds a shape of more than 2³¹ elements, of which only the addresses are computed.
     """
+    if scope.case is not None:
+        return [Planned(configuration, scope.case, 0, ("asked for",)) for configuration in scope.configurations]
     planned: dict[tuple[Configuration, str], Planned] = {}
-    for configuration in configurations:
-        for rank, case, covers in _steps(task, configuration, workloads, seed, own_shapes, addresses, quick):
+    for configuration in scope.configurations:
+        for rank, case, covers in _steps(task, configuration, scope, own_shapes, addresses):
             key = (configuration, str(case))
             before = planned.get(key, Planned(configuration, case, rank))
             planned[key] = replace(before, covers=tuple(dict.fromkeys((*before.covers, *covers))))
@@ -59,13 +80,11 @@ def plan(
 
 
 Step = tuple[int, Case, tuple[str, ...]]
-"""Rank, case, and the workloads that it covers."""
+"""Rank, case, and the workloads that the case covers."""
 
 
-def _steps(
-    task: Task, configuration: Configuration, workloads: Sequence[Workload], seed: int,
-    own_shapes: bool, addresses: bool, quick: bool,
-) -> Iterator[Step]:  # fmt: skip
+def _steps(task: Task, configuration: Configuration, scope: Scope, own_shapes: bool, addresses: bool) -> Iterator[Step]:
+    workloads, seed = scope.workloads, scope.seed
     tiles = {workload.name: shapes.moduli(task, configuration, workload.dims) for workload in workloads}
 
     def raggedness(workload: Workload) -> int:
@@ -76,9 +95,9 @@ def _steps(
         yield 0, _case(shapes.reduced(task, workload.dims, tiles[workload.name]), seed, workload.name), (workload.name,)
     hardest = max(workloads, key=raggedness)
     for step in _hard(task, hardest, tiles[hardest.name], seed):
-        if not quick or step[1].data == "small integers":
+        if not scope.quick or step[1].data == "small integers":
             yield step
-    if not quick:
+    if not scope.quick:
         yield from _edges(task, workloads, tiles, seed)
         if addresses and (dims := huge(task, hardest.dims, tiles[hardest.name])) is not None:
             yield 2, _case(dims, seed, "huge", run="addresses"), ()
@@ -91,7 +110,7 @@ def _case(dims: Mapping[str, Value], seed: int, why: str, **changes: str) -> Cas
 
 
 def _hard(task: Task, workload: Workload, tiles: Mapping[str, Moduli], seed: int) -> Iterator[Step]:
-    """One shape for all data: that of the workload with the most ragged dimensions."""
+    """Yields all kinds of data, layouts and runs on one reduced shape."""
     case = _case(shapes.reduced(task, workload.dims, tiles, HOSTILE), seed, workload.name)
     for kind in KINDS:
         if kind not in SPECIAL or task.special_values:
@@ -109,7 +128,7 @@ def _hard(task: Task, workload: Workload, tiles: Mapping[str, Moduli], seed: int
 def _edges(
     task: Task, workloads: Sequence[Workload], tiles: Mapping[str, Mapping[str, Moduli]], seed: int
 ) -> Iterator[Step]:
-    """Edges and hidden draws about the smallest reduced shape, for each choice of the other dimensions."""
+    """Yields edges and random shapes near the smallest reduced shape, once for each choice of the other dimensions."""
     rng, seen = np.random.default_rng(seed), set[tuple[object, ...]]()
     for workload in workloads:
         sizes = tiles[workload.name]

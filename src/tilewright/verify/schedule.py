@@ -1,6 +1,6 @@
-"""What stands around the cases of a check: the time they may take, and the tools that run beside them.
+"""The limits of a check, and the tools that work beside its cases.
 
-The compiler works ahead on all cores, compute-sanitizer watches one case in processes of its own, and the trusted
+The compiler works ahead on all cores. compute-sanitizer watches one case in its own processes. The trusted
 implementation runs in a process that has torch.
 """
 
@@ -24,43 +24,53 @@ from tilewright.records import Built, Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import ArraySpec, Dims
 from tilewright.verify import shapes
-from tilewright.verify.addresses import Reaching
+from tilewright.verify.addresses import Reaches, Reaching
 from tilewright.verify.cases import Case
 from tilewright.verify.engine import Engine
-from tilewright.verify.examining import Examiner, Result
+from tilewright.verify.examining import Compiles, Examiner, Result
 from tilewright.verify.images import ROW_MAJOR, image_of
 from tilewright.verify.interpreted import InterpreterEngine
 from tilewright.verify.planning import Planned
+from tilewright.verify.reference import Trusting
 from tilewright.verify.sanitizer_tool import Watching
 from tilewright.verify.trusted import Trusted
 
 FAILURES = 8
-"""After so many wrong cases the others are not run: the answer is known."""
+"""After this many wrong cases the remaining ones are not run: the answer is known."""
 TRIES = 12
 TRY_SECONDS = 4.0
-"""For making a failing case smaller."""
+"""The limits for making a failing case smaller."""
 ENGINES = ("interpreter", "gpu")
 
 
 @dataclass(frozen=True)
 class Equipment:
-    """Engine and tools for one task."""
+    """The engine and the tools of a check of one task. Only the engine is required.
+
+    trusted: gives outputs in the declared precision. Without it the reference in float32 sets the allowed error.
+    compiles: tells a kernel that does not compile from one that crashes. Without it, a failure before the run on a
+        shape or layout that no workload names counts as the compiler's.
+    reaches: follows addresses beyond 2³¹ elements. Without it the plan has no such case.
+    watching: compute-sanitizer, which watches the first case.
+    """
 
     engine: Engine
-    trusted: Trusted | None
-    watching: Watching
-    compiling: Compiling
-    reaching: Reaching
+    trusted: Trusting | None = None
+    compiles: Compiles | None = None
+    reaches: Reaches | None = None
+    watching: Watching | None = None
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
         """Compiles all cases, and starts the tools that watch the first."""
-        self.compiling.ahead(cases)
-        self.watching.start(*cases[0])
+        if isinstance(self.compiles, Compiling):
+            self.compiles.ahead(cases)
+        if self.watching is not None:
+            self.watching.start(*cases[0])
 
 
 @contextmanager
 def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equipment]:
-    """The equipment of a check on ``engine``, which ends with the block."""
+    """Yields the equipment of a check on ``engine``, and closes it at the end of the block."""
     on_gpu = engine == "gpu"
     with (
         closing(Trusted(task, "cuda" if on_gpu else "cpu")) as trusted,
@@ -68,7 +78,7 @@ def equipped(task: Task, engine: str, board: Board, quick: bool) -> Iterator[Equ
         closing(Watching(task, quick or not on_gpu)) as watching,
     ):
         compiling = Compiling(task, board, to_machine_code=on_gpu)
-        yield Equipment(runs, trusted if task.trusted else None, watching, compiling, Reaching(task, board))
+        yield Equipment(runs, trusted if task.trusted else None, compiling, Reaching(task, board), watching)
 
 
 def _engine(task: Task, board: Board, on_gpu: bool) -> Engine:
@@ -83,23 +93,23 @@ Job = tuple[Language, Lowered]
 
 
 class Compiling:
-    """Compiles the launches of one task as a check meets them; equal code once. ``to_machine_code``: with the compiler,
-    for a GPU; else the front end alone."""
+    """Compiles the launches of one task, equal code once.
+
+    to_machine_code: compiles for a GPU; otherwise only the front end runs.
+    """
 
     def __init__(self, task: Task, board: Board, to_machine_code: bool) -> None:
         self.task, self.board, self.to_machine_code = task, board, to_machine_code
         self._known: dict[tuple[str, int, bytes], Built | Failed] = {}
 
     def __call__(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Failed | None:
-        """Why the launch does not compile; None where it does."""
+        """Returns why the launch does not compile; None if it does."""
         job = self._lowered(configuration, dims, arrays)
-        if isinstance(job, Failed):
-            return job
-        built = self._assembled(job) if self.to_machine_code else None
+        built = self._assembled(job) if self.to_machine_code and not isinstance(job, Failed) else job
         return built if isinstance(built, Failed) else None
 
     def ahead(self, cases: Sequence[tuple[Configuration, Case]]) -> None:
-        """Compiles what the cases will launch on all cores, into the cache that the launches look in."""
+        """Compiles the launches of all cases on all cores, and puts the cubins into the cache of the front end."""
         if not self.to_machine_code:
             return
         jobs: dict[tuple[str, int, bytes], Job] = {}
@@ -133,18 +143,20 @@ class Compiling:
 
 
 def run_and_judge(
-    examiner: Examiner, planned: Sequence[Planned], until: float, seconds: float, progress: Progress
+    examiner: Examiner, planned: Sequence[Planned], started: float, seconds: float, progress: Progress
 ) -> tuple[list[Result], list[tuple[Planned, str]]]:
-    """The results in the order of the plan, and the steps that did not run, with the reason. until: of
-    `time.perf_counter`, after which no further case begins; the first always runs. seconds: the same limit, for the
-    message."""
+    """Returns the results in the order of the plan, and the steps that did not run, with the reason.
+
+    started: when the check began, by `time.perf_counter`.
+    seconds: no case begins later than this after ``started``. The first case always runs.
+    """
     results: list[Result] = []
     skipped: list[tuple[Planned, str]] = []
     failures = 0
     for number, step in enumerate(planned):
         if failures >= FAILURES:
             skipped.append((step, f"not run: {failures} cases are incorrect already"))
-        elif results and time.perf_counter() > until:
+        elif results and time.perf_counter() > started + seconds:
             skipped.append((step, f"not run within {seconds:g} s"))
         else:
             progress("check", number, len(planned), step.case.described)
@@ -155,13 +167,13 @@ def run_and_judge(
 
 
 def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None = None) -> Result | None:
-    """The smallest failing case that `TRIES` cases and `TRY_SECONDS` seconds find; None where none failed.
+    """Returns the smallest failing case found within `TRIES` cases and `TRY_SECONDS`; None if no case failed.
 
     only: the case that the user asked for; it is not reduced.
     """
     failed = next((result for result in results if result.verdict == "incorrect"), None)
     if failed is None or only is not None or failed.case.run == "addresses":
-        return failed  # no other way to follow addresses would fit in memory
+        return failed  # a plain run on so large a shape would not fit in memory
     best, tried, until = failed, {str(failed.case)}, time.monotonic() + TRY_SECONDS
     while len(tried) <= TRIES and time.monotonic() < until:
         candidate = next((case for case in _simpler(examiner, best.case) if str(case) not in tried), None)
@@ -178,7 +190,7 @@ def minimised(examiner: Examiner, results: Sequence[Result], only: Case | None =
 
 
 def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
-    """One step each: first plain runs, layouts and data, which explain most, then half of a dimension."""
+    """Yields cases that are one step simpler: first a plain run, layout or data, then half of one dimension."""
     plain = Case(())
     for name in ("run", "layout", "data"):
         if getattr(case, name) != getattr(plain, name):
@@ -189,8 +201,10 @@ def _simpler(examiner: Examiner, case: Case) -> Iterator[Case]:
 
 
 def engine_name(name: str | None) -> str:
-    """The engine to use: the GPU where there is one that the compiler knows, unless another is named. Raises
-    UnknownChoice for a name that is none, NoGpu where a GPU is asked for and there is none."""
+    """Returns the engine to use: ``name``, or by default the GPU if there is one that the compiler knows.
+
+    Raises UnknownChoice for an unknown engine, and NoGpu if the GPU is asked for and there is none.
+    """
     gpu = detect()
     if name is None:
         return "gpu" if gpu is not None and gpu.arch in ARCHITECTURES else "interpreter"
@@ -202,6 +216,6 @@ def engine_name(name: str | None) -> str:
 
 
 def board_here(engine: str, arch: str) -> Board:
-    """The GPU's own board where it is the engine, else the default one of ``arch``."""
+    """Returns the board of this machine's GPU if that is the engine, otherwise the default board of ``arch``."""
     gpu = detect()
     return gpu.board if engine == "gpu" and gpu is not None else default_board(arch)

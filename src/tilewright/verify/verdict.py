@@ -16,7 +16,7 @@ from tilewright.records import Configuration
 from tilewright.verify.addresses import Word
 from tilewright.verify.cases import shell_word
 from tilewright.verify.examining import Examiner, Result
-from tilewright.verify.planning import Planned
+from tilewright.verify.planning import Planned, Scope
 
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
@@ -50,14 +50,13 @@ class Verdict:
 
 
 def report(
-    examiner: Examiner, planned: Sequence[Planned], results: Sequence[Result],
-    skipped: Sequence[tuple[Planned, str]], smallest: Result | None, *,
-    seed: int, configurations: tuple[Configuration, ...], seconds: float,
+    examiner: Examiner, scope: Scope, planned: Sequence[Planned], results: Sequence[Result],
+    skipped: Sequence[tuple[Planned, str]], smallest: Result | None, seconds: float,
 ) -> Verdict:  # fmt: skip
-    """The verdict on all cases: those that ran, and those that were ``skipped`` with the reason."""
+    """Makes the verdict from all cases: those that ran, and those that were ``skipped``, with the reason."""
     task, (word, reason) = examiner.task, _word(planned, results, skipped)
     return Verdict(
-        word, reason, examiner.engine.name, task.name, seed, configurations, tuple(results),
+        word, reason, examiner.engine.name, task.name, scope.seed, tuple(scope.configurations), tuple(results),
         tuple(_not_compared(examiner, results, skipped)), _findings(results), examiner.reference.yardstick, smallest,
         task.space.shipped, seconds,
     )  # fmt: skip

@@ -32,6 +32,8 @@ from tilewright.tune.tune import tune
 from tilewright.verify.check import check_on
 from tilewright.verify.data import KINDS, drawn
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import reference_outputs
 
 torch = pytest.importorskip("torch")
@@ -89,14 +91,14 @@ def test_it_compiles(matmul: Task) -> None:
 
 def test_the_captured_kernel_is_correct_and_another_is_not(matmul: Task) -> None:
     """What "correct" means here: as captured. A version that computes something else is told."""
-    assert check_on(matmul, InterpreterEngine(matmul, BOARD), quick=True).verdict == "correct"
+    assert check_on(matmul, Equipment(InterpreterEngine(matmul, BOARD)), Scope(quick=True)).verdict == "correct"
     file = matmul.file
     assert file is not None
     other = Path(kernels.__file__).with_suffix(".py")
     changed = file.parent / "changed.py"
     changed.write_text(other.read_text().replace("total.astype", "(total * 1.05).astype"))
     wrong = load_task(str(file), {str(other): str(changed)})
-    assert check_on(wrong, InterpreterEngine(wrong, BOARD), quick=True).verdict == "incorrect"
+    assert check_on(wrong, Equipment(InterpreterEngine(wrong, BOARD)), Scope(quick=True)).verdict == "incorrect"
 
 
 def wrong(task: Task, before: str, after: str) -> Task:
@@ -111,7 +113,7 @@ def wrong(task: Task, before: str, after: str) -> Task:
 
 
 def verdict_of(task: Task) -> str:
-    return check_on(task, InterpreterEngine(task, BOARD)).verdict
+    return check_on(task, Equipment(InterpreterEngine(task, BOARD))).verdict
 
 
 # Lists ------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ def test_grouped_products_of_tilegym(tmp_path: Path) -> None:
     assert {name: len(values) for name, values in task.space.constants.items()} == {
         "TILE_M": 3, "TILE_N": 3, "TILE_K": 3,
     }  # fmt: skip
-    assert check_on(task, InterpreterEngine(task, BOARD), quick=True).verdict == "correct"
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict == "correct"
 
 
 # In place ---------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def test_in_place_is_declared(tmp_path: Path) -> None:
     x = torch.zeros(256)
     task = task_of(tmp_path, kernels.scale, (8,), x, x, 32, 0.5)
     assert task.outputs["y"].in_place_of == "x"
-    verdict = check_on(task, InterpreterEngine(task, BOARD))
+    verdict = check_on(task, Equipment(InterpreterEngine(task, BOARD)))
     assert verdict.verdict == "correct", verdict.reason
     assert "in place" in {one.case.run for one in verdict.results}
 
@@ -406,7 +408,7 @@ def test_a_kernel_of_a_program_is_copied(tmp_path: Path) -> None:
     kernel = launched_by_program(tmp_path / "program.py")
     task = task_of(tmp_path, kernel, (8,), torch.zeros(64), torch.zeros(64), 8)
     assert task.edit == ("captured.py",)
-    assert check_on(task, InterpreterEngine(task, BOARD), quick=True).verdict == "correct"
+    assert check_on(task, Equipment(InterpreterEngine(task, BOARD)), Scope(quick=True)).verdict == "correct"
 
 
 def test_a_kernel_that_changed_since_is_no_reference(tmp_path: Path) -> None:

@@ -22,10 +22,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Built, Checked, Json, MeasuredTime, Workload
 from tilewright.task.task import Task
-from tilewright.verify.check import check_on
-from tilewright.verify.interpreted import InterpreterEngine
-from tilewright.verify.quick import checked_of
-from tilewright.verify.trusted import Trusted
+from tilewright.verify.quick import QuickChecker
 
 CORRECTNESS: Mapping[str, Correctness] = {"correct": "PASS", "incorrect": "FAIL", "unverified": "unverified"}
 """The verdict of a check → the word of the ledger."""
@@ -78,29 +75,20 @@ class Interpreting:
     """Checks versions of one task, with one process for its trusted implementation."""
 
     def __init__(self, baseline: Task, board: Board, workloads: Sequence[Workload], seed: int) -> None:
-        self.board, self.workloads, self.seed = board, tuple(workloads), seed
-        self._trusted = Trusted(baseline)
+        self.workloads = tuple(workloads)
+        self._checker = QuickChecker(baseline, board, seed)
 
     def verdict(self, variant: Variant) -> Checked:
         """Of the variant's shipped configuration, on reduced shapes of every workload."""
-        return self._checked(variant, quick=True, seconds=CHECK_SECONDS)
+        return self._checker.check(variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS)
 
     def incorrect(self, variant: Variant) -> str | None:
         """On hostile shapes, data and memory, all that `tilewright check` tries: what is wrong, or None."""
-        checked = self._checked(variant, quick=False, seconds=FULL_CHECK_SECONDS)
+        checked = self._checker.check(variant.task, self.workloads, quick=False, seconds=FULL_CHECK_SECONDS)
         return checked.reason if checked.verdict == "incorrect" else None
 
-    def _checked(self, variant: Variant, *, quick: bool, seconds: float) -> Checked:
-        engine = InterpreterEngine(variant.task, self.board)
-        return checked_of(
-            check_on(
-                variant.task, engine, workloads=self.workloads, seed=self.seed, trusted=self._trusted,
-                quick=quick, seconds=seconds,
-            )
-        )  # fmt: skip
-
     def close(self) -> None:
-        self._trusted.close()
+        self._checker.close()
 
 
 def metrics_of(

@@ -32,6 +32,8 @@ from tilewright.verify import shapes
 from tilewright.verify.cases import Case
 from tilewright.verify.check import check_on
 from tilewright.verify.interpreted import InterpreterEngine
+from tilewright.verify.planning import Scope
+from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import draw, reference_outputs
 
 MOST_FORMS = 6
@@ -168,13 +170,14 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     dims = small_shape(task)
     if (size := sum(math.prod(array.shape) for array in task.arrays(dims).values())) > MOST_ELEMENTS:
         raise NotAsCaptured(f"task '{task.name}': even its smallest shape has {size} elements, too many to interpret")
-    engine, case = InterpreterEngine(task, default_board(ARCH)), Case(tuple(dims.items()), why="asked for")
-    first = check_on(task, engine, only=case)
+    tools = Equipment(InterpreterEngine(task, default_board(ARCH)))
+    case = Case(tuple(dims.items()), why="asked for")
+    first = check_on(task, tools, Scope(case=case))
     if first.verdict != "correct":
         raise NotAsCaptured(
             f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
         )
-    verdict = check_on(task, engine, configurations=others, only=case, seconds=SECONDS)
+    verdict = check_on(task, tools, Scope(others, case=case, seconds=SECONDS))
     seen = {shipped, *(argument.configuration for argument in verdict.results if argument.verdict == "correct")}
     return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
 
