@@ -32,7 +32,7 @@ BLOCKS = 128
 """Blocks that are sampled."""
 Word = Literal["correct", "unverified", "incorrect"]
 MANY_SMS = 1 << 20
-"""The number of SMs that launch functions are told. With few SMs, a block of a persistent kernel does too many tiles."""
+"""The number of SMs that launch functions are told. With few SMs, each block of a persistent kernel does many tiles."""
 
 
 @dataclass(frozen=True)
