@@ -1,12 +1,12 @@
-"""The GPU's part of a search in the caller's process: one launch that is waited for, and the clock of the race.
+"""The GPU of a search in the caller's process: launches one trial and waits, or times several (the clock of the race).
 
-Everything is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
-`Device` is what a search needs of a machine; `CudaDevice` is a GPU.
+All work is queued on the caller's stream, after the caller's own work, and has ended before the search returns.
+`Device` is the protocol that a search needs; `CudaDevice` implements it for a GPU.
 
-The clock works like that of the worker: before each timed launch the L2 is emptied, so the host is ahead of the device
-and the time between the two events is the kernel's. But it runs in the caller's process. So it does not collect
-garbage, return torch's cached memory or capture in a mode that other threads notice, and an in-place kernel gets its
-input back before each launch.
+The clock times as the worker's does (`race.event_timer`): the flush of the L2 keeps the host ahead of the device, so
+the time between the two events is the kernel's. Because it runs in the caller's process, it does not collect garbage,
+return torch's cached memory or capture in a mode that affects other threads. An in-place kernel gets its input back
+before each launch.
 """
 
 from __future__ import annotations
@@ -15,23 +15,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol
 
 from tilewright.errors import NoGpu, RequestError, in_one_line
+from tilewright.race.event_timer import EventTimer
 from tilewright.race.protocol import CandidateCrashed, Clock
 from tilewright.race.rules import Policy
-from tilewright.runtime.arrays import CallValue, CudaEvent, Stream
+from tilewright.runtime.arrays import CallValue, Stream
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
 from tilewright.runtime.search.trials import Trial
-
-FLUSH_L2_TIMES = 2
-"""The flush writes this many times the size of the L2, as in the worker."""
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A launch that is raced. ``refresh`` restores the inputs that the kernel overwrites."""
+    """A launch in a race. ``refresh`` restores the inputs that the kernel overwrites."""
 
     trial: Trial
     args: tuple[CallValue, ...]
@@ -39,24 +36,25 @@ class Shot:
 
 
 class Device(Protocol):
-    """What a search needs of the machine that it runs on."""
+    """The machine that a search runs on."""
 
     @property
     def arch(self) -> str:
-        """``sm_90``."""
+        """The architecture, such as ``sm_90``."""
 
     def active(self) -> AbstractContextManager[None]:
-        """All work of the search is done inside: on the caller's device and stream."""
+        """Selects the caller's device and stream inside the ``with`` block; the search does all its work there."""
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
-        """Launches once and waits. Raises what the launch raises, and DeviceLost if nothing more can be launched."""
+        """Launches once and waits. Raises what the launch raises, or DeviceLost if nothing more can be launched."""
 
     def clock(self, shots: Sequence[Shot], policy: Policy) -> AbstractContextManager[tuple[Clock, Policy]]:
-        """Times ``shots`` by their indices. Also returns the policy that is kept: a graph may be impossible."""
+        """Returns a clock that times ``shots`` by index, and the policy that it follows: not every launch can be
+        captured into a graph, so it may be eager where ``policy`` says graph."""
 
 
 class CudaDevice:
-    """``stream``: the caller's, as an object of torch, cuda.core or CuPy, or as a handle."""
+    """A GPU. ``stream``: the caller's, as an object of torch, cuda.core or CuPy, or as a handle."""
 
     def __init__(self, stream: Stream) -> None:
         import torch
@@ -86,7 +84,7 @@ class CudaDevice:
             try:
                 yield
             finally:
-                with suppress(Exception):  # a broken context: what broke it is being raised
+                with suppress(Exception):  # the context is broken, and the error that broke it is being raised
                     self._stream.synchronize()
 
     def run(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
@@ -95,14 +93,14 @@ class CudaDevice:
         self.wait(trial.label)
 
     def launch(self, trial: Trial, args: tuple[CallValue, ...]) -> None:
-        """On the current stream."""
+        """Queues a launch on the current stream."""
         import cuda.tile as ct
 
         ct.launch(self.torch.cuda.current_stream().cuda_stream, trial.grid, trial.kernel, args)
 
     def wait(self, label: str) -> None:
-        """For all that was queued on the current stream. (Events in a graph count as done until it runs.)"""
-        done = self.torch.cuda.Event()
+        """Waits for all work on the current stream."""
+        done = self.torch.cuda.Event()  # an event inside a graph would count as done until the graph runs
         with self.watched(label):
             done.record()
             wait_for(done.query, label)
@@ -112,7 +110,7 @@ class CudaDevice:
         try:
             clock = _CudaClock(self, shots, policy)
         except self.torch.OutOfMemoryError:
-            raise NoRoom("there is no memory left for what empties the L2") from None
+            raise NoRoom("there is no memory left for the flush of the L2") from None
         try:
             if policy.launch == "graph" and not clock.capture():
                 policy = replace(policy, launch="eager")
@@ -122,7 +120,7 @@ class CudaDevice:
 
     @contextmanager
     def watched(self, label: str) -> Iterator[None]:
-        """Raises DeviceLost for an error that has broken the context, as a bad address does."""
+        """Raises DeviceLost if an error inside has broken the context, as an invalid address does."""
         try:
             yield
         except DeviceLost:
@@ -138,23 +136,17 @@ class CudaDevice:
             raise
 
 
-class _Graph(Protocol):
-    def replay(self) -> None: ...
-    def reset(self) -> None: ...
-
-
 class _CudaClock:
     def __init__(self, device: CudaDevice, shots: Sequence[Shot], policy: Policy) -> None:
+        def launch(index: int) -> None:
+            device.launch(shots[index].trial, shots[index].args)
+
         self._device, self._shots, self._cuda = device, shots, device.torch.cuda
-        size = FLUSH_L2_TIMES * self._cuda.get_device_properties(self._cuda.current_device()).L2_cache_size
-        uint8 = device.torch.uint8
-        self._flush = None if policy.l2 == "warm" else device.torch.empty(size, dtype=uint8, device="cuda")
-        self._events = self._pairs()
-        self._graphs: list[_Graph] = []
+        self._timer = EventTimer(device.torch, len(shots), policy.l2, launch, lambda index: shots[index].refresh())
 
     def capture(self) -> bool:
-        """Makes one graph for each shot; False if cuda-tile cannot (1.7 cannot capture lists of arrays)."""
-        self._events = self._pairs(external=True)
+        """Makes one graph for each shot. Returns False if cuda-tile cannot (1.7 cannot capture lists of arrays)."""
+        self._timer.make_events(external=True)
         side, ours = self._cuda.Stream(), self._cuda.current_stream()
         side.wait_stream(ours)
         with self._cuda.stream(side):
@@ -162,66 +154,44 @@ class _CudaClock:
         ours.wait_stream(side)
         if not captured:
             self.close()
-            self._events = self._pairs()
+            self._timer.make_events()
         return captured
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
-        """Times in µs, in the order given. The whole round is queued before it is waited for."""
+        """Returns the times in µs, in the order given. The whole round is queued before it is waited for."""
         for index in order:
             try:
                 with self._device.watched(self._shots[index].trial.label):
-                    if self._graphs:
-                        self._graphs[index].replay()
-                    else:
-                        self._timed(index)
+                    self._timer.queue(index)
             except DeviceLost:
                 raise
             except Exception as error:
                 raise CandidateCrashed(index, in_one_line(error)) from error
         self._device.wait(" or ".join(self._shots[index].trial.label for index in order))
-        return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
+        return self._timer.microseconds(order)
 
     def close(self) -> None:
-        """Graphs first, then the events that they record: the other order crashes in the driver (torch 2.11)."""
-        with suppress(Exception):  # a broken context: what broke it is being raised
+        with suppress(Exception):  # the context is broken, and the error that broke it is being raised
             self._cuda.current_stream().synchronize()
-            for graph in self._graphs:
-                graph.reset()
-        self._graphs.clear()
-        self._events.clear()
-
-    def _pairs(self, **kind: bool) -> list[tuple[CudaEvent, CudaEvent]]:
-        event = partial(self._cuda.Event, enable_timing=True, **kind)
-        return [(event(), event()) for _ in self._shots]
+        with suppress(Exception):
+            self._timer.close()
 
     def _captured(self, index: int) -> bool:
         graph = self._cuda.CUDAGraph()
         try:
             graph.capture_begin(capture_error_mode="thread_local")
             try:
-                self._timed(index)
+                self._timer.queue_eager(index)
             finally:
                 graph.capture_end()
         except Exception:
             return False
-        self._graphs.append(graph)
+        self._timer.graphs.append(graph)
         return True
-
-    def _timed(self, index: int) -> None:
-        shot, (before, after) = self._shots[index], self._events[index]
-        shot.refresh()
-        if self._flush is None:
-            self._device.launch(shot.trial, shot.args)
-            shot.refresh()
-        else:
-            self._flush.zero_()
-        before.record()
-        self._device.launch(shot.trial, shot.args)
-        after.record()
 
 
 def wait_for(done: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
-    """Polls, so that Ctrl-C works. A launch that has not ended after ``seconds`` is named. Raises DeviceLost."""
+    """Polls ``done`` until it is true, so that Ctrl-C works. Raises DeviceLost after ``seconds``."""
     started = time.monotonic()
     while not done():
         waited = time.monotonic() - started

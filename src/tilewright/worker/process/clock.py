@@ -1,9 +1,8 @@
-"""The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events.
+"""The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events (`race.event_timer`).
 
-Graph launch (the default): each candidate has one CUDA graph that empties the L2, records an event,
-runs the kernel, records an event. Eager: the same four steps one by one, as a program without graphs
-would launch; host time between the events counts. Warm L2: the kernel runs once untimed instead of
-the flush. A whole round is queued and then waited for once. Source of the scheme: `protocol.Clock`.
+Graph launch (the default): each candidate has one CUDA graph that flushes the L2, records an event, runs the kernel and
+records an event. Eager launch: the same four steps one by one, as in a program without graphs, so host time between the
+events counts. A whole round is queued and then waited for once.
 """
 
 from __future__ import annotations
@@ -13,11 +12,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from tilewright.hardware.gpu import Monitor
+from tilewright.race.event_timer import EventTimer
 from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
-
-FLUSH_L2_TIMES = 2
-"""The flush writes this many times the L2, so that nothing of it survives."""
 
 Runner = Callable[[int | None], None]
 """Launches once on a stream, given as its handle; None on a CPU."""
@@ -26,7 +23,7 @@ Runner = Callable[[int | None], None]
 class GpuClock:
     """Times runners. ``runners`` may hold one kernel twice: that is the A/A check.
 
-    ``announce`` is told each index before its first launch, so that a hang has a name.
+    ``announce`` is called with each index before its first launch, so that a hang can be named.
     """
 
     def __init__(
@@ -36,38 +33,29 @@ class GpuClock:
         monitor: Monitor,
         announce: Callable[[int], None] = lambda index: None,
     ) -> None:
-        self.runners, self.policy, self.monitor = list(runners), policy, monitor
-        self._announce = announce
-        l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-        self._flush = torch.empty(FLUSH_L2_TIMES * l2, dtype=torch.uint8, device="cuda")
+        self._runners, self._monitor, self._announce = list(runners), monitor, announce
+        self._timer = EventTimer(torch, len(runners), policy.l2, self._run, lambda index: None)
         self._stream = torch.cuda.Stream()
-        graph = policy.launch == "graph"
-        self._events = [tuple(torch.cuda.Event(enable_timing=True, external=graph) for _ in "ab") for _ in runners]
-        self._graphs = [self._captured(index) for index in range(len(runners))] if graph else []
+        if policy.launch == "graph":
+            self._timer.make_events(external=True)
+            self._timer.graphs = [self._captured(index) for index in range(len(runners))]
 
     def __enter__(self) -> GpuClock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Graphs before the events they record: the other order crashes in the driver (torch 2.11)."""
         torch.cuda.synchronize()
-        for graph in self._graphs:
-            graph.reset()
-        self._graphs.clear()
-        self._events.clear()
+        self._timer.close()
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
-        """Times in µs, in the order given. Raises `Disturbed` when the GPU was throttled meanwhile."""
+        """Returns the times in µs, in the order given. Raises `Disturbed` if the GPU was throttled meanwhile."""
         with torch.cuda.stream(self._stream):
             for index in order:
-                if self._graphs:
-                    self._graphs[index].replay()
-                else:
-                    self._timed(index)
+                self._timer.queue(index)
         self._stream.synchronize()
-        if reason := self.monitor.disturbance():
+        if reason := self._monitor.disturbance():
             raise Disturbed(reason)
-        return [self._events[index][0].elapsed_time(self._events[index][1]) * 1e3 for index in order]
+        return self._timer.microseconds(order)
 
     def _captured(self, index: int) -> torch.cuda.CUDAGraph:
         self._announce(index)
@@ -76,18 +64,8 @@ class GpuClock:
         self._stream.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self._stream):
-            self._timed(index)
+            self._timer.queue_eager(index)
         return graph
 
-    def _timed(self, index: int) -> None:
-        before, after = self._events[index]
-        if self.policy.l2 == "cold":
-            self._flush.zero_()
-        else:
-            self._run(index)
-        before.record()
-        self._run(index)
-        after.record()
-
     def _run(self, index: int) -> None:
-        self.runners[index](torch.cuda.current_stream().cuda_stream)
+        self._runners[index](torch.cuda.current_stream().cuda_stream)
