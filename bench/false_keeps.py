@@ -19,7 +19,7 @@ from pathlib import Path
 
 from common import made_here, need_gpu, write
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
@@ -79,7 +79,7 @@ def decisions(
         field = FIELDS[number % len(FIELDS)]
         started = time.perf_counter()
         found = confirm(arena, field, candidates[field[-1]], incumbent, incumbent, secrets.randbits(31))
-        if not isinstance(found, Confirmed):
+        if not isinstance(found, Confirmations):
             raise SystemExit(f"{found.name}: {found.reason}")
         rows.append({
             "workloads": field, "keep": found.decision.keep, "reason": found.decision.reason,

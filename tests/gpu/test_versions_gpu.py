@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
 from tilewright.optimize.versions.version import KernelVersion, materialise
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.records import Checked, MeasuredTime
+from tilewright.records import Checked
 from tilewright.task.loading import load_task
 from tilewright.worker.client import Eliminated
 from tilewright.worker.messages import InputsReady, PrepareInputs
@@ -100,12 +100,12 @@ def test_a_faster_version_is_kept_and_an_identical_one_is_not(arena: Arena, made
     """P-22; the identical one is another file with the same text."""
     base, workloads = made("baseline"), ("small", "large")
     faster = confirm(arena, workloads, made("faster", FASTER), base, base, 101)
-    assert isinstance(faster, Confirmed) and faster.decision.keep, faster
+    assert isinstance(faster, Confirmations) and faster.decision.keep, faster
     same = confirm(arena, workloads, made("same"), base, base, 102)
-    assert isinstance(same, Confirmed) and not same.decision.keep, same
+    assert isinstance(same, Confirmations) and not same.decision.keep, same
     assert all(one.verdict in ("same", "undecided") for one in same.decision.by_workload.values())
     slower = confirm(arena, workloads, base, made("faster", FASTER), base, 103)
-    assert isinstance(slower, Confirmed) and slower.decision.decided and not slower.decision.keep
+    assert isinstance(slower, Confirmations) and slower.decision.decided and not slower.decision.keep
 
 
 def test_a_confirmation_has_pairs_of_all_three(arena: Arena, made: Make) -> None:
@@ -138,13 +138,13 @@ def test_a_version_that_breaks_the_worker_falls_and_the_run_goes_on(
     assert isinstance(fallen, Eliminated) and fallen.name == name, fallen
     race = arena.race("small", [base, made("faster", FASTER), broken])
     assert [one.name for one in race.eliminated] == [name] and len(race.raced) == 2
-    assert isinstance(arena.time("small", base), MeasuredTime)
+    assert isinstance(arena.verify(base, "small"), Checked)
 
 
 def test_a_version_that_does_not_load_falls(arena: Arena, made: Make) -> None:
     fallen = arena.verify(made("unloadable", ("TRIPS = 2000", "TRIPS = ")), "small")
     assert isinstance(fallen, Eliminated) and "does not import" in fallen.reason
-    assert isinstance(arena.time("small", made("baseline")), MeasuredTime)
+    assert isinstance(arena.verify(made("baseline"), "small"), Checked)
 
 
 def test_workloads_stay_prepared_side_by_side(arena: Arena, made: Make) -> None:

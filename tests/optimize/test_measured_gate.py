@@ -13,6 +13,7 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import bound_of
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.gates.arena import Confirmation
+from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
@@ -98,9 +99,14 @@ def gate_on(arena: Arena, interpreter: Interpreter | None = None) -> MeasuredGat
     return gate
 
 
+def judge(gate: MeasuredGate, variants: Sequence[Variant], incumbent: Variant) -> Judged:
+    """The four stages, as the loop runs them."""
+    return gate.decide(gate.confirm(gate.race(gate.verify(variants), incumbent), incumbent))
+
+
 def test_the_fastest_right_one_is_confirmed_and_kept() -> None:
     arena = Arena({"baseline": 100.0, "a": 95.0, "b": 90.0})
-    judged = gate_on(arena).judge([variant("a"), variant("b")], variant("baseline"))
+    judged = judge(gate_on(arena), [variant("a"), variant("b")], variant("baseline"))
     assert (judged.best.value, judged.keep, judged.correctness) == ("b", True, "PASS")
     assert arena.raced[-1] == ["baseline", "a", "b"]
     assert {name for name, _ in arena.confirmed[1:]} == {"b"}
@@ -113,21 +119,21 @@ def test_a_confirmation_draws_inputs_that_the_run_has_not_used() -> None:
     arena = Arena({"baseline": 100.0, "a": 90.0})
     gate = gate_on(arena)
     for _ in range(2):
-        gate.judge([variant("a")], variant("baseline"))
+        judge(gate, [variant("a")], variant("baseline"))
     seeds = {seed for _, seed in arena.confirmed[1:]}
     assert len(seeds) == 2 and arena.seed not in seeds
 
 
 def test_what_was_only_lucky_in_the_race_is_not_kept() -> None:
     """X-14: the race picks, and what it says of its pick is flattered."""
-    judged = gate_on(Arena({"baseline": 100.0, "lucky": 100.0})).judge([variant("lucky")], variant("baseline"))
+    judged = judge(gate_on(Arena({"baseline": 100.0, "lucky": 100.0})), [variant("lucky")], variant("baseline"))
     assert not judged.keep
     assert "no gain" in judged.reason
 
 
 def test_without_a_gain_in_the_race_nothing_is_confirmed() -> None:
     arena = Arena({"baseline": 100.0, "a": 104.0, "b": 102.0})
-    judged = gate_on(arena).judge([variant("a"), variant("b")], variant("baseline"))
+    judged = judge(gate_on(arena), [variant("a"), variant("b")], variant("baseline"))
     assert not judged.keep and judged.best.value == "b"
     assert len(arena.confirmed) == 1  # of the baseline itself
     assert judged.reason.startswith("no gain in the race")
@@ -135,7 +141,7 @@ def test_without_a_gain_in_the_race_nothing_is_confirmed() -> None:
 
 def test_what_is_wrong_is_never_raced() -> None:
     arena = Arena({"baseline": 100.0, "wrong": 10.0, "a": 90.0}, {"wrong": WRONG})
-    judged = gate_on(arena).judge([variant("wrong"), variant("a")], variant("baseline"))
+    judged = judge(gate_on(arena), [variant("wrong"), variant("a")], variant("baseline"))
     assert judged.keep and judged.best.value == "a"
     assert all("wrong" not in names for names in arena.raced)
     assert {one.value: one.status for one in judged.attempts} == {"wrong": "wrong", "a": "raced"}
@@ -147,7 +153,7 @@ def test_what_is_wrong_is_never_raced() -> None:
 def test_where_nothing_is_right_there_is_no_race(verdict: Checked | Eliminated, crashed: bool) -> None:
     """P-21: reverted at once, without a benchmark; P-11: a hang is a crash."""
     arena = Arena({"baseline": 100.0}, {"a": verdict})
-    judged = gate_on(arena).judge([variant("a")], variant("baseline"))
+    judged = judge(gate_on(arena), [variant("a")], variant("baseline"))
     assert (judged.keep, judged.crashed, judged.correctness) == (False, crashed, "FAIL")
     assert not arena.raced
 
@@ -156,7 +162,7 @@ def test_what_the_interpreter_refuses_gives_way_to_the_next() -> None:
     """trust.md 6: right on the workloads' shapes, wrong on others."""
     arena = Arena({"baseline": 100.0, "fast": 80.0, "sound": 90.0})
     interpreter = Interpreter({"fast": WRONG})
-    judged = gate_on(arena, interpreter).judge([variant("fast"), variant("sound")], variant("baseline"))
+    judged = judge(gate_on(arena, interpreter), [variant("fast"), variant("sound")], variant("baseline"))
     assert judged.keep and judged.best.value == "sound"
     assert {one.value: one.status for one in judged.attempts}["fast"] == "wrong"
 
@@ -173,14 +179,14 @@ def test_what_the_interpreter_refuses_gives_way_to_the_next() -> None:
 def test_what_the_interpreter_cannot_say(of_candidate: Checked, of_baseline: Checked, kept: bool) -> None:
     arena = Arena({"baseline": 100.0, "a": 90.0})
     interpreter = Interpreter({"a": of_candidate, "baseline": of_baseline})
-    judged = gate_on(arena, interpreter).judge([variant("a")], variant("baseline"))
+    judged = judge(gate_on(arena, interpreter), [variant("a")], variant("baseline"))
     assert judged.keep is kept
     assert judged.correctness == ("PASS" if kept else "unverified")
 
 
 def test_wrong_on_fresh_inputs_is_not_kept() -> None:
     arena = Arena({"baseline": 100.0, "a": 90.0}, on_fresh_inputs={"a": WRONG})
-    judged = gate_on(arena).judge([variant("a")], variant("baseline"))
+    judged = judge(gate_on(arena), [variant("a")], variant("baseline"))
     assert (judged.keep, judged.correctness) == (False, "FAIL")
     assert "on fresh inputs" in judged.reason
 
@@ -188,7 +194,7 @@ def test_wrong_on_fresh_inputs_is_not_kept() -> None:
 def test_slower_than_the_baseline_by_more_than_two_percent_is_not_kept() -> None:
     """P-12, X-15: faster than the incumbent, but the incumbent had drifted."""
     arena = Arena({"baseline": 100.0, "incumbent": 110.0, "a": 104.0})
-    judged = gate_on(arena).judge([variant("a")], variant("incumbent"))
+    judged = judge(gate_on(arena), [variant("a")], variant("incumbent"))
     assert not judged.keep and "baseline" in judged.reason
 
 

@@ -18,11 +18,11 @@ from tests.optimize.seen import LookBack, LookedBack
 
 from tilewright.errors import MachineError, TaskError
 from tilewright.optimize.decide import ROUNDS, following
-from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmed, confirm
+from tilewright.optimize.gates.arena import Arena, Confirmation, Confirmations, confirm
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
-from tilewright.records import Checked, MeasuredTime
+from tilewright.records import Checked
 from tilewright.worker.client import Eliminated, RaceResult
 from tilewright.worker.messages import OpenTask
 from tilewright.worker.session import Session
@@ -293,7 +293,7 @@ def test_a_confirmation_takes_as_many_looks_as_it_needs(
     arena: Callable[..., Arena], us: float, status: str, rounds: tuple[int, ...]
 ) -> None:
     found = confirm(arena(), ["v", "w"], version("1", us), BASE, BASE, 9)
-    assert isinstance(found, Confirmed)
+    assert isinstance(found, Confirmations)
     assert found.decision.status == status, found.decision.reason
     assert {len(one.candidate_us) for one in found.by_workload.values()} == {rounds[-1]}
     assert {len(one.monitors) for one in found.by_workload.values()} == {len(rounds)}
@@ -301,15 +301,6 @@ def test_a_confirmation_takes_as_many_looks_as_it_needs(
 
 def test_a_confirmation_counts_misses_as_decide_does(arena: Callable[..., Arena]) -> None:
     found = confirm(arena(), ["w"], version("1", 130), BASE, BASE, 9)
-    assert isinstance(found, Confirmed)
+    assert isinstance(found, Confirmations)
     after = following(found.decision.keep, 1 - found.decision.overall.centre, "base", misses=1)
     assert "in a row" in str(after.stop_reason)
-
-
-def test_one_version_by_itself(arena: Callable[..., Arena]) -> None:
-    one = arena()
-    measured = one.time("w", version("1", 77))
-    assert isinstance(measured, MeasuredTime) and measured.us == pytest.approx(77, rel=0.01)
-    assert one.time("w", version("bad", 77, "crash=round")) == Eliminated(
-        "bad", "timing: illegal memory access (exit code 1)"
-    )

@@ -128,12 +128,16 @@ class Loop(Bookkeeping):
         return variants, [*inapplicable, *failed, *dropped]
 
     def _judge(self, proposal: Proposal, variants: list[Variant]) -> Judged | str:
-        """Verify, race, confirm, decide; or why the iteration crashed."""
-        n, options = len(self.iterations), self.setup.options
-        self.setup.progress("judge", n, options.iterations, f"{proposal.name}: {len(variants)} variants")
+        """Verifies, races and confirms the variants and decides. Returns the reason if the iteration crashed."""
+        gate, options = self.setup.gate, self.setup.options
+        told = f"{proposal.name}: {len(variants)} variants"
+        self.setup.progress("judge", len(self.iterations), options.iterations, told)
         try:
             with within(options.minutes * 60):
-                return self.setup.gate.judge(variants, self.incumbent)
+                verified = gate.verify(variants)
+                raced = gate.race(verified, self.incumbent)
+                confirmed = gate.confirm(raced, self.incumbent)
+                return gate.decide(confirmed)
         except TimeUp:
             return f"longer than {options.minutes:g} min (--minutes)"
         except MachineError:

@@ -1,1 +1,1 @@
-"""The gates that a change must pass: verified, judged on time, against incumbent and baseline."""
+"""The gates that judge a change: with a GPU (`measured.py`) or by the model (`predicted.py`)."""

@@ -1,11 +1,11 @@
-"""Versions of a kernel through the race client: verified, raced, confirmed, timed.
+"""Verifies, races and confirms versions of a kernel in the worker process.
 
-The worker opens the baseline, whose inputs, references and tolerances judge every version; a version supplies
-its launch and its shipped configuration.
+The worker opens the baseline. Its inputs, references and tolerances check every version. A version supplies its launch
+and its shipped configuration.
 
-`Arena.race` chooses among the variants of one iteration and is quick; nothing is kept because of it.
-`confirm` pairs the chosen one with incumbent and baseline on inputs that nobody has seen, look by look
-(`Arena.confirm`), until `decide` has enough.
+`Arena.race` quickly ranks the variants of one iteration; it never decides what is kept. `confirm` measures the fastest
+variant in pairs with incumbent and baseline, on inputs that this run has not used. It takes one look after another
+(`Arena.confirm`) until `decide` reaches a decision.
 """
 
 from __future__ import annotations
@@ -21,56 +21,55 @@ from tilewright.progress import Progress, silent
 from tilewright.race.protocol import Budget
 from tilewright.race.rules import Policy
 from tilewright.race.stats import noise_of
-from tilewright.records import Checked, Json, MeasuredTime
+from tilewright.records import Checked, Json
 from tilewright.task.task import Task
-from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, measured_of, wrong_after
+from tilewright.worker.client import Contestant, Eliminated, RaceClient, RaceResult, wrong_after
 from tilewright.worker.messages import Edited, Lost
 
 RACE_ROUNDS, RACE_SECONDS = 200, 2.0
-"""Of the choice among variants, which the confirmation checks on fresh inputs: it may be wrong by a little."""
+"""Budget of one race. A race may rank wrongly by a little, because the confirmation measures the fastest again."""
 CONFIRM_SECONDS = 3.0
-"""Wall time of the rounds of one confirmation on one workload, all looks together: 400 rounds of a kernel of
-1.7 ms. Short kernels end by `decide.ROUNDS` before."""
+"""Wall time of all rounds of one confirmation on one workload: 400 rounds of a kernel of 1.7 ms. With a short kernel,
+`decide.ROUNDS` are reached first."""
 SECONDS = (CONFIRM_SECONDS / 6, CONFIRM_SECONDS / 3, CONFIRM_SECONDS / 2)
-"""Of the looks: the first is short, because most changes are clear."""
+"""Wall time of each look. The first is short, because most changes are clear."""
 FEWEST_ROUNDS = 40
-"""Of the first look, however long a kernel takes: what the bounds of a decision over six workloads need thrice."""
-TIME_BUDGET = Budget(100, 1.0, 20)
-"""Of `Arena.time`."""
+"""Fewest rounds of the first look, however long the kernel takes: three times what the bounds of a decision over six
+workloads need."""
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """One workload: paired µs of candidate, incumbent, a second copy of the incumbent, and baseline."""
+    """Times of one workload, in µs and in pairs: candidate, incumbent, a second copy of the incumbent, and baseline."""
 
     candidate_us: tuple[float, ...] = field(repr=False)
     incumbent_us: tuple[float, ...] = field(repr=False)
     copy_us: tuple[float, ...] = field(repr=False)
     baseline_us: tuple[float, ...] = field(repr=False)
     checked: Checked
-    """The candidate's, on this confirmation's inputs, before and after it was timed."""
+    """The check of the candidate on this confirmation's inputs, before and after it was timed."""
     seed: int
     monitors: tuple[Mapping[str, Json], ...] = ()
-    """Clocks and other processes, look by look."""
+    """By look, the record of clocks and other processes."""
     disturbances: tuple[str, ...] = ()
 
     def plus(self, more: Confirmation) -> Confirmation:
-        """With the rounds of the next look."""
+        """Appends the rounds of the next look."""
         grow = ("candidate_us", "incumbent_us", "copy_us", "baseline_us", "monitors", "disturbances")
         return replace(more, **{name: getattr(self, name) + getattr(more, name) for name in grow})
 
     @property
     def paired(self) -> Paired:
-        """What `decide` asks for."""
+        """The samples in the form that `decide` takes."""
         noise = noise_of(self.incumbent_us, self.copy_us, confidence=AA_CONFIDENCE)
         return Paired(self.candidate_us, self.incumbent_us, self.baseline_us, noise)
 
 
 class Arena:
-    """The race of one optimisation run. Use it as a context.
+    """The worker of one optimisation run. Leaving its context ends the worker.
 
-    task, where: the task, and where `loading.load_task` finds it. policy: how to measure (L2, graph or eager).
-    session: a worker process that is starting already and has no task yet; the arena ends it.
+    where: as in `loading.load_task`. policy: how to measure (L2, graph or eager).
+    session: a worker process that is starting already and has no task yet.
     """
 
     def __init__(
@@ -85,16 +84,16 @@ class Arena:
     def __enter__(self) -> Arena:
         return self
 
-    def __exit__(self, *what: object) -> None:
-        self.session.__exit__(*what)
+    def __exit__(self, *error: object) -> None:
+        self.session.__exit__(*error)
 
     def verify(self, version: KernelVersion, workload: str, seed: int | None = None) -> Checked | Eliminated:
-        """Runs a version against the references, once; `Eliminated` where it did not even run."""
+        """Checks a version against the references, once. Returns `Eliminated` if it did not run."""
         self.progress("verify", 0, None, f"{workload}: {version.name}")
         return self.client.verify(workload, contestant_of(version), seed)
 
     def race(self, workload: str, versions: Sequence[KernelVersion]) -> RaceResult:
-        """Which of verified ``versions`` is fastest; the first is the incumbent, without which there is no race."""
+        """Races correct ``versions``. The first is the incumbent; if it fails, no race takes place."""
         policy = replace(self.policy, max_rounds=RACE_ROUNDS, seconds=RACE_SECONDS, seed=self.seed)
         contestants = [contestant_of(version) for version in versions]
         return self.client.race(workload, contestants, baseline=contestants[0], policy=policy, needs_baseline=True)
@@ -103,9 +102,10 @@ class Arena:
         self, workload: str, candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion, seed: int,
         budget: Budget,
     ) -> Confirmation | Eliminated:  # fmt: skip
-        """Paired samples of one look, on inputs of ``seed``: what decides needs one that no earlier request used.
+        """Takes one look: verifies the candidate and measures paired samples, on inputs of ``seed``. For a decision, no
+        earlier request may have used the seed.
 
-        A hang in the rounds is blamed on the candidate: incumbent and baseline went through rounds before.
+        A hang in the rounds is blamed on the candidate, because incumbent and baseline passed such rounds before.
         """
         checked = self.verify(candidate, workload, seed)
         if isinstance(checked, Eliminated):
@@ -119,25 +119,18 @@ class Arena:
         if timed.after_timing is not None:
             return wrong_after(candidate.name, timed.after_timing)
         *samples, copy = timed.samples_us
-        return Confirmation(
-            samples[0], samples[1], copy, samples[-1], checked, seed, (timed.monitor,), timed.disturbances
-        )
-
-    def time(self, workload: str, version: KernelVersion) -> MeasuredTime | Eliminated:
-        """A version by itself, on the run's inputs."""
-        timed = self.client.time_pairs(workload, [contestant_of(version)], 0, None, TIME_BUDGET)
-        if isinstance(timed, Lost):
-            return Eliminated(version.name, f"timing: {timed.reason}")
-        return measured_of(timed.samples_us[0])
+        monitors = (timed.monitor,)
+        return Confirmation(samples[0], samples[1], copy, samples[-1], checked, seed, monitors, timed.disturbances)
 
 
 def contestant_of(version: KernelVersion) -> Contestant:
-    """A version as the race client takes it."""
     return Contestant(version.name, Edited.of(version.files))
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class Confirmations:
+    """The decision on a candidate, and its samples."""
+
     decision: Decision
     by_workload: Mapping[str, Confirmation]
 
@@ -145,13 +138,13 @@ class Confirmed:
 def confirm(
     arena: Arena, workloads: Sequence[str], candidate: KernelVersion, incumbent: KernelVersion, baseline: KernelVersion,
     seed: int,
-) -> Confirmed | Eliminated:  # fmt: skip
-    """Decides on ``candidate`` against incumbent and baseline.
+) -> Confirmations | Eliminated:  # fmt: skip
+    """Measures ``candidate`` against incumbent and baseline until the decision is clear. Returns `Eliminated` if a
+    version was wrong or broke the process.
 
     seed: of inputs that this run has not used.
-    `Eliminated` where a version was wrong or broke the process on the way.
     """
-    seen: dict[str, Confirmation] = {}
+    samples: dict[str, Confirmation] = {}
     done = 0
     for rounds, seconds in zip(ROUNDS, SECONDS, strict=True):
         budget = Budget(rounds - done, seconds, 0 if done else FEWEST_ROUNDS)
@@ -159,10 +152,10 @@ def confirm(
             look = arena.confirm(name, candidate, incumbent, baseline, seed, budget)
             if isinstance(look, Eliminated):
                 return look
-            seen[name] = seen[name].plus(look) if name in seen else look
-        paired = {name: confirmation.paired for name, confirmation in seen.items()}
+            samples[name] = samples[name].plus(look) if name in samples else look
+        paired = {name: confirmation.paired for name, confirmation in samples.items()}
         decision = decide(paired, last=rounds == ROUNDS[-1])
         if decision.decided:
             break
         done = rounds
-    return Confirmed(decision, seen)
+    return Confirmations(decision, samples)

@@ -1,10 +1,10 @@
-"""The gate that every change goes through: verified, judged on time, against incumbent and baseline.
+"""The gate that every change goes through: verify, race, confirm, decide.
 
-`measured.py` asks a GPU, `predicted.py` the interpreter and the model. Both take the variants of one iteration and say
-which went furthest and whether it is kept. The metrics of a version are for the ledger.
+`measured.py` judges on a GPU, `predicted.py` by the interpreter and the model. Both take the variants of one iteration
+and decide whether the best one takes the incumbent's place.
 
-A version that is right on the workloads' own shapes may still be wrong on the ragged ones that the kernel promises. So
-what is about to be kept is checked by the interpreter too (`Interpreting`) where a GPU verified it.
+A variant that is correct on the workloads' shapes may still be wrong on other shapes that the kernel supports. So the
+interpreter checks a variant on those shapes before it is kept (`Interpreting`), even if a GPU verified it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,64 @@ from typing import Protocol
 
 from tilewright.hardware.architectures import Board
 from tilewright.inspect.work import count
-from tilewright.ledger.records import Attempt, Correctness, Metrics, WorkloadOutcome
+from tilewright.ledger.records import Attempt, AttemptStatus, Correctness, Metrics, WorkloadOutcome
 from tilewright.machine_code.cubin import MachineCodeError, instruction_mix, opcodes
 from tilewright.optimize.attempting import Variant
+from tilewright.optimize.gates.arena import Confirmations
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Built, Checked, Json, MeasuredTime, Workload
 from tilewright.task.task import Task
 from tilewright.verify.quick import QuickChecker
 
 CORRECTNESS: Mapping[str, Correctness] = {"correct": "PASS", "incorrect": "FAIL", "unverified": "unverified"}
-"""The verdict of a check → the word of the ledger."""
+"""The verdict of a check → the ledger's word for it."""
 CHECK_SECONDS = 20.0
-"""For the check of one variant."""
+"""Time limit for the check of one variant."""
 FULL_CHECK_SECONDS = 60.0
-"""For the last incumbent's check on hostile shapes and data."""
+"""Time limit for the last incumbent's check on hostile shapes and data."""
+
+Attempts = tuple[Attempt, ...]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """All variants of an iteration, the best predicted first, and the correct ones among them."""
+
+    variants: tuple[Variant, ...]
+    correct: tuple[Variant, ...]
+    attempts: Attempts = ()
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A variant with its time over the incumbent's (geometric mean over the workloads)."""
+
+    variant: Variant
+    ratio: float
+    times: Mapping[str, tuple[MeasuredTime, MeasuredTime]] = field(default_factory=dict)
+    """By workload, the times of the variant and of the incumbent; empty if predicted."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """The correct variants, the fastest first."""
+
+    verified: Verified
+    ranked: tuple[Ranked, ...]
+    attempts: Attempts
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The variant to decide on."""
+
+    best: Variant
+    incumbent: Variant
+    checked: Checked
+    """The interpreter's verdict on ``best``."""
+    attempts: Attempts
+    confirmations: Confirmations | None = None
+    """The measurements on fresh inputs; None if predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,53 +81,65 @@ class Judged:
     """The outcome of an iteration's variants."""
 
     best: Variant
-    """The one that went furthest; kept or not."""
+    """The variant that passed the most stages, whether it is kept or not."""
     correctness: Correctness
     keep: bool
     crashed: bool = False
-    """Nothing was judged: every variant crashed or hung."""
+    """True if every variant crashed or hung."""
     reason: str
     outcomes: tuple[WorkloadOutcome, ...] = ()
-    attempts: tuple[Attempt, ...] = ()
+    attempts: Attempts = ()
     environment: Mapping[str, Json] = field(default_factory=dict)
 
 
 class Gate(Protocol):
-    """Judges versions: verify → race → confirm → decide. ``measured``: on a GPU; otherwise times are predicted."""
+    """Judges variants in four stages. ``measured``: on a GPU; otherwise times are predicted."""
 
     measured: bool
 
     @property
     def noise(self) -> Mapping[str, Interval]:
-        """By workload: how far two copies of the baseline differ on this machine; empty where nothing is measured."""
+        """By workload, how far two copies of the baseline differ on this machine; empty if nothing is measured."""
         ...
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
-        """How the untouched code stands on each workload; the reason where it is not correct."""
+        """Returns the metrics of the untouched code, or the reason if it is not correct."""
         ...
 
-    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
-        """Which of them went furthest, the best predicted first, and whether it takes the incumbent's place."""
+    def verify(self, variants: Sequence[Variant]) -> Verified:
+        """Checks what the variants compute on the workloads' shapes. ``variants``: the best predicted first."""
+        ...
+
+    def race(self, verified: Verified, incumbent: Variant) -> Raced:
+        """Ranks the correct variants by time."""
+        ...
+
+    def confirm(self, raced: Raced, incumbent: Variant) -> Confirmed | Judged:
+        """Checks the fastest variant on other shapes, and measures it again. Returns the outcome if none is left."""
+        ...
+
+    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+        """Decides whether the confirmed variant takes the incumbent's place."""
         ...
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
-        """How the last incumbent stands."""
+        """Returns the metrics of the last incumbent."""
         ...
 
 
 class Interpreting:
-    """Checks versions of one task, with one process for its trusted implementation."""
+    """Checks versions of one task with the interpreter. All checks share one process for the trusted implementation."""
 
     def __init__(self, baseline: Task, board: Board, workloads: Sequence[Workload], seed: int) -> None:
         self.workloads = tuple(workloads)
         self._checker = QuickChecker(baseline, board, seed)
 
     def verdict(self, variant: Variant) -> Checked:
-        """Of the variant's shipped configuration, on reduced shapes of every workload."""
+        """Checks the variant's shipped configuration on reduced shapes of every workload."""
         return self._checker.check(variant.task, self.workloads, quick=True, seconds=CHECK_SECONDS)
 
     def incorrect(self, variant: Variant) -> str | None:
-        """On hostile shapes, data and memory, all that `tilewright check` tries: what is wrong, or None."""
+        """Runs all checks of `tilewright check` (hostile shapes, data and memory). Returns the error, or None."""
         checked = self._checker.check(variant.task, self.workloads, quick=False, seconds=FULL_CHECK_SECONDS)
         return checked.reason if checked.verdict == "incorrect" else None
 
@@ -91,31 +147,28 @@ class Interpreting:
         self._checker.close()
 
 
+def with_outcome(attempts: Sequence[Attempt], variant: Variant, status: AttemptStatus, reason: str) -> Attempts:
+    """Replaces the attempt of ``variant``."""
+    others = [attempt for attempt in attempts if attempt.value != str(variant.value)]
+    return (*others, variant.attempt(status, reason))
+
+
 def metrics_of(
-    variant: Variant,
-    workload: Workload,
-    bound: Bound,
-    measured: MeasuredTime | None = None,
+    variant: Variant, workload: Workload, bound: Bound, measured: MeasuredTime | None = None,
     ratio: Interval | None = None,
-) -> Metrics:
-    """Measured where there is a ``measured``; otherwise predicted. ``ratio``: to the baseline."""
-    work = count(variant.task, workload, variant.board)
+) -> Metrics:  # fmt: skip
+    """Returns measured metrics, or predicted ones without ``measured``. ``ratio``: to the baseline."""
+    work, predicted = count(variant.task, workload, variant.board), variant.predicted[workload.name]
     return Metrics(
-        workload=workload.name,
-        measured=measured,
-        predicted=variant.predicted[workload.name] if measured is None else None,
-        against_baseline=ratio,
-        bound=bound,
-        flops=work.flops,
-        bytes=work.bytes,
-        code=variant.codes[workload.name],
+        workload=workload.name, measured=measured, predicted=predicted if measured is None else None,
+        against_baseline=ratio, bound=bound, flops=work.flops, bytes=work.bytes, code=variant.codes[workload.name],
         mix=_mix(variant, workload),
-    )
+    )  # fmt: skip
 
 
 def _mix(variant: Variant, workload: Workload) -> dict[str, int]:
-    for one in variant.compiled:
-        if one.unit.workload.name == workload.name and isinstance(one.built, Built):
+    for compiled in variant.compiled:
+        if compiled.unit.workload.name == workload.name and isinstance(compiled.built, Built):
             with suppress(MachineCodeError):
-                return instruction_mix(opcodes([one.built.cubin])[0])
+                return instruction_mix(opcodes([compiled.built.cubin])[0])
     return {}

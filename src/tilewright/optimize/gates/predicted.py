@@ -1,14 +1,15 @@
-"""The gate without a GPU: right by the interpreter, faster by the model. Every result is named predicted."""
+"""The gate without a GPU: the interpreter checks results, the model predicts times. Results are marked predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from tilewright.ledger.records import Attempt, Metrics, WorkloadOutcome
+from tilewright.ledger.records import Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import decide_predicted, said_of
-from tilewright.optimize.gates.base import CORRECTNESS, Interpreting, Judged, metrics_of
+from tilewright.optimize.gates import base
+from tilewright.optimize.gates.base import Confirmed, Judged, Raced, Ranked, Verified
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Workload
 
@@ -20,48 +21,54 @@ class PredictedGate:
     _baseline: Variant
     noise: Mapping[str, Interval] = MappingProxyType({})
 
-    def __init__(self, interpreting: Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]) -> None:
+    def __init__(
+        self, interpreting: base.Interpreting, workloads: Sequence[Workload], bounds: Mapping[str, Bound]
+    ) -> None:
         self.interpreting, self.workloads, self.bounds = interpreting, tuple(workloads), bounds
 
     def baseline(self, variant: Variant) -> tuple[Metrics, ...] | str:
-        """The untouched code, checked by the interpreter."""
+        """Checks the untouched code with the interpreter."""
         self._baseline = variant
         checked = self.interpreting.verdict(variant)
         return checked.reason if checked.verdict == "incorrect" else self.final(variant)
 
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
-        return tuple(metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
+        return tuple(base.metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
-    def judge(self, variants: Sequence[Variant], incumbent: Variant) -> Judged:
-        """The first in the order of predicted time that is correct, kept if the model says that it gains."""
-        attempts: list[Attempt] = []
-        for best in variants:
-            checked = self.interpreting.verdict(best)
+    def verify(self, variants: Sequence[Variant]) -> Verified:
+        """Returns all variants: the interpreter is slow, so `confirm` checks only those that may be kept."""
+        return Verified(tuple(variants), tuple(variants))
+
+    def race(self, verified: Verified, incumbent: Variant) -> Raced:
+        """Ranks the variants by their predicted time."""
+        ranked = tuple(Ranked(one, one.predicted_us / incumbent.predicted_us) for one in verified.correct)
+        return Raced(verified, ranked, tuple(one.variant.attempt("predicted", said_of(one.ratio)) for one in ranked))
+
+    def confirm(self, raced: Raced, incumbent: Variant) -> Confirmed:
+        """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one."""
+        attempts = raced.attempts
+        for ranked in raced.ranked:
+            checked = self.interpreting.verdict(ranked.variant)
             if checked.verdict != "incorrect":
                 break
-            attempts.append(best.attempt("wrong", checked.reason))
-        judged = {attempt.value for attempt in attempts}
-        attempts += [
-            variant.attempt("predicted", said_of(variant.predicted_us / incumbent.predicted_us))
-            for variant in variants
-            if str(variant.value) not in judged
+            attempts = base.with_outcome(attempts, ranked.variant, "wrong", checked.reason)
+        return Confirmed(ranked.variant, incumbent, checked, attempts)
+
+    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+        """Keeps a correct variant if the model predicts a gain."""
+        if isinstance(confirmed, Judged):
+            return confirmed
+        best, checked = confirmed.best, confirmed.checked
+        decided = decide_predicted(best.predicted, confirmed.incumbent.predicted, self._baseline.predicted)
+        outcomes = [
+            WorkloadOutcome(
+                workload=name, verdict=verdict, predicted=best.predicted[name], checked=checked, code=best.codes[name]
+            )
+            for name, verdict in decided.by_workload.items()
         ]
-        decided = decide_predicted(best.predicted, incumbent.predicted, self._baseline.predicted)
         correct = checked.verdict == "correct"
         return Judged(
-            best=best,
-            correctness=CORRECTNESS[checked.verdict],
-            keep=decided.keep and correct,
+            best=best, correctness=base.CORRECTNESS[checked.verdict], keep=decided.keep and correct,
             reason=decided.reason if correct else f"{checked.verdict}: {checked.reason}",
-            outcomes=tuple(
-                WorkloadOutcome(
-                    workload=name,
-                    verdict=verdict,
-                    predicted=best.predicted[name],
-                    checked=checked,
-                    code=best.codes[name],
-                )
-                for name, verdict in decided.by_workload.items()
-            ),
-            attempts=tuple(attempts),
-        )
+            outcomes=tuple(outcomes), attempts=confirmed.attempts,
+        )  # fmt: skip
