@@ -25,7 +25,7 @@ from tilewright.ledger.records import Attempt, EntryHistory, Iteration, Metrics,
 from tilewright.optimize.attempting import Builder, Variant, no_variant
 from tilewright.optimize.bookkeeping import Setup
 from tilewright.optimize.decide import AA_CONFIDENCE, Paired, decide
-from tilewright.optimize.gates.base import Confirmed, Judged, Raced, Verified
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, VerifiedVariants
 from tilewright.optimize.loop import Loop
 from tilewright.optimize.options import Options
 from tilewright.optimize.proposed import Proposer
@@ -212,17 +212,17 @@ class Scripted:
             for name, code in variant.codes.items()
         )
 
-    def verify(self, variants: Sequence[Variant]) -> Verified:
-        return Verified(tuple(variants), tuple(variants))
+    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
+        return VerifiedVariants(tuple(variants), tuple(variants))
 
-    def race(self, verified: Verified, incumbent: Variant) -> Raced:
-        return Raced(verified, (), ())
+    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
+        return RacedVariants(verified, (), ())
 
-    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
         assert isinstance(confirmed, Judged)
         return confirmed
 
-    def confirm(self, raced: Raced, incumbent: Variant) -> Judged:
+    def confirm(self, raced: RacedVariants, incumbent: Variant) -> Judged:
         variants = raced.verified.variants
         self.asked.append([str(one.value) for one in variants])
         best, told = variants[0], next(self.script)

@@ -36,7 +36,7 @@ Attempts = tuple[Attempt, ...]
 
 
 @dataclass(frozen=True)
-class Verified:
+class VerifiedVariants:
     """All variants of an iteration, the best predicted first, and the correct ones among them."""
 
     variants: tuple[Variant, ...]
@@ -45,7 +45,7 @@ class Verified:
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedVariant:
     """A variant with its time over the incumbent's (geometric mean over the workloads)."""
 
     variant: Variant
@@ -55,16 +55,16 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Raced:
+class RacedVariants:
     """The correct variants, the fastest first."""
 
-    verified: Verified
-    ranked: tuple[Ranked, ...]
+    verified: VerifiedVariants
+    ranked: tuple[RankedVariant, ...]
     attempts: Attempts
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class ConfirmedVariant:
     """The variant to decide on."""
 
     best: Variant
@@ -106,19 +106,19 @@ class Gate(Protocol):
         """Returns the metrics of the untouched code, or the reason if it is not correct."""
         ...
 
-    def verify(self, variants: Sequence[Variant]) -> Verified:
+    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
         """Checks what the variants compute on the workloads' shapes. ``variants``: the best predicted first."""
         ...
 
-    def race(self, verified: Verified, incumbent: Variant) -> Raced:
+    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Ranks the correct variants by time."""
         ...
 
-    def confirm(self, raced: Raced, incumbent: Variant) -> Confirmed | Judged:
+    def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
         """Checks the fastest variant on other shapes, and measures it again. Returns the outcome if none is left."""
         ...
 
-    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
         """Decides whether the confirmed variant takes the incumbent's place."""
         ...
 

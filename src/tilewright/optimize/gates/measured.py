@@ -17,7 +17,7 @@ from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import ROUNDS
 from tilewright.optimize.gates import arena as racing
 from tilewright.optimize.gates import base
-from tilewright.optimize.gates.base import Confirmed, Judged, Raced, Ranked, Verified
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
 from tilewright.race.protocol import Budget
 from tilewright.race.stats import Interval, geometric_mean, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
@@ -79,7 +79,7 @@ class MeasuredGate:
             metrics.append(base.metrics_of(variant, workload, self.bounds[workload.name], measured, ratio))
         return tuple(metrics)
 
-    def verify(self, variants: Sequence[Variant]) -> Verified:
+    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
         """Runs every variant on the GPU, once per workload."""
         correct, attempts = [], []
         for variant in variants:
@@ -89,7 +89,7 @@ class MeasuredGate:
                 correct.append(variant)
             else:
                 attempts.append(failed)
-        return Verified(tuple(variants), tuple(correct), tuple(attempts))
+        return VerifiedVariants(tuple(variants), tuple(correct), tuple(attempts))
 
     def _failure(self, variant: Variant) -> Attempt | None:
         for workload in self.workloads:
@@ -98,17 +98,17 @@ class MeasuredGate:
                 return variant.attempt("wrong" if _checked(checked) else "crashed", f"{workload}: {checked.reason}")
         return None
 
-    def race(self, verified: Verified, incumbent: Variant) -> Raced:
+    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Races the correct variants with the incumbent on every workload."""
         if not verified.correct:
-            return Raced(verified, (), verified.attempts)
+            return RacedVariants(verified, (), verified.attempts)
         versions = [incumbent.version, *(variant.version for variant in verified.correct)]
         races = {workload.name: self.arena.race(workload.name, versions) for workload in self.workloads}
         ranked = _ranked(verified.correct, races)
         attempts = (_raced(variant, races, ranked) for variant in verified.correct)
-        return Raced(verified, tuple(ranked), (*verified.attempts, *attempts))
+        return RacedVariants(verified, tuple(ranked), (*verified.attempts, *attempts))
 
-    def confirm(self, raced: Raced, incumbent: Variant) -> Confirmed | Judged:
+    def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant | Judged:
         """Measures the fastest variant that the interpreter accepts against incumbent and baseline, on fresh inputs."""
         attempts = raced.attempts
         for ranked in raced.ranked:
@@ -124,13 +124,13 @@ class MeasuredGate:
                 self._baseline.version, self._fresh.getrandbits(31),
             )  # fmt: skip
             if not isinstance(confirmed, Eliminated):
-                return Confirmed(best, incumbent, checked, attempts, confirmed)
+                return ConfirmedVariant(best, incumbent, checked, attempts, confirmed)
             status: AttemptStatus = "wrong" if confirmed.checked else "crashed"
             return _failed(best, base.with_outcome(attempts, best, status, confirmed.reason), confirmed.reason)
         reason = "no variant was left to confirm" if raced.verified.correct else "no value gave a correct result"
         return _failed(raced.verified.variants[0], attempts, reason)
 
-    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
         """Keeps the variant if the confirmation proves a gain and the interpreter's check passed."""
         if isinstance(confirmed, Judged):
             return confirmed
@@ -167,7 +167,7 @@ class MeasuredGate:
             Budget(ROUNDS[0], racing.SECONDS[0], racing.FEWEST_ROUNDS),
         )  # fmt: skip
 
-    def _no_gain(self, ranked: Ranked, attempts: Sequence[Attempt]) -> Judged:
+    def _no_gain(self, ranked: RankedVariant, attempts: Sequence[Attempt]) -> Judged:
         best, outcomes = ranked.variant, []
         for workload, (time, incumbent) in ranked.times.items():
             outcomes.append(
@@ -192,7 +192,7 @@ def _failed(best: Variant, attempts: Sequence[Attempt], reason: str) -> Judged:
     return Judged(best=best, correctness="FAIL", keep=False, crashed=crashed, reason=reason, attempts=tuple(attempts))
 
 
-def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[Ranked]:
+def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> list[RankedVariant]:
     """Ranks the variants that finished every race, the fastest first. Variants with a `LOSS` come last."""
     ranked = []
     for variant in variants:
@@ -200,7 +200,7 @@ def _ranked(variants: Sequence[Variant], races: Mapping[str, RaceResult]) -> lis
         ratios = [time.us / incumbent.us for time, incumbent in times.values()]
         mean = geometric_mean(ratios)
         if mean is not None and len(times) == len(races):
-            ranked.append((max(ratios) > LOSS, Ranked(variant, mean, times)))
+            ranked.append((max(ratios) > LOSS, RankedVariant(variant, mean, times)))
     ranked.sort(key=lambda entry: (entry[0], entry[1].ratio))
     return [entry for _, entry in ranked]
 
@@ -212,7 +212,7 @@ def _raced_times(variant: Variant, race: RaceResult) -> tuple[MeasuredTime, Meas
     return (time, incumbent) if time is not None and incumbent is not None else None
 
 
-def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[Ranked]) -> Attempt:
+def _raced(variant: Variant, races: Mapping[str, RaceResult], ranked: Sequence[RankedVariant]) -> Attempt:
     name = variant.version.name
     measured = {
         workload: finisher.measured

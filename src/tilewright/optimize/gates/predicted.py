@@ -9,7 +9,7 @@ from tilewright.ledger.records import Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.decide import decide_predicted, said_of
 from tilewright.optimize.gates import base
-from tilewright.optimize.gates.base import Confirmed, Judged, Raced, Ranked, Verified
+from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
 from tilewright.race.stats import Interval
 from tilewright.records import Bound, Workload
 
@@ -35,16 +35,18 @@ class PredictedGate:
     def final(self, variant: Variant) -> tuple[Metrics, ...]:
         return tuple(base.metrics_of(variant, workload, self.bounds[workload.name]) for workload in self.workloads)
 
-    def verify(self, variants: Sequence[Variant]) -> Verified:
+    def verify(self, variants: Sequence[Variant]) -> VerifiedVariants:
         """Returns all variants: the interpreter is slow, so `confirm` checks only those that may be kept."""
-        return Verified(tuple(variants), tuple(variants))
+        return VerifiedVariants(tuple(variants), tuple(variants))
 
-    def race(self, verified: Verified, incumbent: Variant) -> Raced:
+    def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Ranks the variants by their predicted time."""
-        ranked = tuple(Ranked(one, one.predicted_us / incumbent.predicted_us) for one in verified.correct)
-        return Raced(verified, ranked, tuple(one.variant.attempt("predicted", said_of(one.ratio)) for one in ranked))
+        ranked = tuple(RankedVariant(one, one.predicted_us / incumbent.predicted_us) for one in verified.correct)
+        return RacedVariants(
+            verified, ranked, tuple(one.variant.attempt("predicted", said_of(one.ratio)) for one in ranked)
+        )
 
-    def confirm(self, raced: Raced, incumbent: Variant) -> Confirmed:
+    def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant:
         """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one."""
         attempts = raced.attempts
         for ranked in raced.ranked:
@@ -52,9 +54,9 @@ class PredictedGate:
             if checked.verdict != "incorrect":
                 break
             attempts = base.with_outcome(attempts, ranked.variant, "wrong", checked.reason)
-        return Confirmed(ranked.variant, incumbent, checked, attempts)
+        return ConfirmedVariant(ranked.variant, incumbent, checked, attempts)
 
-    def decide(self, confirmed: Confirmed | Judged) -> Judged:
+    def decide(self, confirmed: ConfirmedVariant | Judged) -> Judged:
         """Keeps a correct variant if the model predicts a gain."""
         if isinstance(confirmed, Judged):
             return confirmed
