@@ -1,10 +1,9 @@
-"""The protocol of a playbook entry: one kind of change to the source of a kernel.
+"""Defines the protocol of a playbook entry: one kind of change to the source of a kernel.
 
-An entry is one file with a description and two methods. `Entry.sites` lists the places of the syntax tree where the
-change applies. It may look at what is known of the incumbent: counted work, machine code, bounds. `Entry.apply` makes
-the change at one of these places. Every version is verified and measured afterwards, so an entry need not prove that
-its change keeps the result. It should leave out what it can rule out: a version that changes nothing costs a
-compilation.
+An entry is one file with a description and two methods. `Entry.sites` lists the places in the source where the change
+applies. It may use the facts about the incumbent: counted work, machine code, bounds. `Entry.apply` makes the change at
+one of these places. Every new version is verified and measured afterwards, so an entry need not prove that its change
+keeps the result. But it should not offer a change that cannot help, because each version costs a compilation.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, ParamSpec, TypeAlias, TypeVar
 
 import libcst as cst
 
@@ -25,20 +24,31 @@ from tilewright.records import Bound, MachineCode, Value, Workload
 from tilewright.source.syntax import Function, Node, Source
 from tilewright.task.task import Launch, Task
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Risk: TypeAlias = Literal["lossless", "lossy"]
-"""A lossy change rounds differently by design. It is tried only where the user allows it, and marked where kept."""
-
-LAST = 99
-"""The place of an entry that names none for a kind of bound."""
+"""A lossy change rounds differently by design: it is tried only where the user allows it, and marked where kept."""
+LAST = 99  # the rank of an entry for a kind of bound that its `priority` does not name
 
 
 class NotApplicable(Exception):
     """The entry cannot change this site to this value; the message says why in one line."""
 
 
+def unless_refused(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result | None:
+    """Returns what ``function`` returns, or None if it raises `NotApplicable`."""
+    try:
+        return function(*args, **kwargs)
+    except NotApplicable:
+        return None
+
+
 @dataclass(frozen=True)
 class Effect:
-    """Expected speedup as a factor (1.05: 5 % less time), from ``low`` to ``high``, with the source of the figures."""
+    """An expected speedup as a factor (1.05: 5 % less time), from ``low`` to ``high``, with the source of the figures.
+
+    ``date`` says when the source was read: ``2026-11-21``.
+    """
 
     low: float
     high: float
@@ -47,59 +57,64 @@ class Effect:
 
     @classmethod
     def assumed(cls, low: float, high: float, *, kept: int = 0, of: int = 0) -> Effect:
-        """From general experience, and how often the change was kept in the recorded runs on an H200."""
-        tries = (
-            f"kept in {kept} of {of} tries in bench/recorded/h200-naive-2026-11-21.json"
-            if of
-            else "not tried in the recorded runs"
-        )
-        return cls(low, high, f"assumed; {tries}", "2026-11-21")
+        """An effect known from general experience.
+
+        In the recorded runs on an H200 the change was tried ``of`` times and kept ``kept`` times.
+        """
+        recorded = f"kept in {kept} of {of} tries in bench/recorded/h200-naive-2026-11-21.json"
+        return cls(low, high, f"assumed; {recorded if of else 'not tried in the recorded runs'}", "2026-11-21")
 
     @property
     def expected(self) -> float:
-        """The geometric middle."""
+        """The geometric mean of ``low`` and ``high``."""
         return float((self.low * self.high) ** 0.5)
 
 
 @dataclass(frozen=True)
 class EntryDescription:
-    """What a person wants to know of an entry before it changes their code."""
+    """Describes an entry to the person whose code it will change.
+
+    ``id`` is the name of the entry's module; commands, ledgers and reports use it. ``priority`` ranks the entry among
+    all entries for each kind of bound (``memory``, ``balanced``, ``compute``): rank 1 is tried first. ``order`` is the
+    entry's place in lists; entries of other packages come last unless they give a place.
+    """
 
     id: str
-    """The name of its module, which commands, ledgers and reports use."""
     name: str
     what: str
     when: str
     when_not: str
     priority: Mapping[str, int]
-    """Kind of bound (``memory``, ``balanced``, ``compute``) → place among the entries, 1 is tried first."""
     effect: Effect
     risk: Risk = "lossless"
     order: int = 1000
-    """Place in lists of all entries. Entries of other packages come last unless they name a place."""
 
     def place(self, kind: str) -> int:
+        """The entry's rank for a kind of bound."""
         return self.priority.get(kind, LAST)
 
 
 @dataclass(frozen=True)
 class Site:
-    """One place where an entry applies. Line (from 1) and column (from 0) are those of the source it was found in."""
+    """One place in the source where an entry applies.
+
+    ``kernel`` is the function that is changed. ``line`` (from 1) and ``column`` (from 0) are those of the source in
+    which the entry looked for sites. ``what`` describes the site in a few words for a table: ``load of x``.
+
+    ``values`` are the values that `Entry.apply` accepts here, the most promising first; all are tried in one iteration.
+    Where finding them takes compilations, ``values`` is empty and ``search`` finds them when the site is tried; it may
+    find none. ``promise`` multiplies the entry's expected gain: below 1 where little can be gained. ``why`` gives the
+    reason for the promise.
+    """
 
     kernel: str
-    """The function that is changed."""
     line: int
     column: int
     what: str
-    """A few words for a table: ``load of x``."""
     values: tuple[Value, ...]
-    """What `Entry.apply` takes, the most promising first. All are tried in one iteration; empty with ``search``."""
     promise: float = 1.0
-    """Factor of the entry's expected gain: below 1 where little can be gained here."""
     why: str = ""
-    """What is known of this place."""
     search: Callable[[], tuple[Value, ...]] | None = field(default=None, compare=False, repr=False)
-    """Finds the values when the site is tried, where that takes compilations. It may find none."""
 
     @classmethod
     def at(
@@ -111,25 +126,29 @@ class Site:
         promise: float = 1.0,
         why: str = "",
     ) -> Site:
-        """The site that begins where ``node`` does."""
+        """Makes the site that begins where ``node`` begins."""
         return cls(source.function_of(node), *source.place(node), what, values, promise, why)
 
     def node(self, source: Source, nodes: Iterable[Node], missing: str) -> Node:
-        """The first of ``nodes`` that begins here. Raises `NotApplicable` with what is ``missing``."""
+        """Returns the first of ``nodes`` that begins at this site. Raises `NotApplicable` with the text ``missing``."""
         for node in nodes:
             if source.place(node) == (self.line, self.column):
                 return node
-        raise NotApplicable(f"{source.name}:{self.line}: {missing}")
+        raise self.refused(source, missing)
 
     def function(self, source: Source) -> Function:
-        """The function that holds this place. Raises `NotApplicable`."""
+        """Returns the function that contains this site. Raises `NotApplicable`."""
         if self.kernel not in source.functions:
-            raise NotApplicable(f"{source.name}:{self.line}: there is no function {self.kernel}")
+            raise self.refused(source, f"there is no function {self.kernel}")
         return source.functions[self.kernel]
 
     def function_here(self, source: Source) -> Function:
-        """The function that begins here. Raises `NotApplicable`."""
+        """Returns the function that begins at this site. Raises `NotApplicable`."""
         return self.node(source, [self.function(source)], f"{self.kernel} does not begin here")
+
+    def refused(self, source: Source, reason: str) -> NotApplicable:
+        """Makes the exception that refuses a change here; its message begins with the file and the line."""
+        return NotApplicable(f"{source.name}:{self.line}: {reason}")
 
     def __str__(self) -> str:
         return f"{self.what}, {self.kernel} line {self.line}"
@@ -137,20 +156,22 @@ class Site:
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What is known of the incumbent when sites are looked for. ``task`` ships the incumbent's configuration."""
+    """The facts about the incumbent, the version that an entry may change.
+
+    ``task`` ships the incumbent's configuration. ``bounds`` and ``codes`` are keyed by the workload's name: bounds from
+    the baseline's counted work, machine code of the shipped configuration. ``count`` counts the work in the incumbent's
+    Tile IR, once per workload.
+    """
 
     task: Task
     board: Board
     workloads: tuple[Workload, ...]
     bounds: Mapping[str, Bound]
-    """By workload, from the counted work of the baseline."""
     codes: Mapping[str, MachineCode]
-    """By workload, of the shipped configuration."""
     count: Callable[[Workload], CountedWork] = field(repr=False)
-    """Counts the work in the incumbent's Tile IR, once for each workload."""
 
     def launch(self, workload: Workload) -> Launch:
-        """The incumbent's launch on array specifications."""
+        """Calls the task's launch for one workload, with array specifications in place of arrays."""
         task = self.task
         return task.launched(task.space.shipped, workload.dims, task.arrays(workload.dims), self.board)
 
@@ -166,7 +187,7 @@ class KernelFacts:
 
     @property
     def kind(self) -> str:
-        """The bound that most workloads have."""
+        """The kind of bound that most workloads have."""
         kinds = [bound.kind for bound in self.bounds.values()]
         return max(kinds, key=kinds.count)
 
@@ -178,27 +199,23 @@ class Entry(ABC):
 
     @abstractmethod
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        """The places of ``source`` where the entry applies, the most promising first; may be empty."""
+        """Returns the places of ``source`` where the entry applies, the most promising first; may be empty."""
 
     @abstractmethod
     def apply(self, source: Source, site: Site, value: Value) -> str:
-        """The whole text with exactly this change. Raises `NotApplicable`."""
+        """Returns the whole text with exactly this change. Raises `NotApplicable`."""
 
     def change(self, source: Source, site: Site, value: Value) -> str:
-        """The text after `apply`, with the lines that it wrote under 120 characters where they can be broken."""
+        """Returns the text after `apply`, with the new lines broken to under 120 characters where possible."""
         return with_short_lines(source.text, self.apply(source, site, value))
 
     def findings(self, source: Source, facts: KernelFacts) -> Sequence[str]:
-        """What the entry sees but cannot change, one line each, for the person who goes on from there."""
+        """Returns problems that the entry sees but cannot change, one line each, for a person to look into."""
         return ()
 
     def applies(self, source: Source, site: Site) -> bool:
         """Whether the first value of a site can be applied."""
-        try:
-            self.apply(source, site, site.values[0])
-        except NotApplicable:
-            return False
-        return True
+        return unless_refused(self.apply, source, site, site.values[0]) is not None
 
 
 FORMER_NAMES: Mapping[str, str] = {
@@ -207,21 +224,25 @@ FORMER_NAMES: Mapping[str, str] = {
     "H-ftz": "flush_to_zero", "H-approx": "approximate", "I": "swizzle", "J": "tokens", "K": "batching",
     "L": "proposed", "bounds": "check_bounds", "hoist": "hoisting", "rows": "rows_per_tile",
 }  # fmt: skip
-"""The name in ledgers of earlier versions → the name today."""
+"""The name in ledgers of earlier versions → the present name."""
 
 
 def present_name(entry: str) -> str:
-    """The name today of an entry in a ledger."""
+    """The present name of an entry that a ledger names, perhaps by a former name."""
     return FORMER_NAMES.get(entry, entry)
 
 
 def by_present_name(history: Mapping[str, EntryHistory]) -> dict[str, EntryHistory]:
-    """The history of each entry, with the rows under its former name counted in."""
-    found: dict[str, EntryHistory] = {}
-    for name, one in history.items():
-        known = found.get(present_name(name), EntryHistory(present_name(name), 0, 0, None))
-        gains = [(each.keeps, each.gain) for each in (known, one) if each.gain is not None]
+    """Merges the histories of entries that were renamed.
+
+    Tries and keeps are added. The gain is the geometric mean of the gains, weighted by keeps; None if none is known.
+    """
+    merged: dict[str, EntryHistory] = {}
+    for former, added in history.items():
+        name = present_name(former)
+        known = merged.get(name, EntryHistory(name, 0, 0, None))
+        gains = [(row.keeps, row.gain) for row in (known, added) if row.gain is not None]
         logs = sum(keeps * math.log(gain) for keeps, gain in gains)
         gain = math.exp(logs / sum(keeps for keeps, _ in gains)) if gains else None
-        found[known.entry] = EntryHistory(known.entry, known.tries + one.tries, known.keeps + one.keeps, gain)
-    return found
+        merged[name] = EntryHistory(name, known.tries + added.tries, known.keeps + added.keeps, gain)
+    return merged

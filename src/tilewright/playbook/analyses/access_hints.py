@@ -1,4 +1,4 @@
-"""Loads and stores as seen by the entries that set one of their keywords."""
+"""Finds the loads and stores of tile code, for the entries that set one of their keyword arguments."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 import libcst as cst
 
 from tilewright.playbook.analyses.dataflow import loops_around
-from tilewright.playbook.base import NotApplicable, Site
+from tilewright.playbook.base import Site
 from tilewright.source.syntax import Source, argument, dotted, with_argument
 
 LOADS = ("load", "gather")
 KINDS = (*LOADS, "store", "scatter")
-MOST = 4
-"""How many accesses of a file become sites of their own."""
+MOST = 4  # accesses of a file that become sites of their own
 
 
 @dataclass(frozen=True)
 class ArrayAccess:
-    """One call that reads or writes an array, in tile code."""
+    """A call in tile code that reads or writes an array.
+
+    ``kind`` is ``load``, ``store``, ``gather`` or ``scatter``. ``depth`` counts the loops around the call.
+    """
 
     call: cst.Call
     kernel: str
     kind: str
-    """``load``, ``store``, ``gather`` or ``scatter``."""
     array: str
     depth: int
-    """How many loops are around it."""
 
     @property
     def is_load(self) -> bool:
@@ -41,7 +41,7 @@ class ArrayAccess:
 
 
 def accesses(source: Source, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
-    """The accesses of the tile code, those in the innermost loops first, then in the order of the text."""
+    """Returns the accesses of the tile code: those in the innermost loops first, then in the order of the text."""
     found = []
     for kind in kinds:
         for call in source.calls(kind):
@@ -52,26 +52,29 @@ def accesses(source: Source, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
 
 
 def at(source: Source, site: Site, kinds: Sequence[str] = KINDS) -> list[ArrayAccess]:
-    """The access that begins at a site, or all of the function that begins there. Raises `NotApplicable`."""
+    """Returns the access that begins at a site; for a site at a function, all accesses of that function.
+
+    Raises `NotApplicable` if there is none.
+    """
     place, listed = (site.line, site.column), accesses(source, kinds)
     here = [access for access in listed if source.place(access.call) == place]
     function = source.tile_code.get(site.kernel)
     if not here and function is not None and source.place(function) == place:
         here = [access for access in listed if access.kernel == site.kernel]
     if not here:
-        raise NotApplicable(f"{source.name}:{site.line}: no {' or '.join(kinds)} stands here")
+        raise site.refused(source, f"no {' or '.join(kinds)} stands here")
     return here
 
 
 def with_keyword(source: Source, chosen: Sequence[ArrayAccess], name: str, value: str | None) -> str:
-    """The text with a keyword of these calls set; None removes it."""
+    """Returns the text with a keyword argument of these calls set; None removes it."""
     places = sorted((*source.place(access.call), access.kind) for access in chosen)
-    for *place, kind in reversed(places):  # from the end, so that the places before stay where they are
+    for *place, kind in reversed(places):  # from the end, so that earlier places stay valid
         call = next(call for call in source.calls(kind) if [*source.place(call)] == place)
         source = source.changed({call: with_argument(call, name, value)})
     return source.text
 
 
 def is_variable(node: cst.BaseExpression | None) -> bool:
-    """Whether a keyword is given by a name whose value is chosen elsewhere."""
-    return node is not None and bool(dotted(node)) and dotted(node) not in ("True", "False", "None")
+    """Whether a keyword argument is a name, so that its value is chosen elsewhere."""
+    return node is not None and dotted(node) not in ("", "True", "False", "None")

@@ -1,4 +1,4 @@
-"""The common part of entries for one compiler hint: they write it where the shipped configuration stands."""
+"""The common base of the entries that set one compiler hint in the shipped configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.space.knobs import hint_problem
 
 @dataclass(frozen=True)
 class Offer:
-    """Values of a hint that are worth trying, and why."""
+    """The values of a hint that are worth trying, and why. ``promise`` is that of `Site`."""
 
     values: tuple[int, ...]
     promise: float
@@ -23,23 +23,21 @@ class Offer:
 
 
 class OneHint(Entry):
-    """An entry that sets one compiler hint. ``hint`` is its name."""
+    """An entry that sets the compiler hint named ``hint``."""
 
     hint: str
 
     @abstractmethod
     def offer(self, facts: KernelFacts, now: Value) -> Offer:
-        """What to try, from the machine code of the incumbent and the hint as it is now."""
+        """Chooses the values to try, from the incumbent's machine code and the hint's present value ``now``."""
 
     def sites(self, source: Source, facts: KernelFacts) -> Sequence[Site]:
-        now = current(facts)[self.hint]
-        offer = self.offer(facts, now)
-        if not offer.values:
-            return []
+        """Returns each place of the configuration. Where loops set the hint, `tune_space` changes it instead."""
+        offer = self.offer(facts, current(facts)[self.hint])
         return [
             place.site(f"{self.hint} in {place.what}", offer.values, offer.promise, offer.why)
-            for place in places(source, facts)
-            if self.hint not in place.fixed  # a loop's: entry C offers whole configurations there
+            for place in (places(source, facts) if offer.values else ())
+            if self.hint not in place.fixed
         ]
 
     def apply(self, source: Source, site: Site, value: Value) -> str:
@@ -49,5 +47,5 @@ class OneHint(Entry):
 
 
 def hungriest(facts: KernelFacts) -> MachineCode:
-    """The machine code with the most registers and spills among those of the workloads."""
+    """Returns, among the workloads, the machine code with the most spills, then registers, then shared memory."""
     return max(facts.codes.values(), key=lambda code: (code.local_stores, code.registers, code.shared_bytes))
