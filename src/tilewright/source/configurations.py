@@ -1,45 +1,35 @@
-"""The configurations that a Python file writes down, found by syntax: nothing of the file runs.
+"""Reads the configurations in a Python file from its syntax, without running the file.
 
-For Triton: every ``triton.Config(…)``, gathered by the kernel whose ``@triton.autotune`` reaches it, also
-through variables, comprehensions, loops and functions that return lists. For cuTile: ``SimpleNamespace(…)``
-and dictionaries that name a tile size, and `Space`. Where only running the file can tell a condition, both branches are
-taken, and a note says so.
+For Triton it finds every ``triton.Config(…)`` and groups them by the kernel whose ``@triton.autotune`` uses them, also
+through variables, comprehensions, loops and functions that return lists. For cuTile it finds `Space`, and
+``SimpleNamespace(…)`` and dictionaries with a tile size. Where a condition is known only when the file runs, both
+branches are taken, and a note says so.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tilewright.errors import RequestError, UnknownChoice
+from tilewright.source import values
 from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, argument, keywords, parameters
-from tilewright.source.values import (
-    MOST_VALUES,
-    Known,
-    Names,
-    Unread,
-    arguments,
-    assigned,
-    called_name,
-    looped,
-    rounds,
-    value_of,
-)
+from tilewright.source.values import MOST_VALUES, Known, Names, Unread, called_name
 from tilewright.space.knobs import HINTS, is_tile
 
 KernelLanguage: TypeAlias = Literal["triton", "cutile"]
 
 TRITON_ARGUMENTS = ("kwargs", "num_warps", "num_stages", "num_ctas", "maxnreg", "pre_hook", "ir_override")
-"""Of ``triton.Config``, in their order (triton 3.9)."""
+"""The parameters of ``triton.Config``, in their order (triton 3.9)."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """One configuration as the file has it: pairs, since a name may stand in it twice."""
+    """One configuration in a file, as pairs because it may have a name twice."""
 
     line: int
     fields: tuple[tuple[str, Known], ...]
@@ -53,13 +43,13 @@ class Listed:
     line: int
     configurations: tuple[Written, ...]
     notes: tuple[str, ...]
-    """What reading alone could not tell."""
+    """What is known only when the file runs."""
 
 
 def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple[Listed, ...]:
-    """All lists of configurations in the file at ``path``, or the one of the function or variable ``name``.
+    """All lists of configurations in the file at ``path``, or only that of the function or variable ``name``.
 
-    Raises `RequestError` where the file cannot be read or holds none, `UnknownChoice` for the name.
+    Raises RequestError where the file cannot be read or has no configurations, UnknownChoice for an unknown name.
     """
     try:
         reader = _ConfigurationReader(SourceFile.requested(path), language)
@@ -80,7 +70,7 @@ def read(path: Path, language: KernelLanguage, name: str | None = None) -> tuple
 
 @dataclass
 class _Visit:
-    """What one walk found."""
+    """The results of one walk through the syntax tree."""
 
     written: list[Written] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
@@ -91,19 +81,19 @@ class _Visit:
         return Listed(name, line, tuple(self.written), tuple(self.notes))
 
     def undecided(self, condition: ast.expr) -> None:
-        said = f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"
-        self.notes[said] = None
+        note = f"whether `{ast.unparse(condition)}` holds shows only when the file runs; here all branches are taken"
+        self.notes[note] = None
 
 
 class _ConfigurationReader:
     def __init__(self, file: SourceFile, language: KernelLanguage):
         self._file = file
         self._language = language
-        self._names = assigned(file.tree.body)
+        self._names = values.assigned(file.tree.body)
         self._functions = {node.name: node for node in file.functions}
 
     def lists(self) -> tuple[Listed, ...]:
-        """Kernels first, as they are tuned; then what no kernel of the file reaches."""
+        """The lists of the kernels first, then those that no kernel of the file uses."""
         lists: list[Listed] = []
         claimed: set[ast.AST] = set()
         for function in self._functions.values():
@@ -118,21 +108,23 @@ class _ConfigurationReader:
         return tuple(listed for listed in lists if listed.configurations)
 
     def named(self, name: str) -> Listed | None:
-        """What the function or the variable ``name`` lists, though a kernel uses it."""
+        """The list of the function or variable ``name``."""
         node = self._functions.get(name) or self._names.get(name)
         listed = self._walked([node]).listed(name, node.lineno) if node is not None else None
         return listed if listed and listed.configurations else None
 
     def _tuned(self, decorator: ast.Call) -> _Visit:
-        listed = argument(decorator, 0, "configs")
-        seen = self._walked(self._reached(listed)) if listed is not None else _Visit()
-        calls = self._file.every(ast.Call, listed) if listed is not None else ()
+        configs = argument(decorator, 0, "configs")
+        if configs is None:
+            return _Visit()
+        seen = self._walked(self._reached(configs))
+        calls = self._file.every(ast.Call, configs)
         if "prune_configs_by" in keywords(decorator) or any(called_name(call) == "filter" for call in calls):
             seen.notes["a function of the file drops some of them when it runs; here all are taken"] = None
         return seen
 
     def _reached(self, start: ast.expr) -> list[ast.AST]:
-        """The expression, and what the names in it stand for."""
+        """The expression, and the functions and values that it names, directly or not."""
         nodes: list[ast.AST] = [start]
         for node in nodes:
             for name in self._file.every(ast.Name, node):
@@ -154,14 +146,14 @@ class _ConfigurationReader:
             yield from self._visit(node, names, seen)
 
     def _visit(self, node: ast.AST, names: Names, seen: _Visit) -> Iterator[Written]:
-        if isinstance(node, (ast.Call, ast.Dict)) and (found := self._configurations(node, names, seen)) is not None:
+        if isinstance(node, (ast.Call, ast.Dict)) and (written := self._configurations(node, names, seen)) is not None:
             seen.calls.add(node)
-            yield from found
+            yield from written
         elif isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
-            for inner in looped(node.generators, names, seen.undecided):
+            for inner in values.looped(node.generators, names, seen.undecided):
                 yield from self._visit(node.elt, inner, seen)
         elif isinstance(node, ast.For):
-            for bound in rounds(node.target, node.iter, names):
+            for bound in values.rounds(node.target, node.iter, names):
                 yield from self._all(node.body, {**names, **bound}, seen)
         elif isinstance(node, ast.If):
             yield from self._branches(node.test, node.body, node.orelse, names, seen)
@@ -170,14 +162,14 @@ class _ConfigurationReader:
         elif isinstance(node, Named):
             hidden = {parameter.arg for parameter in parameters(node)}
             outer = {name: value for name, value in names.items() if name not in hidden}
-            yield from self._all(node.body, {**outer, **assigned(node.body)}, seen)
+            yield from self._all(node.body, {**outer, **values.assigned(node.body)}, seen)
         else:
             yield from self._all(ast.iter_child_nodes(node), names, seen)
 
     def _branches(
         self, test: ast.expr, body: Iterable[ast.AST], orelse: Iterable[ast.AST], names: Names, seen: _Visit
     ) -> Iterator[Written]:
-        holds = value_of(test, names)
+        holds = values.value_of(test, names)
         if not isinstance(holds, Unread):
             yield from self._all(body if holds else orelse, names, seen)
             return
@@ -187,38 +179,36 @@ class _ConfigurationReader:
             seen.undecided(test)
 
     def _configurations(self, node: ast.Call | ast.Dict, names: Names, seen: _Visit) -> list[Written] | None:
-        """What ``node`` writes down, or None where it is not a configuration."""
-        *origin, last = self._file.dotted(node.func).split(".") if isinstance(node, ast.Call) else ("",)
-        # `triton.Config`, imported in whatever way; the name `triton` counts without an import.
-        if isinstance(node, ast.Call) and last == "Config" and "triton" in origin:
+        """The configurations that ``node`` is or lists; None where it is something else."""
+        if isinstance(node, ast.Dict):
+            fields = _mapping(values.value_of(node, names))
+            simple = not any(isinstance(value, (list, dict)) for value in fields.values())
+            is_configuration = self._language == "cutile" and any(map(is_tile, fields)) and simple
+            return [Written(node.lineno, tuple(fields.items()))] if is_configuration else None
+        *origin, last = self._file.dotted(node.func).split(".")
+        if last == "Config" and "triton" in origin:  # the name `triton` counts also without an import
             return [_of_triton(node, names)] if self._language == "triton" else []
         if self._language == "triton":
             return None
-        if isinstance(node, ast.Call) and called_name(node) == "Space":
+        if called_name(node) == "Space":
             return _of_space(node, names, seen)
-        given: Mapping[str, Known]
-        if isinstance(node, ast.Call):
-            given = arguments(node, names)
-            is_record = called_name(node).endswith(("Namespace", "Config", "Configuration"))
-            if not (is_record and (any(map(is_tile, given)) or not HINTS.keys().isdisjoint(given))):
-                return None
-        else:
-            given = _mapping(value_of(node, names))
-            if not any(map(is_tile, given)) or any(isinstance(value, (list, dict)) for value in given.values()):
-                return None
-        return [Written(node.lineno, tuple(given.items()))]
+        fields = values.arguments(node, names)
+        has_knob = any(map(is_tile, fields)) or not HINTS.keys().isdisjoint(fields)
+        if not has_knob or not called_name(node).endswith(("Namespace", "Config", "Configuration")):
+            return None
+        return [Written(node.lineno, tuple(fields.items()))]
 
 
 def _of_triton(node: ast.Call, names: Names) -> Written:
-    given = arguments(node, names, TRITON_ARGUMENTS)
+    given = values.arguments(node, names, TRITON_ARGUMENTS)
     meta = given.pop("kwargs", {})
     inner = meta.items() if isinstance(meta, dict) else [("kwargs", meta)]
     return Written(node.lineno, (*((str(name), value) for name, value in inner), *given.items()))
 
 
 def _of_space(node: ast.Call, names: Names, seen: _Visit) -> list[Written] | None:
-    """The points that a `Space` lists; its predicates are functions and are not applied."""
-    given = arguments(node, names)
+    """The points of a `Space`. Its predicates are not applied, because they are functions."""
+    given = values.arguments(node, names)
     shipped = _mapping(given.get("shipped"))
     if not shipped:
         return None
@@ -229,15 +219,17 @@ def _of_space(node: ast.Call, names: Names, seen: _Visit) -> list[Written] | Non
         points += [_mapping(point) for point in _list(given["only"])]
     else:
         lists = {**_mapping(given.get("constants")), **_mapping(given.get("hints"))}
-        product = itertools.product(*(_list(values) for values in lists.values()))
-        points += [dict(zip(lists, values, strict=True)) for values in itertools.islice(product, MOST_VALUES)]
+        product = itertools.product(*map(_list, lists.values()))
+        points += [dict(zip(lists, point, strict=True)) for point in itertools.islice(product, MOST_VALUES)]
     return [Written(node.lineno, tuple({**shipped, **point}.items())) for point in (shipped, *points)]
 
 
 def _mapping(value: Known) -> dict[str, Known]:
-    """A dictionary whose keys are names; empty for anything else."""
-    names = {name: inner for name, inner in value.items() if isinstance(name, str)} if isinstance(value, dict) else {}
-    return names if isinstance(value, dict) and len(names) == len(value) else {}
+    """A dictionary whose keys are all strings; empty for any other value."""
+    if not isinstance(value, dict):
+        return {}
+    names = {name: inner for name, inner in value.items() if isinstance(name, str)}
+    return names if len(names) == len(value) else {}
 
 
 def _list(value: Known) -> list[Known]:

@@ -1,11 +1,11 @@
-"""Kernels, launches, searches and their configurations in a file's text.
+"""Finds kernels, launches, searches and their configurations in the text of a Python file.
 
 kernels(file)             functions that are kernels, with the hints of their decorator
 launches(file)            calls of `ct.launch`
 tasks(file)               calls of `tilewright.Task`
 searches(file)            calls of `cuda.tile.tune.exhaustive_search`, argument by argument
 hinted(file)              calls that make a kernel with other hints
-configurations(file, …)   the records that a search space consists of
+configurations(file, …)   the configurations in a search space
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LAUNCH = "cuda.tile.launch"
 OLD_SEARCH = ("cuda.tile_experimental.autotune_launch",)
 SEARCHES = ("cuda.tile.tune.exhaustive_search", "cuda.tile.tune._tune.exhaustive_search")
 WRAPPERS = {"list", "tuple", "sorted", "reversed"}
-"""Calls whose result has the elements of their argument."""
+"""Functions whose result has the same elements as their argument."""
 
 Record: TypeAlias = dict[str, ast.expr]
 """One configuration: field → expression."""
@@ -31,7 +31,7 @@ Record: TypeAlias = dict[str, ast.expr]
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A function that is a kernel; ``hints`` as its decorator gives them."""
+    """A kernel function, with the hints of its decorator."""
 
     node: Named
     hints: Mapping[str, ast.expr]
@@ -43,7 +43,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class LaunchSite:
-    """One call of `ct.launch`; ``grid``, ``kernel`` and ``arguments`` are None where a star hides them."""
+    """One call of `ct.launch`. An argument behind a star (``*args``) is None."""
 
     call: ast.Call
     grid: ast.expr | None
@@ -53,7 +53,7 @@ class LaunchSite:
 
 @dataclass(frozen=True)
 class SearchSite:
-    """One call of `exhaustive_search`; what is not given is None."""
+    """One call of `exhaustive_search`. An argument that is not given is None."""
 
     call: ast.Call
     space: ast.expr | None
@@ -70,22 +70,25 @@ class SearchSite:
 
 @dataclass(frozen=True)
 class HintedKernel:
-    """A call that makes a new kernel object. ``hints`` is None where they are behind two stars."""
+    """A call that makes a new kernel object. ``hints`` is None where the call has a ``**`` argument."""
 
     call: ast.Call
     kernel: ast.expr | None
     hints: Mapping[str, ast.expr] | None
     keeps: bool
-    """Whether the hints that are not named stay, as with `replace_hints`."""
+    """Whether other hints keep their value, as with `replace_hints`."""
 
 
 @remembered
 def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
-    kernels = {}
+    """The kernel functions: those with the decorator ``@ct.kernel``, then those in ``name = ct.kernel(function, …)``."""
+    kernels: dict[Named, KernelSource] = {}
     for node in file.functions:
-        if decorator := kernel_decorator(file, node):
-            kernels[node] = KernelSource(node, keywords(decorator) if isinstance(decorator, ast.Call) else {})
-    for call in file.every(ast.Call):  # name = ct.kernel(function, …)
+        for decorator in node.decorator_list:
+            hints = keywords(decorator) if isinstance(decorator, ast.Call) else {}
+            if file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) == KERNEL:
+                kernels.setdefault(node, KernelSource(node, hints))
+    for call in file.every(ast.Call):
         if file.dotted(call.func) == KERNEL and call.args:
             function = file.function(call.args[0])
             if isinstance(function, Named):
@@ -93,18 +96,10 @@ def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
     return tuple(kernels.values())
 
 
-def kernel_decorator(file: SourceFile, function: Named) -> ast.expr | None:
-    """The ``@ct.kernel`` of a function, with or without hints."""
-    for decorator in function.decorator_list:
-        if file.dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) == KERNEL:
-            return decorator
-    return None
-
-
 def kernels_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> tuple[KernelSource, ...]:
-    """The kernels that an expression may be, through names, conditions and changed hints.
+    """The kernels that an expression may stand for, through names, conditions and changed hints.
 
-    Empty where one of them is not known.
+    Empty where the text does not show all of them.
     """
     if not depth:
         return ()
@@ -146,7 +141,7 @@ def hinted(file: SourceFile) -> tuple[HintedKernel, ...]:
 
 
 def as_hinted(file: SourceFile, call: ast.Call) -> HintedKernel | None:
-    """A call as one that makes a kernel object, if it is."""
+    """A call that makes a kernel object, as a `HintedKernel`; None for any other call."""
     hints = None if any(keyword.arg is None for keyword in call.keywords) else keywords(call)
     if isinstance(call.func, ast.Attribute) and call.func.attr == "replace_hints":
         return HintedKernel(call, call.func.value, hints, keeps=True)
@@ -161,7 +156,7 @@ def as_hinted(file: SourceFile, call: ast.Call) -> HintedKernel | None:
 
 
 def hints_of_kernel(file: SourceFile, kernel: ast.expr | None) -> set[str]:
-    """The hints that an expression gives its kernel on the way: ``k = base.replace_hints(…)``."""
+    """The hints that the calls behind a name set, as in ``k = base.replace_hints(…)``."""
     made = (as_hinted(file, value) for value in file.values(kernel) if isinstance(value, ast.Call))
     return {name for hinted in made if hinted is not None for name in hinted.hints or ()}
 
@@ -172,7 +167,7 @@ def tasks(file: SourceFile) -> list[ast.Call]:
 
 
 def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
-    """What launches and searches pass as ``"grid"`` or as ``"arguments"``: each expression that it may stand for."""
+    """The expressions that launches and searches may pass as ``"grid"`` or as ``"arguments"``."""
     given = [launch.grid if what == "grid" else launch.arguments for launch in launches(file)]
     for search in searches(file):
         given += returned(file.function(search.grid_fn if what == "grid" else search.args_fn))
@@ -180,121 +175,105 @@ def passed(file: SourceFile, what: str) -> Iterator[ast.AST]:
         yield from file.values(expression)
 
 
-# What a search's functions give -----------------------------------------------------------------------
+# The results of a search's functions ------------------------------------------------------------------
 
 
 def given_hints(file: SourceFile, hints_fn: ast.expr | None) -> set[str] | None:
-    """The hints that a ``hints_fn`` may set; None where the text does not say. Without one, none."""
+    """The hints that a ``hints_fn`` may set, empty where there is none; None where the text does not show them."""
     if hints_fn is None:
         return set()
     function = file.function(hints_fn)
-    return None if function is None else _together(keys_of(file, value) for value in returned(function))
+    return None if function is None else _union(keys_of(file, value) for value in returned(function))
 
 
 def keys_of(file: SourceFile, node: ast.AST | None, depth: int = DEPTH) -> set[str] | None:
-    """The keys of the mapping that an expression makes; None where the text does not show them all."""
+    """The keys of the dictionary that an expression makes; None where the text does not show them all."""
     if not depth:
         return None
     if isinstance(node, ast.Dict):
         keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
         return {str(key) for key in keys} if len(keys) == len(node.keys) else None
     if isinstance(node, ast.IfExp):
-        return _together(keys_of(file, arm, depth - 1) for arm in (node.body, node.orelse))
+        return _union(keys_of(file, arm, depth - 1) for arm in (node.body, node.orelse))
     if isinstance(node, ast.Call) and file.dotted(node.func) == "dict" and not node.args:
         return None if any(keyword.arg is None for keyword in node.keywords) else set(keywords(node))
     if isinstance(node, ast.Call) and (function := file.function(node.func)) is not None:
-        return _together(keys_of(file, value, depth - 1) for value in returned(function))
+        return _union(keys_of(file, value, depth - 1) for value in returned(function))
     if isinstance(node, ast.Name) and (bindings := file.bindings(node.id, node)):
         starts = [keys_of(file, binding.value, depth - 1) for binding in bindings]
-        return _together([*starts, *_added_keys(file, node)])
+        return _union([*starts, *_added_keys(file, node)])
     return None
 
 
 def _added_keys(file: SourceFile, name: ast.Name) -> Iterator[set[str] | None]:
-    """The keys of ``name[key] = …`` in the scope of a name."""
+    """The keys that ``name[key] = …`` sets in the scope of a name."""
     for subscript in file.every(ast.Subscript, file.scope(name)):
         if isinstance(subscript.ctx, ast.Store) and ast.unparse(subscript.value) == name.id:
             yield {str(subscript.slice.value)} if isinstance(subscript.slice, ast.Constant) else None
 
 
-def _together(parts: Iterable[set[str] | None]) -> set[str] | None:
-    """All of them; None where one is not known."""
-    together: set[str] = set()
-    for part in parts:
-        if part is None:
+def _union(sets: Iterable[set[str] | None]) -> set[str] | None:
+    """The union; None where one of the sets is None."""
+    union: set[str] = set()
+    for keys in sets:
+        if keys is None:
             return None
-        together |= part
-    return together
+        union |= keys
+    return union
 
 
 # The configurations of a search -----------------------------------------------------------------------
 
 
-def configurations(file: SourceFile, space: ast.AST | None, depth: int = DEPTH) -> Iterator[Record]:
-    """The records that a search space consists of, from the list's text or its generator's.
+def configurations(
+    file: SourceFile, node: ast.AST | None, depth: int = DEPTH, *, is_list: bool = True
+) -> Iterator[Record]:
+    """The configurations that the text of a search space shows; none where they come from elsewhere.
 
-    None where the text does not show them.
+    is_list: whether the expression ``node`` is a list or generator of configurations, or one configuration.
     """
-    if space is None or not depth:
-        return
-    inner = depth - 1
-    if isinstance(space, ast.Name):
-        for value in file.values(space):
-            yield from configurations(file, value, inner)
-    elif isinstance(space, (ast.List, ast.Tuple)):
-        for element in space.elts:
-            yield from _record(file, element, inner)
-    elif isinstance(space, (ast.ListComp, ast.GeneratorExp, ast.SetComp)):
-        loop = space.generators[0]
-        if isinstance(space.elt, ast.Name) and ast.unparse(space.elt) == ast.unparse(loop.target):
-            yield from configurations(file, loop.iter, inner)
-        else:
-            yield from _record(file, space.elt, inner)
-    elif isinstance(space, ast.BinOp) and isinstance(space.op, ast.Add):
-        yield from configurations(file, space.left, inner)
-        yield from configurations(file, space.right, inner)
-    elif isinstance(space, ast.Subscript) and isinstance(space.slice, ast.Slice):
-        yield from configurations(file, space.value, inner)
-    elif isinstance(space, ast.Call) and file.dotted(space.func) in WRAPPERS and space.args:
-        yield from configurations(file, space.args[0], inner)
-    elif isinstance(space, ast.Call):
-        for function in file.values(space.func):
-            yield from _made_by(file, function, inner)
+    record = None if is_list else _record(file, node)
+    if record is not None:
+        yield record
+    elif depth:
+        for part, is_inner_list in _parts(file, node, is_list):
+            yield from configurations(file, part, depth - 1, is_list=is_inner_list)
 
 
-def _made_by(file: SourceFile, function: ast.AST, depth: int) -> Iterator[Record]:
-    """The records that a function yields, or those of the lists that it returns."""
-    if not isinstance(function, Function):
-        return
-    yields = list(file.every(ast.Yield, function))
-    for single in yields:
-        yield from _record(file, single.value, depth)
-    for several in file.every(ast.YieldFrom, function):
-        yield from configurations(file, several.value, depth)
-    for value in returned(function) if not yields else ():
-        yield from configurations(file, value, depth)
-
-
-def _record(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[Record]:
-    """One configuration: a call with keywords, a dictionary, or a call of a function that makes one."""
-    if not depth:
-        return
-    if isinstance(node, ast.Name):
-        for value in file.values(node):
-            yield from _record(file, value, depth - 1)
-    elif isinstance(node, ast.Starred):
-        yield from configurations(file, node.value, depth - 1)
-    elif isinstance(node, ast.Dict):
+def _record(file: SourceFile, node: ast.AST | None) -> Record | None:
+    """One configuration: a dictionary, or a call with keywords of anything but a function of the file."""
+    if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
-        yield {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
-    elif isinstance(node, ast.Call):
-        made_by = file.value(node.func)
-        if isinstance(made_by, Function):
-            for value in returned(made_by):
-                yield from _record(file, value, depth - 1)
-        else:
-            fields = zip(_fields(made_by), node.args, strict=False)
-            yield keywords(node) | dict(fields)
+        return {str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)}
+    made_by = file.value(node.func) if isinstance(node, ast.Call) else None
+    if not isinstance(node, ast.Call) or isinstance(made_by, Function):
+        return None
+    return keywords(node) | dict(zip(_fields(made_by), node.args, strict=False))
+
+
+def _parts(file: SourceFile, node: ast.AST | None, is_list: bool) -> Iterator[tuple[ast.AST | None, bool]]:
+    """The expressions that an expression stands for or consists of, each with whether it is a list itself."""
+    match node:
+        case ast.Name():
+            yield from ((value, is_list) for value in file.values(node))
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            yield from ((element, False) for element in elements)
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+            element, loop = node.elt, node.generators[0]
+            same = isinstance(element, ast.Name) and ast.unparse(element) == ast.unparse(loop.target)
+            yield (loop.iter, True) if same else (element, False)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield from ((left, True), (right, True))
+        case ast.Subscript(value=whole, slice=ast.Slice()) | ast.Starred(value=whole):
+            yield whole, True
+        case ast.Call(func=wrapper, args=[first, *_]) if is_list and file.dotted(wrapper) in WRAPPERS:
+            yield first, True
+        case ast.Call(func=called):
+            for function in filter(lambda value: isinstance(value, Function), file.values(called)):
+                yields = list(file.every(ast.Yield, function)) if is_list else []
+                yield from ((single.value, False) for single in yields)
+                yield from ((several.value, True) for several in file.every(ast.YieldFrom, function))
+                yield from ((value, is_list) for value in (returned(function) if not yields else ()))
 
 
 def _fields(cls: ast.AST | None) -> Iterator[str]:

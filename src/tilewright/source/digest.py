@@ -1,8 +1,8 @@
-"""One hash of a kernel's code: its source, the source of its helpers, and the constants that they use.
+"""Hashes a kernel's code: its source, the source of its helpers, and the constants that they use.
 
-The names in the kernel's syntax tree are followed as the front end reads them at compile time: functions by their
-source, constants by their values, `module.name` and `object.name`. Comments and layout do not count. What `cuda.tile`
-defines is covered by the toolkit's version.
+The names in the kernel's syntax tree are resolved as the front end does at compile time, also `module.name` and
+`object.name`: a function counts with its source, a constant with its value. Comments and layout do not count, nor
+does the source of `cuda.tile`: users of the hash add the toolkit's version.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 _TOOLKIT = ("cuda.tile", "builtins")
 
 _PARSED: dict[int, tuple[CodeType, ast.AST | None, str]] = {}
-"""By the code's id, with the code so that the id stays taken. Equal code may have unequal decorators."""
+"""id of the code → the code, its tree and its text. The key is an id because equal code may have other decorators; the
+code is in the value so that its id is not used again."""
 
 
 def source_of(kernel: Any) -> str:
-    """SHA-256 over the kernel's source and, transitively, the helpers and global constants that it uses."""
+    """SHA-256 of the kernel's source and of all helpers and global constants that it uses, directly or not."""
     functions = [function_of(kernel)]
     lines = [_described(kernel, functions)] if isinstance(kernel, partial) else []
     for function in functions:  # grows while it is walked
@@ -51,7 +52,7 @@ def function_of(thing: Any) -> FunctionType:
 
 
 def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
-    """The function's syntax tree, if its source can be read by itself, and its code as text."""
+    """The function's syntax tree, None without source, and its code as text."""
     code = function.__code__
     if id(code) not in _PARSED:
         file = source_of_object(code)
@@ -60,18 +61,18 @@ def _parsed(function: FunctionType) -> tuple[ast.AST | None, str]:
 
 
 def _bare(code: CodeType) -> str:
-    constants = [_bare(it) if isinstance(it, CodeType) else _described(it, []) for it in code.co_consts]
+    constants = [_bare(each) if isinstance(each, CodeType) else _described(each, []) for each in code.co_consts]
     return f"{code.co_code.hex()} {constants!r} {code.co_names!r}"
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that code uses, also in generators and functions inside it."""
+    """The names that code uses, also in its inner functions and generators."""
     inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """The values that the function uses from outside, by dotted name, in the order of the names."""
+    """The values from outside that a function uses, with their dotted names, sorted by name."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     outside = {**function.__globals__, **cells}
     local = set(function.__code__.co_varnames) - set(function.__code__.co_freevars)
@@ -87,7 +88,7 @@ def _used(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 break
             try:
                 value = getattr(value, name)
-            except Exception:  # an attribute of tile code that the object lacks: the object itself counts
+            except Exception:  # an attribute that only tile code has, so the object itself counts
                 break
             path.append(name)
         yield ".".join(path), value
@@ -103,9 +104,9 @@ def _contents(value: Any) -> Any:
 
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
-    """``a.b.c`` as ("a", "b", "c"), and each plain name, wherever the tree has one."""
+    """All names in a tree, with their attributes: ``a.b.c`` as ("a", "b", "c")."""
     inner: set[ast.AST] = set()
-    for node in ast.walk(tree):  # an attribute comes before what it is an attribute of
+    for node in ast.walk(tree):  # the walk gives ``a.b`` before ``a``
         if node in inner:
             continue
         names: list[str] = []
@@ -121,7 +122,7 @@ def _chains(tree: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _described(value: Any, functions: list[FunctionType], depth: int = 0) -> str:
-    """A value as text that is the same in every process; functions are added to ``functions``."""
+    """A value as text that is the same in every process. Adds the functions in the value to ``functions``."""
     if isinstance(value, Enum):
         return f"{type(value).__qualname__}.{value.name}={value.value!r}"
     if isinstance(value, _PLAIN):

@@ -1,9 +1,9 @@
-"""The hints that the caller of a search launches its kernel with, read from the caller's source.
+"""Reads from the source of a search's caller which hints it launches the kernel with.
 
-Some code searches without ``hints_fn`` and then launches ``kernel.replace_hints(occupancy=2)``, as TileGym's attention
-does: the search then times another kernel than the one that is launched. With the hints found here every trial carries
-them. They count only where they are certain: the calling function gives this kernel literal integers once, after the
-search, and never launches it without them.
+Some code, such as TileGym's attention, searches without ``hints_fn`` and then launches
+``kernel.replace_hints(occupancy=2)``, so the search times another kernel than the caller launches. Trials therefore get
+these hints too, but only certain ones: the caller sets the kernel's hints to literal integers once, after the search,
+and never uses the kernel there without them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.source.values import called_name
 SEARCH = "exhaustive_search"
 HINTING = ("replace_hints", "cached_replace_hints")
 FRAMES = 4
-"""So many functions may be between the search and its caller, because logging wraps searches."""
+"""Most stack frames to look at, because functions that log may wrap the search."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ class HintedSearch:
 
 
 def launched_hints(caller: FrameType | None, kernel: Any) -> Mapping[str, int]:
-    """The hints that ``caller`` launches ``kernel`` with after its search; empty where that is not certain."""
+    """The hints that ``caller`` launches ``kernel`` with after its search; empty where they are not certain."""
     frame = caller
     for _ in range(FRAMES):
         if frame is None:
             break
         for search in searches_of(frame.f_code):
-            at_it = search.first_line <= frame.f_lineno <= search.last_line
-            if at_it and _value(frame, search.kernel) is kernel:
+            is_current = search.first_line <= frame.f_lineno <= search.last_line
+            if is_current and _value(frame, search.kernel) is kernel:
                 return dict(search.hints)
         frame = frame.f_back
     return {}
@@ -59,9 +59,9 @@ def _value(frame: FrameType, dotted: str) -> Any:
 
 @lru_cache(maxsize=256)
 def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
-    """The searches of a function whose kernel is launched with certain hints afterwards."""
+    """The searches in a function's source that a launch with certain hints follows."""
     if SEARCH not in code.co_names or not set(HINTING) & set(code.co_names):
-        return ()  # quick: no source is read
+        return ()  # saves reading the source
     file = source_of_object(code)
     searches = []
     for call in file.every(ast.Call) if file is not None else ():
@@ -77,26 +77,25 @@ def searches_of(code: CodeType) -> tuple[HintedSearch, ...]:
 def _hints_after(file: SourceFile, kernel: str, end: int) -> tuple[tuple[str, int], ...]:
     """The literal hints that ``kernel`` gets after line ``end``.
 
-    Empty where two calls differ, where a hint is not literal, where the name gets another value, or where the kernel is
-    also used without hints.
+    Empty where two calls differ, a hint is not literal, the name is assigned, or the kernel is used without hints.
     """
-    hints, accounted = set(), set[ast.AST]()
+    hints, hinted_nodes = set(), set[ast.AST]()
     for call in file.every(ast.Call):
         hinted = as_hinted(file, call) if call.lineno > end else None
         if hinted and hinted.keeps and hinted.kernel is not None and ast.unparse(hinted.kernel) == kernel:
             hints.add(_literal(hinted))
-            accounted |= set(ast.walk(hinted.kernel))
-    places = (node for node in file.nodes if isinstance(node, (ast.Name, ast.Attribute)))
-    mentions = [node for node in places if ast.unparse(node) == kernel]
-    if any(not isinstance(node.ctx, ast.Load) or (node.lineno > end and node not in accounted) for node in mentions):
-        return ()
+            hinted_nodes |= set(ast.walk(hinted.kernel))
+    names = (node for node in file.nodes if isinstance(node, (ast.Name, ast.Attribute)))
+    for node in (node for node in names if ast.unparse(node) == kernel):
+        if not isinstance(node.ctx, ast.Load) or (node.lineno > end and node not in hinted_nodes):
+            return ()
     return (hints.pop() or ()) if len(hints) == 1 else ()
 
 
 def _literal(hinted: HintedKernel) -> tuple[tuple[str, int], ...] | None:
-    """The hints, or None where one is not written as a whole number."""
+    """The hints, sorted by name; None where one is not a literal integer."""
     if hinted.hints is None:
         return None
     values = {name: value.value if isinstance(value, ast.Constant) else None for name, value in hinted.hints.items()}
-    whole = {name: value for name, value in values.items() if type(value) is int}
-    return tuple(sorted(whole.items())) if len(whole) == len(values) else None
+    integers = {name: value for name, value in values.items() if type(value) is int}
+    return tuple(sorted(integers.items())) if len(integers) == len(values) else None

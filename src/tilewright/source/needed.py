@@ -1,7 +1,6 @@
-"""The part of a Python file that a kernel needs: the statements that it names, those that they name, and so on.
+"""Takes from a Python file only the top-level statements that a kernel needs, directly or not.
 
-A program does its work when it is loaded, so it is not loaded again to get a kernel. Only the statements at its top
-level that the kernel's names lead to are taken, in their order.
+Loading a program runs it, so it is not loaded again to get one of its kernels.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ QUIET = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.
 
 
 def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
-    """The top-level statements of ``file`` that ``qualname`` needs, its own among them.
+    """The top-level statements of ``file`` that define ``qualname`` and all that it uses, in their order.
 
     Raises RequestError where the file does not define it at its top level.
     """
@@ -29,19 +28,15 @@ def needed(file: SourceFile, qualname: str) -> list[ast.stmt]:
     if not any(first in names for names in defined.values()):
         raise RequestError(f"{file.path.name} does not define '{first}' at its top level")
     wanted, taken = {first}, set[ast.stmt]()
-    while True:
-        more = [
-            one for one, names in defined.items()
-            if one not in taken and (wanted & names or (isinstance(one, ast.ImportFrom) and one.module == "__future__"))
-        ]  # fmt: skip
-        if not more:
-            return [statement for statement in defined if statement in taken]
+    taken.update(each for each in defined if isinstance(each, ast.ImportFrom) and each.module == "__future__")
+    while more := [each for each, names in defined.items() if each not in taken and wanted & names]:
         taken.update(more)
         wanted.update(*map(_uses, more))
+    return [statement for statement in defined if statement in taken]
 
 
 def source_of_needed(path: Path, qualname: str) -> str:
-    """`needed` as text: as the file has it, with comments and decorators."""
+    """The text of the statements that `needed` returns, with their comments and decorators."""
     file = SourceFile.requested(path)
     text = ""
     for statement in needed(file, qualname):
@@ -52,17 +47,17 @@ def source_of_needed(path: Path, qualname: str) -> str:
 
 
 def is_quiet(path: Path) -> bool:
-    """Whether loading the file only defines names; ``if __name__ == "__main__"`` does not count."""
+    """Whether loading the file only defines names; code below ``if __name__ == "__main__"`` is not loaded."""
     try:
         body = SourceFile.requested(path).tree.body
     except RequestError:
         return False
-    docstrings = {it for it in body if isinstance(it, ast.Expr) and isinstance(it.value, ast.Constant)}
-    return all(isinstance(it, QUIET) or it in docstrings or _is_main_guard(it) for it in body)
+    others = [each for each in body if not isinstance(each, QUIET) and not _is_main_guard(each)]
+    return all(isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in others)
 
 
 def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
-    """A module called ``name`` that holds only what the kernel needs, with the line numbers of ``path``."""
+    """A module called ``name`` that holds only the statements that `needed` returns, with their line numbers."""
     module = ModuleType(name)
     module.__file__ = str(path)
     code = compile(ast.Module(needed(SourceFile.requested(path), qualname), []), str(path), "exec")
@@ -75,7 +70,7 @@ def loaded_part(path: Path, qualname: str, name: str) -> ModuleType:
 
 
 def _defines(statement: ast.AST) -> Iterator[str]:
-    """The names that a statement at the top level binds, also inside conditions; a main guard binds none."""
+    """The names that a top-level statement binds, also inside conditions; none for a main guard."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         yield from ((alias.asname or alias.name.split(".")[0]) for alias in statement.names)
     elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -90,7 +85,7 @@ def _defines(statement: ast.AST) -> Iterator[str]:
 
 
 def _uses(statement: ast.stmt) -> set[str]:
-    """The names that a statement uses from the module: not a function's parameters and what it assigns."""
+    """The names of the module that a statement uses. A function's parameters and own variables are left out."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         own = set[str]().union(*map(stored, statement.body))

@@ -1,8 +1,8 @@
 """Reads a Python file without running it: text, syntax tree, imports and scopes.
 
-This is the one reader of Python source in the package: `SourceFile` for a whole file, `source_of_object` for a function
-or class of a running program. Names are resolved through imports (`import cuda.tile as ct`) and through the bindings in
-the text. Where the text does not settle what a name stands for, there is no answer, and lint rules then stay silent.
+All parts of the package that read Python source use this module: `SourceFile` reads a file, `source_of_object` a
+function or class of this process. A name is resolved through imports (`import cuda.tile as ct`) and through the
+assignments in the text. Where the text does not show what a name stands for, the answer is empty.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ BindingKind: TypeAlias = Literal["value", "part", "parameter", "function", "clas
 Node = TypeVar("Node", bound=ast.AST)
 
 remembered = lru_cache(maxsize=4)
-"""For a function of one `SourceFile`: its result is kept while the file is worked on."""
+"""Caches the result of a function of one `SourceFile`."""
 
 DEPTH = 8
-"""Steps from a name to what it stands for."""
+"""Most steps that are followed from a name to its value."""
 TOO_DEEP = "its expressions are nested too deep to be followed"
-"""Said where Python's recursion limit is reached, for example by a sum of 900 terms."""
+"""The message where Python's recursion limit is reached, for example by a sum of 900 terms."""
 
 
 @dataclass(frozen=True)
 class Binding:
-    """How a name gets its value.
+    """One place where a name gets a value.
 
-    ``value`` is the assigned expression, for a "part" the whole that is unpacked, or the function or class itself.
+    ``value`` is the assigned expression, or the function or class. For a "part" it is the whole expression that is
+    unpacked into several names.
     """
 
     kind: BindingKind
@@ -52,18 +53,19 @@ class Binding:
 class SourceFile:
     """One parsed file.
 
-    ``first_line`` is the number of the text's first line: more than 1 where the text was cut out of a file. Raises
-    SyntaxError or ValueError where the text is not Python, RecursionError where it is nested too deep.
+    first_line: number of the text's first line, above 1 for a part of a file.
+
+    Raises SyntaxError or ValueError for text that is not Python, RecursionError where it is nested too deep.
     """
 
     def __init__(self, path: Path, text: str, first_line: int = 1) -> None:
         self.path = path
         self.text = text
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # they are for whoever runs the file, and may be errors there
+            warnings.simplefilter("ignore")  # they are meant for the user who runs the file
             try:
                 self.tree = ast.parse(text)
-            except MemoryError as error:  # the parser's stack
+            except MemoryError as error:  # the parser's own stack is full
                 raise RecursionError(TOO_DEEP) from error
         if first_line > 1:
             ast.increment_lineno(self.tree, first_line - 1)
@@ -79,13 +81,13 @@ class SourceFile:
 
     @classmethod
     def read(cls, path: Path) -> SourceFile:
-        """The file at ``path``, with the encoding that it declares. Raises also OSError."""
+        """Reads the file at ``path`` in the encoding that it declares. Raises also OSError."""
         with tokenize.open(path) as opened:
             return cls(path, opened.read())
 
     @classmethod
     def requested(cls, path: Path) -> SourceFile:
-        """`read` for a file that the user named: raises RequestError where it cannot be read."""
+        """As `read`, but raises RequestError where the file cannot be read. For a file that the user named."""
         try:
             return cls.read(path)
         except OSError as error:
@@ -112,9 +114,9 @@ class SourceFile:
         return self._parents.get(node)
 
     def above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """Each node around ``node`` with its child on the way, from the nearest to the whole file.
+        """The nodes around ``node``, from the nearest to the whole file, each with its child that holds ``node``.
 
-        A function is left out where the node belongs to its decorators or defaults, which run outside of it.
+        Leaves out a function whose decorators or defaults hold the node, because these run outside of it.
         """
         child = node
         while (parent := self._parents.get(child)) is not None:
@@ -123,27 +125,27 @@ class SourceFile:
             child = parent
 
     def within(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """`above`, up to the named function around ``node`` and without it."""
+        """The pairs of `above` inside the named function around ``node``."""
         return takewhile(lambda pair: not isinstance(pair[0], Named), self.above(node))
 
     def scope(self, node: ast.AST) -> Scope:
-        """The innermost function, or the file, in which ``node`` is evaluated."""
+        """The innermost function that evaluates ``node``; the file where there is none."""
         return next((parent for parent, _ in self.above(node) if isinstance(parent, Function)), self.tree)
 
     def owner(self, node: ast.AST) -> Named | None:
-        """The innermost named function; None at the top of the file or of a class."""
+        """The innermost named function that evaluates ``node``; None at the top of the file or of a class."""
         return next((parent for parent, _ in self.above(node) if isinstance(parent, Named)), None)
 
     @cached_property
     def lines(self) -> list[str]:
-        """Lines as the tree counts them: unlike `str.splitlines`, Python does not end a line at a form feed."""
+        """The lines as the tree counts them. `str.splitlines` would end a line at a form feed, Python does not."""
         return self.text.split("\n")
 
     # Names --------------------------------------------------------------------------------------------
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """Name in this file → its dotted origin; relative ones begin with a dot."""
+        """Name in this file → dotted origin, which begins with a dot for a relative import."""
         origins = {}
         for node in self.nodes:
             if isinstance(node, ast.Import):
@@ -161,7 +163,7 @@ class SourceFile:
         return {origin.split(".")[0] for origin in self.imports.values()}
 
     def dotted(self, node: ast.AST | None) -> str:
-        """``ct.launch`` as ``cuda.tile.launch``; "" where the node is not a chain of names."""
+        """The full name of an expression: ``cuda.tile.launch`` for ``ct.launch``; "" where it is not a name."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -203,7 +205,7 @@ class SourceFile:
         return Binding("value" if whole is name else "part", value, parent)
 
     def bindings(self, name: str, at: ast.AST) -> tuple[Binding, ...]:
-        """All bindings of a name in the nearest scope that binds it, seen from ``at``."""
+        """All bindings of a name in the nearest scope around ``at`` that binds it."""
         scope: Scope = self.scope(at)
         while name not in self._bindings.get(scope, {}):
             if isinstance(scope, ast.Module):
@@ -212,13 +214,13 @@ class SourceFile:
         return tuple(self._bindings[scope][name])
 
     def at_top(self, name: str) -> tuple[Binding, ...]:
-        """Bindings of a name at the top of the file."""
+        """All bindings of a name at the top of the file."""
         return tuple(self._bindings.get(self.tree, {}).get(name, ()))
 
     def values(self, node: ast.AST | None, depth: int = DEPTH) -> tuple[ast.AST, ...]:
-        """What an expression may stand for: ``node`` itself, or everything that its name is bound to.
+        """The expressions, functions or classes that ``node`` may stand for: itself, or all values of its name.
 
-        Empty where one of the bindings is not in the text, as with a parameter, and where there is no expression.
+        Empty where the text does not show one of the values, as for a parameter, and for None.
         """
         if not isinstance(node, ast.Name):
             return () if node is None else (node,)
@@ -230,17 +232,17 @@ class SourceFile:
         return tuple(values)
 
     def value(self, node: ast.AST | None) -> ast.AST | None:
-        """The only thing that an expression can stand for, if there is one."""
+        """As `values` where there is exactly one, else None."""
         values = self.values(node)
         return values[0] if len(values) == 1 else None
 
     def function(self, node: ast.AST | None) -> Function | None:
-        """The function that an expression names or is."""
+        """The function that an expression stands for, if any."""
         value = self.value(node)
         return value if isinstance(value, Function) else None
 
     def calls_of(self, function: Named) -> tuple[tuple[ast.Call, ...], bool]:
-        """Where a function is called by its name in this file, and whether it is also passed on as a value."""
+        """The calls of a function by its name in this file, and whether the function is also used as a value."""
         calls, passed_on = [], False
         for name in self._loads.get(function.name, ()):
             if not any(binding.value is function for binding in self.bindings(name.id, name)):
@@ -262,9 +264,9 @@ class SourceFile:
 
 
 def source_of_object(thing: CodeType | type) -> SourceFile | None:
-    """The source of a function's code or of a class in this process, with the line numbers of its file.
+    """The source of a function's code or of a class of this process, with the line numbers of its file.
 
-    None where it has none that is a statement by itself: typed in, generated, or a lambda cut out of its line.
+    None where there is no source (typed in or generated), or it is only a part of a statement (a lambda).
     """
     try:
         lines, first = inspect.getsourcelines(thing)
@@ -273,11 +275,11 @@ def source_of_object(thing: CodeType | type) -> SourceFile | None:
         return None
 
 
-# Small questions about syntax -------------------------------------------------------------------------
+# Helpers for syntax -----------------------------------------------------------------------------------
 
 
 def argument(call: ast.Call, position: int, keyword: str) -> ast.expr | None:
-    """An argument of a call, by place or by name; None where it is not given, or hidden behind a star."""
+    """An argument of a call, by position or by name; None where it is not given, or behind a star (``*args``)."""
     if position < len(call.args):
         hidden = any(isinstance(before, ast.Starred) for before in call.args[: position + 1])
         return None if hidden else call.args[position]
@@ -289,18 +291,18 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
 
 
 def own(function: Function | ast.Module, kind: type[Node]) -> Iterator[Node]:
-    """Nodes of one class in a function's body, without those of functions inside it."""
+    """The nodes of one class in a function's body, but not inside its inner functions and classes."""
     waiting: list[ast.AST] = [function.body] if isinstance(function, ast.Lambda) else list(function.body)
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, kind):
             yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        if not isinstance(node, Function | ast.ClassDef):
             waiting[:0] = list(ast.iter_child_nodes(node))
 
 
 def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
-    """The expressions that a function returns or yields; none where it is not a function."""
+    """The expressions that a function returns or yields; none for another node."""
     if isinstance(function, ast.Lambda):
         return (function.body,)
     if not isinstance(function, Named):
@@ -310,27 +312,27 @@ def returned(function: ast.AST | None) -> tuple[ast.expr, ...]:
 
 
 def parameters(function: Function) -> tuple[ast.arg, ...]:
-    """Positional arguments in their order, then those by keyword only."""
+    """The positional parameters in their order, then the keyword-only ones."""
     return (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
 
 
 def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
-    """Name and value of the assignments to one name among the nodes."""
+    """Name and value of each assignment among the nodes that has a single name as its target."""
     for node in nodes:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
 
 
 def elements(node: ast.AST | None) -> list[ast.expr]:
-    """The elements of a written tuple or list; none of anything else."""
+    """The elements of a tuple or list display; none for another node."""
     return list(node.elts) if isinstance(node, (ast.Tuple, ast.List)) else []
 
 
 def stored(node: ast.AST) -> set[str]:
-    """Every name that is assigned below ``node``."""
+    """The names that are assigned below ``node``."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
 
 
 def names(node: ast.AST) -> set[str]:
-    """Every name that an expression reads."""
+    """The names that are read below ``node``."""
     return {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)}

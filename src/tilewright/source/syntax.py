@@ -1,7 +1,7 @@
-"""Changes places in a kernel's source: a thin layer over libcst, which keeps format and comments.
+"""Changes a kernel's source with libcst, which keeps format and comments.
 
-A `Source` parses once and knows the place of each node; imports and values come from the reader that all share.
-`Source.replaced` swaps nodes and returns the new text; the next change starts from a new `Source`.
+A `Source` never changes: `Source.changed` replaces nodes and returns a new `Source`. Imports and values come from
+`source_file` and `values`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tilewright.source.values import Known, value_of_text
 Node = TypeVar("Node", bound=cst.CSTNode)
 Function = cst.FunctionDef
 Changes: TypeAlias = Mapping[cst.CSTNode, cst.CSTNode | cst.FlattenSentinel[cst.CSTNode]]
-"""Node → what takes its place; for a statement that may be several statements or none."""
+"""Node → its replacement; for a statement also several statements or none."""
 
 
 class _Parsed:
-    """What follows from a text alone. libcst's nodes never change, so all `Source`s of equal text share it."""
+    """The tree of one text. All `Source`s with equal text share it, because libcst's nodes never change."""
 
     def __init__(self, text: str) -> None:
         self.wrapper = MetadataWrapper(cst.parse_module(text))
@@ -41,7 +41,7 @@ class _Parsed:
 
     @cached_property
     def order(self) -> tuple[list[cst.CSTNode], Mapping[cst.CSTNode, tuple[int, int]]]:
-        """All nodes in the order of the text, and where each and those below it stand among them."""
+        """All nodes in the order of the text, and node → first and last index of its subtree among them."""
         nodes: list[cst.CSTNode] = []
         reach: dict[cst.CSTNode, tuple[int, int]] = {}
 
@@ -56,7 +56,7 @@ class _Parsed:
         return nodes, reach
 
 
-_parsed = lru_cache(64)(_Parsed)  # all entries of the playbook look at the incumbent's text, again and again
+_parsed = lru_cache(64)(_Parsed)  # every playbook entry reads the text of the best version so far
 
 
 @dataclass(frozen=True)
@@ -87,29 +87,28 @@ class Source:
         return self._parsed.parents.get(node)
 
     def parents(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """From the nearest to the module."""
+        """The nodes around ``node``, from the nearest to the module."""
         above = self.parent(node)
         while above is not None:
             yield above
             above = self.parent(above)
 
     def code(self, node: cst.CSTNode) -> str:
-        """The text of ``node``."""
         return self.module.code_for_node(node)
 
     def every(self, kind: type[Node], inside: cst.CSTNode | None = None) -> list[Node]:
         """All nodes of one class in the order of the text, below ``inside`` or in the whole file."""
         root, (nodes, reach) = inside or self.module, self._parsed.order
-        # From one walk: libcst makes a node's children anew at each request.
+        # Uses the nodes of one walk, because libcst makes new children at each request.
         below: Iterable[cst.CSTNode] = nodes[slice(*reach[root])] if root in reach else _walk(root)
         return [node for node in below if isinstance(node, kind)]
 
     def changed(self, changes: Changes) -> Source:
-        """The source with nodes replaced by others."""
+        """The source with nodes replaced by others. A statement may be replaced by several."""
         return Source(self.name, self.replaced(changes))
 
     def replaced(self, changes: Changes) -> str:
-        """The text with nodes replaced by others. A statement may be replaced by several."""
+        """As `changed`, but returns only the text."""
         changed = self.module.visit(_Swap(changes))
         assert isinstance(changed, cst.Module)
         return changed.code
@@ -123,7 +122,7 @@ class Source:
 
     @cached_property
     def kernels(self) -> dict[str, Function]:
-        """Those that are decorated with ``ct.kernel``, with or without hints."""
+        """The functions that are decorated with ``ct.kernel``, with or without hints."""
         return {name: kernel for name, kernel in self.functions.items() if self.kernel_decorator(kernel) is not None}
 
     def kernel_decorator(self, function: Function) -> cst.Decorator | None:
@@ -141,7 +140,7 @@ class Source:
         return {name: function for name, function in self.functions.items() if name in reached}
 
     def called_by(self, names: Iterable[str]) -> set[str]:
-        """``names`` and the functions of this file that they call, directly or not."""
+        """``names`` and all functions of this file that they call, directly or not."""
         open_ = list(names)
         reached = set(open_)
         while open_:
@@ -154,22 +153,22 @@ class Source:
 
     @cached_property
     def _file(self) -> SourceFile:
-        """The same text for the shared reader, which resolves imports."""
+        """The text as a `SourceFile`, which resolves imports."""
         return SourceFile(Path(self.name), self.text)
 
     @cached_property
     def tile_module(self) -> str:
-        """The name that ``cuda.tile`` has in this file: ``ct``, as a rule."""
+        """The name of ``cuda.tile`` in this file, usually ``ct``."""
         return next((name for name, origin in self._file.imports.items() if origin == "cuda.tile"), "cuda.tile")
 
     def tile_name(self, called: str) -> str:
-        """``load`` of ``ct.load``, and of a name that is imported from cuda.tile; "" of what is not from there."""
+        """The name within cuda.tile: ``load`` for ``ct.load`` or an imported ``load``; "" for any other name."""
         first, _, rest = called.partition(".")
         whole = f"{self._file.imports.get(first, first)}.{rest}".rstrip(".")
         return whole.removeprefix("cuda.tile.") if whole.startswith("cuda.tile.") else ""
 
     def spelled(self, name: str) -> str:
-        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where it imports that by name."""
+        """How this file can write ``name`` of cuda.tile: ``ct.load``, or ``load`` where only that is imported."""
         imported = self._file.imports
         if self.tile_module in imported or "cuda" in imported.values():
             return f"{self.tile_module}.{name}"
@@ -177,7 +176,7 @@ class Source:
         return next((here for here, origin in imported.items() if origin == f"cuda.tile.{name}"), everything)
 
     def _is_tile(self, called: cst.CSTNode, *names: str) -> bool:
-        """Whether what is called is one of these names of cuda.tile."""
+        """Whether the called expression is one of these names of cuda.tile."""
         written = dotted(called)
         return self.tile_name(written) in names or (written in names and "cuda.tile.*" in self._file.imports.values())
 
@@ -191,7 +190,7 @@ class Source:
         return [call for call in self.every(cst.Call, inside) if dotted(call.func).split(".")[-1] == name]
 
     def function_of(self, node: cst.CSTNode) -> str:
-        """Name of the top-level function that holds ``node``; "" outside of any."""
+        """The name of the top-level function around ``node``; "" outside of all functions."""
         around = (node, *self.parents(node))
         return next((outer.name.value for outer in reversed(around) if isinstance(outer, cst.FunctionDef)), "")
 
@@ -212,7 +211,7 @@ def _walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def dotted(node: cst.CSTNode) -> str:
-    """``ct.load`` of an attribute or a name; "" of anything else."""
+    """The text of a name or attribute, such as ``ct.load``; "" for any other expression."""
     if isinstance(node, cst.Name):
         return node.value
     if isinstance(node, cst.Attribute) and (left := dotted(node.value)):
@@ -221,7 +220,7 @@ def dotted(node: cst.CSTNode) -> str:
 
 
 def argument(call: cst.Call, name: str, place: int | None = None) -> cst.BaseExpression | None:
-    """The value of a call's argument, by keyword or by its place among the positional ones (from 0)."""
+    """The value of a call's argument, by keyword or by its position (from 0); None where it is not given."""
     return next((arg.value for index, arg in enumerate(call.args) if _is_argument(arg, index, name, place)), None)
 
 
@@ -237,7 +236,7 @@ def keywords(call: cst.Call) -> dict[str, cst.BaseExpression]:
 
 
 def with_argument(call: cst.Call, name: str, value: str | None, place: int | None = None) -> cst.Call:
-    """The call with a keyword argument set (or its positional value changed), or removed with None."""
+    """The call with an argument added or changed, or removed where ``value`` is None."""
     new = None if value is None else cst.parse_expression(value)
     args = list(call.args)
     at = next((index for index, arg in enumerate(args) if _is_argument(arg, index, name, place)), None)
@@ -247,15 +246,15 @@ def with_argument(call: cst.Call, name: str, value: str | None, place: int | Non
         args[at] = args[at].with_changes(value=new)
     else:
         gone = args.pop(at)
-        if args and at == len(args):  # the one before ends the call now, as this one did
+        if args and at == len(args):  # the new last argument gets the comma and space of the removed one
             args[-1] = args[-1].with_changes(comma=gone.comma, whitespace_after_arg=gone.whitespace_after_arg)
-    # A comma between them; what follows the last one stays.
+    # All but the last argument need a comma.
     alone = [arg for arg in args[:-1] if not isinstance(arg.comma, cst.Comma)]
     return call.with_changes(args=[arg.with_changes(comma=SPACED) if arg in alone else arg for arg in args])
 
 
 def _appended(args: list[cst.Arg], new: cst.Arg) -> list[cst.Arg]:
-    """The arguments and one more, with the commas and spaces that the call has."""
+    """The arguments and a new one, with the commas and spaces of the existing ones."""
     if not args:
         return [new]
     last = args[-1]
@@ -274,7 +273,7 @@ def keyword(name: str, value: cst.BaseExpression) -> cst.Arg:
 
 
 def number(node: cst.BaseExpression | None) -> int | float | None:
-    """The value of a literal number with its sign; None for anything else."""
+    """The value of a literal number with its sign; None for any other expression."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
         inside = number(node.expression)
         return None if inside is None else -inside
@@ -284,12 +283,12 @@ def number(node: cst.BaseExpression | None) -> int | float | None:
 
 
 def literal(node: cst.BaseExpression) -> Known:
-    """The value of an expression that the text alone settles; `Unread` for any other."""
+    """The value of an expression, as `value_of_text`."""
     return value_of_text(cst.Module([]).code_for_node(node))
 
 
 def elements(node: cst.BaseExpression | None) -> list[cst.BaseExpression] | None:
-    """The elements of a written tuple or list; None for anything else, and where one has a star."""
+    """The elements of a tuple or list display without stars; None for any other expression."""
     if not isinstance(node, (cst.Tuple, cst.List)):
         return None
     if any(isinstance(element, cst.StarredElement) for element in node.elements):

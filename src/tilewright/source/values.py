@@ -1,8 +1,7 @@
-"""The value of an expression in a Python file, computed from its syntax: nothing of the file runs.
+"""Computes the value of an expression in a Python file from its syntax, without running the file.
 
-This is the one evaluator of constants: literals, arithmetic on them, lists, `range`, `itertools.product`,
-comprehensions, and names that are assigned once to something of the kind. Everything else is an `Unread` that keeps the
-text. It is a value like any other, so what cannot be known shows up where it is used instead of disappearing.
+It evaluates literals, arithmetic on them, lists, `range`, `itertools.product`, comprehensions, and names that are
+assigned once. Every other expression gets the value `Unread`, which keeps its text for messages.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from tilewright.records import Value
+from tilewright.source.source_file import stored
 
 MOST_VALUES = 100_000
-"""Of one list; more is a mistake of the file."""
+"""Most elements of one list; a file with more is taken to be wrong."""
 LARGEST = 1 << 64
-"""The evaluator does not compute with larger numbers."""
+"""The largest number that the evaluator computes with."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Unread:
 
 
 Known: TypeAlias = "Value | Unread | list[Known] | tuple[Known, ...] | dict[Value, Known]"
-"""What an expression can be worth; tuples and sets of the file are lists here."""
+"""The value of an expression. Tuples and sets of the file are lists here."""
 Names: TypeAlias = Mapping[str, "Known | ast.expr"]
-"""Name → value, or the expression that it is assigned to."""
+"""Name → its value, or the expression that is assigned to it."""
 NO_NAMES: Names = MappingProxyType({})
 
 _OPERATIONS: Mapping[type, Callable[..., Any]] = {
@@ -60,11 +60,11 @@ _CALLS: Mapping[str, Callable[..., Any]] = {
 
 
 class _Unknown(Exception):
-    """The expression cannot be worked out."""
+    """The expression cannot be evaluated."""
 
 
 def value_of(node: ast.expr, names: Names) -> Known:
-    """The value of ``node``, or `Unread`. A list or dictionary may hold `Unread` values itself."""
+    """The value of ``node``, or `Unread`. A list or dictionary may have `Unread` elements."""
     try:
         return _value(node, names)
     except (_Unknown, ArithmeticError, TypeError, ValueError, KeyError, IndexError, RecursionError):
@@ -72,7 +72,7 @@ def value_of(node: ast.expr, names: Names) -> Known:
 
 
 def value_of_text(text: str, names: Names = NO_NAMES) -> Known:
-    """`value_of` of an expression's text; `Unread` also where only a part of it cannot be read."""
+    """The value of an expression's text; `Unread` also where only a part of it is."""
     value = value_of(ast.parse(f"({text.strip()})", mode="eval").body, names)
     return value if _is_known(value) else Unread(text)
 
@@ -83,18 +83,21 @@ def _is_known(value: Known) -> bool:
 
 
 def rounds(target: ast.expr, iterable: ast.expr, names: Names) -> Iterator[dict[str, Known]]:
-    """The names that ``for target in iterable`` binds, round by round; one of `Unread` where that is unknown."""
-    listed = value_of(iterable, names)
-    if isinstance(listed, (list, tuple)):
-        yield from (_bound(target, value) for value in listed)
+    """The names that ``for target in iterable`` binds in each round.
+
+    Where ``iterable`` is `Unread`, there is one round with `Unread` names.
+    """
+    values = value_of(iterable, names)
+    if isinstance(values, (list, tuple)):
+        yield from (_bound(target, value) for value in values)
     else:
-        yield {name: Unread(f"{name} in {ast.unparse(iterable)}") for name in _targets(target)}
+        yield {name: Unread(f"{name} in {ast.unparse(iterable)}") for name in stored(target)}
 
 
 def looped(
     loops: Sequence[ast.comprehension], names: Names, unread: Callable[[ast.expr], None] = lambda condition: None
 ) -> Iterator[Names]:
-    """The names in each round of a comprehension's loops; a condition that cannot be read is taken to hold."""
+    """The names in each round of a comprehension's loops. A condition that is `Unread` counts as true."""
     if not loops:
         yield names
         return
@@ -109,7 +112,7 @@ def looped(
 
 
 def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
-    """Names that these statements assign, each exactly once, and to what."""
+    """Name → expression, for the names that the statements assign exactly once."""
     walked = (node for statement in body for node in ast.walk(statement))
     stores = Counter(node.id for node in walked if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     values: dict[str, ast.expr] = {}
@@ -126,14 +129,14 @@ def assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 
 
 def called_name(node: ast.Call) -> str:
-    """The last word of what is called: ``product`` of ``itertools.product(…)``; empty where there is none."""
+    """The last part of the called name: ``product`` for ``itertools.product(…)``; empty where there is none."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def arguments(node: ast.Call, names: Names, positional: Sequence[str] = ()) -> dict[str, Known]:
-    """The arguments by name; ``**`` of what cannot be read is there as ``**``."""
+    """The arguments by name. An `Unread` ``**`` argument gets the name ``**``."""
     values = {name: value_of(given, names) for name, given in zip(positional, node.args, strict=False)}
     for keyword in node.keywords:
         value = value_of(keyword.value, names)
@@ -173,8 +176,8 @@ def _value(node: ast.expr, names: Names) -> Known:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return value_of(body if _known(test, names) else orelse, names)
         case ast.Subscript(value=whole, slice=part):
-            part_of: Known = _known(whole, names)[_known(part, names)]
-            return part_of
+            element: Known = _known(whole, names)[_known(part, names)]
+            return element
         case ast.ListComp(elt=elt, generators=loops) | ast.GeneratorExp(elt=elt, generators=loops):
             return _few(value_of(elt, inner) for inner in looped(loops, names))
         case ast.Call():
@@ -192,7 +195,7 @@ def _known(node: ast.expr, names: Names) -> Any:
 def _operated(op: ast.AST, *operands: Known) -> Known:
     numbers = [operand for operand in operands if isinstance(operand, (int, float))]
     large = isinstance(op, (ast.Pow, ast.LShift)) and max(map(abs, numbers), default=0) > 64
-    repeated = isinstance(op, ast.Mult) and len(numbers) < len(operands)  # a list
+    repeated = isinstance(op, ast.Mult) and len(numbers) < len(operands)  # a list times a number
     unknown = isinstance(op, ast.cmpop) and not all(map(_is_known, operands))
     if type(op) not in _OPERATIONS or large or repeated or unknown or any(abs(x) > LARGEST for x in numbers):
         raise _Unknown
@@ -201,11 +204,11 @@ def _operated(op: ast.AST, *operands: Known) -> Known:
 
 
 def _elements(element: ast.expr, names: Names) -> Iterable[Known]:
-    """One element of a list, or all that a starred one stands for."""
+    """The value of a list element, or all values of a starred element."""
     if not isinstance(element, ast.Starred):
         return [value_of(element, names)]
-    several: Iterable[Known] = _known(element.value, names)
-    return several
+    values: Iterable[Known] = _known(element.value, names)
+    return values
 
 
 def _called(node: ast.Call, names: Names) -> Known:
@@ -226,12 +229,8 @@ def _bound(target: ast.expr, value: Known) -> dict[str, Known]:
         if isinstance(value, (list, tuple)) and len(value) == len(target.elts):
             pairs = zip(target.elts, value, strict=True)
             return {name: inner for part, whole in pairs for name, inner in _bound(part, whole).items()}
-        return {name: Unread(f"{name} of {value}") for name in _targets(target)}
+        return {name: Unread(f"{name} of {value}") for name in stored(target)}
     return {}
-
-
-def _targets(target: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _few(values: Iterable[Known]) -> list[Known]:
