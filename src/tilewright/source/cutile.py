@@ -81,7 +81,7 @@ class HintedKernel:
 
 @remembered
 def kernels(file: SourceFile) -> tuple[KernelSource, ...]:
-    """The kernel functions: those with the decorator ``@ct.kernel``, then those in ``name = ct.kernel(function, …)``."""
+    """The functions with the decorator ``@ct.kernel``, then those in ``name = ct.kernel(function, …)``."""
     kernels: dict[Named, KernelSource] = {}
     for node in file.functions:
         for decorator in node.decorator_list:
