@@ -440,7 +440,7 @@ def test_installing_twice_records_once(tmp_path: Path, launched: list[Any]) -> N
 
 def test_without_a_path_or_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TILEWRIGHT_CAPTURE", raising=False)
-    with pytest.raises(RequestError, match="say where to"):
+    with pytest.raises(RequestError, match="no file to write to"):
         capture.install()
     with pytest.raises(RequestError, match="cannot write into"):
         capture.install(tmp_path / "gone" / "c.json")
@@ -542,7 +542,7 @@ def test_a_program_that_launched_nothing_does_not_cost_a_record(tmp_path: Path) 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99, "parts": []}', '{"version": 1}', "[" * 100_000])
 def test_what_is_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
-    with pytest.raises(RequestError, match=r"is no record of tilewright capture"):
+    with pytest.raises(RequestError, match=r"is not a record of tilewright capture"):
         capture_record.read(tmp_path / "c.json")
 
 

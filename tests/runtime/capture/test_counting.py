@@ -16,7 +16,7 @@ def come(counter: LaunchCounter) -> int:
     """One launch, as the stand-in makes it."""
     for _ in counter.skip:
         return 0
-    return counter.come()
+    return counter.count()
 
 
 def counted(launches: Sequence[int], kinds: int, seed: int, exact: int = EXACT) -> tuple[list[int], int]:
@@ -25,8 +25,8 @@ def counted(launches: Sequence[int], kinds: int, seed: int, exact: int = EXACT) 
     for kind in launches:
         if size := come(counter):
             cells[kind].add(size)
-    assert counter.made == len(launches)
-    return list(estimated(counter.made, cells).values()), sum(cell.seen for cell in cells)
+    assert counter.total == len(launches)
+    return list(estimated(counter.total, cells).values()), sum(cell.seen for cell in cells)
 
 
 def test_the_first_launches_are_all_looked_at() -> None:
@@ -42,7 +42,7 @@ def test_the_number_of_launches_is_known_at_any_time(number: int) -> None:
     counter = LaunchCounter(EXACT, Random(number))
     for _ in range(number):
         come(counter)
-    assert counter.made == number
+    assert counter.total == number
 
 
 def test_each_block_has_one_look_at_any_of_its_places() -> None:
@@ -65,8 +65,8 @@ def test_what_is_late_or_comes_by_another_way_takes_its_turn_too() -> None:
     """A launch whose kernel object is not known never looks into `skip` itself."""
     counter, looks = LaunchCounter(10, Random(1)), 0
     for _ in range(20_000):
-        looks += bool(counter.come())
-    assert counter.made == 20_000
+        looks += bool(counter.count())
+    assert counter.total == 20_000
     assert looks < 600
 
 
@@ -116,7 +116,7 @@ def test_what_came_after_the_last_look_is_shared_out() -> None:
     assert list(estimated(1009, cells).values()) == [757, 252]
     cells[1].add(16)
     assert list(estimated(1009, cells).values()) == [750, 259]
-    cells[1].take_back(16)
+    cells[1].add(16, -1)
     assert cells[1].seen == 250
 
 

@@ -234,7 +234,7 @@ def test_a_changed_source_and_a_kernel_that_is_gone(file: Path) -> None:
         assert found.verdict == "cannot" and "'double'" in found.reason and "has changed" in found.reason
     file.write_text("x = 1\n")
     forget()
-    assert "holds no kernel 'double'" in source_problem(entry)
+    assert "no longer defines a kernel 'double'" in source_problem(entry)
     file.unlink()
     forget()
     assert f"No module named '{NAME}'" in source_problem(entry)

@@ -1,9 +1,9 @@
-"""Records what a program launches: a hook in the place of `ct.launch` counts launches, times a few, and makes them.
+"""Records the launches of a program: a hook in the place of `ct.launch` counts all launches and times a few.
 
-Of each kernel the first launches are looked at, then one of many (`kinds`); the others only pass through. A new
-kind of launch is described once (`described`). After any error in here the launch is made as usual. `install` puts the
-hook where the program finds `ct.launch`. `tilewright capture` sets TILEWRIGHT_CAPTURE, and Tilewright's start-up file
-calls `install` when the program imports `cuda.tile`.
+The hook examines the first launches of each kernel and later a random sample (`kinds`); the others only pass through.
+Each new kind of launch is described once (`described`). If recording fails, the launch is still made as usual.
+`tilewright capture` sets TILEWRIGHT_CAPTURE, and Tilewright's start-up file calls `install` when the program imports
+`cuda.tile`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tilewright.runtime.swapping import swap
 VARIABLE = "TILEWRIGHT_CAPTURE"
 """Path of the record. If it is set, a program that imports `cuda.tile` is recorded."""
 DATA_VARIABLE = "TILEWRIGHT_CAPTURE_DATA"
-"""Mebibytes of data that may be kept beside the record; none if unset."""
+"""How many MiB of array data may be kept beside the record. Default: none."""
 EXACT_VARIABLE = "TILEWRIGHT_CAPTURE_EXACT"
-"""1: every launch is looked at."""
+"""1: examine every launch, not a sample."""
 SECONDS_BETWEEN_WRITES = 0.25, 5.0
-"""At first and at most. A program that is killed loses the launches after the last write."""
+"""Shortest and longest time between two writes. A program that is killed loses the launches after the last write."""
 INSIDE = "cuda.tile.", "cutile_cache", "tilewright."
-"""Modules that keep the real `ct.launch`: those of cuda-tile, except the public one, and ours."""
+"""Prefixes of the modules that keep the real `ct.launch`: those inside cuda-tile, and Tilewright's."""
 
 _LOCK = threading.Lock()
 _active: _Installed | None = None
@@ -40,27 +40,27 @@ _active: _Installed | None = None
 def install(
     path: str | os.PathLike[str] | None = None, *, data_bytes: int | None = None, exact: bool | None = None
 ) -> None:
-    """Records every launch of this process from now on, into a part beside ``path``.
+    """Starts recording every launch of this process, into a part file beside ``path``.
 
-    path: default $TILEWRIGHT_CAPTURE. data_bytes: of the arrays to keep; default $TILEWRIGHT_CAPTURE_DATA
-    mebibytes, else none. exact: whether every launch is looked at; default $TILEWRIGHT_CAPTURE_EXACT, else not.
-    Raises RequestError if no path is given or its folder cannot be written.
+    path: default $TILEWRIGHT_CAPTURE. data_bytes: how much array data to keep, by default $TILEWRIGHT_CAPTURE_DATA MiB.
+    exact: whether to examine every launch, by default $TILEWRIGHT_CAPTURE_EXACT. Raises RequestError if no path is
+    given, if its folder is not writable, or if one of these variables cannot be read.
     """
     global _active
     import cuda.tile as ct
 
     where = path or os.environ.get(VARIABLE)
     if not where:
-        raise RequestError(f"capture: say where to, e.g. {VARIABLE}=capture.json")
+        raise RequestError(f"capture: no file to write to; set it, e.g. {VARIABLE}=capture.json")
     if data_bytes is None:
         mebibytes = os.environ.get(DATA_VARIABLE, "") or "0"
         if not mebibytes.isdigit():
             raise RequestError(f"{DATA_VARIABLE}='{mebibytes}' is not a number of mebibytes, e.g. 256")
         data_bytes = int(mebibytes) << 20
     if exact is None:
-        if (said := os.environ.get(EXACT_VARIABLE, "")) not in ("", "0", "1"):
-            raise RequestError(f"{EXACT_VARIABLE}='{said}' is neither 1 nor 0")
-        exact = said == "1"
+        if (setting := os.environ.get(EXACT_VARIABLE, "")) not in ("", "0", "1"):
+            raise RequestError(f"{EXACT_VARIABLE}='{setting}' is neither 1 nor 0")
+        exact = setting == "1"
     with _LOCK:
         if _active is not None:
             return
@@ -71,7 +71,7 @@ def install(
 
 
 def uninstall() -> None:
-    """Puts the real `ct.launch` back everywhere, and writes what was recorded."""
+    """Puts the real `ct.launch` back everywhere, and writes the last part of the record."""
     global _active
     with _LOCK:
         installed, _active = _active, None
@@ -81,7 +81,7 @@ def uninstall() -> None:
 
 @contextmanager
 def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool = False) -> Iterator[Recorder]:
-    """Records the launches inside the block; the record is at ``path`` afterwards."""
+    """Records the launches inside the ``with`` block. Afterwards the record is at ``path``."""
     from tilewright.runtime.capture import record as capture_record
 
     install(path, data_bytes=data_bytes, exact=exact)
@@ -94,7 +94,7 @@ def capturing(path: str | os.PathLike[str], *, data_bytes: int = 0, exact: bool 
 
 
 class _Installed:
-    """The hook in the place of `ct.launch`, and the thread and finalizers that write its record."""
+    """The hook in the place of `ct.launch`, with the thread and the finalizers that write the record."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -102,8 +102,8 @@ class _Installed:
         swap(recorder.original, recorder.launch, INSIDE)
         atexit.register(self.finish)
         os.register_at_fork(after_in_child=self._in_child)
-        self._finish_worker()  # of a worker that imports cuda.tile while it runs
-        util.register_after_fork(self, _Installed._finish_worker)  # a worker forgets all finalizers when it starts
+        self._finish_worker()  # for a worker process that imports cuda.tile while it runs
+        util.register_after_fork(self, _Installed._finish_worker)  # a worker drops its finalizers when it starts
         self._start_writing()
 
     def remove(self) -> None:
@@ -112,14 +112,14 @@ class _Installed:
         self.finish()
 
     def finish(self) -> None:
-        """Writes the last record of this process; only the first call does."""
+        """Writes the last record of this process. Later calls do nothing."""
         self.stop.set()
         self.recorder.begun.set()
         self.recorder.write(finished=True)
 
     def _start_writing(self) -> None:
-        """Writes from a thread, not in a SIGTERM handler: Python runs handlers only in the main thread, and not while
-        that waits in C, for example for a GPU that hangs."""
+        """Starts the thread that writes. A SIGTERM handler would not do: Python runs handlers only in the main thread,
+        and not while that thread waits in C code, for example for a GPU that hangs."""
         stop, begun = self.stop, self.recorder.begun
 
         def work() -> None:
@@ -134,7 +134,7 @@ class _Installed:
         threading.Thread(target=work, name="tilewright-capture", daemon=True).start()
 
     def _in_child(self) -> None:
-        """A forked process starts a part of its own, with a thread of its own."""
+        """Starts a new part file and a new thread, in a forked process."""
         if _active is not self:
             return
         self.stop = threading.Event()
@@ -142,12 +142,13 @@ class _Installed:
         self._start_writing()
 
     def _finish_worker(self) -> None:
-        """A process that `multiprocessing` forked ends with `os._exit`: it runs finalizers, but not `atexit`."""
-        util.Finalize(None, self.finish, exitpriority=-1000)  # after the program's own, which may launch
+        """Registers `finish` as a finalizer: a process that `multiprocessing` forked runs these, but not `atexit`."""
+        util.Finalize(None, self.finish, exitpriority=-1000)  # after the program's own finalizers, which may launch
 
 
 def pause(age: float, took: float) -> float:
-    """Seconds until the next write, ``age`` seconds after the first launch, if the last write took ``took``. A worker
-    that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
+    """Returns the seconds until the next write. age: seconds since the first launch; took: seconds of the last write.
+
+    A worker that is killed early loses a fifth of its launches, and writing costs a program at most 1 %."""
     at_first, at_most = SECONDS_BETWEEN_WRITES
     return min(at_most, max(at_first, age / 4, took * 100))

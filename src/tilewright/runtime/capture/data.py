@@ -1,7 +1,7 @@
-"""The data of captured launches: each array as a ``.npy`` file, as it was before the first launch of its kind.
+"""Stores the data of captured launches: each array as a ``.npy`` file, with its elements before the launch.
 
-Elements are row-major. NumPy cannot store some dtypes (bfloat16, float8): their files have the bits as unsigned
-numbers, and the description of the launch has the dtype.
+Elements are row-major. NumPy cannot store some dtypes (bfloat16, float8): their files hold the bits as unsigned
+integers, and the description of the launch has the dtype.
 """
 
 from __future__ import annotations
@@ -24,50 +24,49 @@ Elements: TypeAlias = npt.NDArray[np.generic]
 
 
 class Data:
-    """A folder beside a record, with room for ``limit`` bytes of this process's arrays; 0 keeps nothing.
+    """A folder beside a record that takes at most ``limit`` bytes of this process's arrays; 0 stores nothing.
 
     process: a name that no other process has or had.
     """
 
     def __init__(self, record: Path, limit: int, process: str) -> None:
-        self.folder, self.left, self.process = folder_of(record), limit, process
+        self.folder, self.left, self.process = _folder_of(record), limit, process
         self._number = 0
 
-    def kept(self, launch: DescribedLaunch, args: Sequence[CallValue]) -> dict[str, str]:
-        """Array → its file, for all arrays of the launch; empty if they do not fit. It waits for the device, so it must
-        not be called while launches go into a CUDA graph."""
-        arrays = {argument.name: argument.spec for argument in launch.arrays()}
-        size, values = sum(array.nbytes for array in arrays.values()), dict(_values(launch.arguments, args))
-        if not arrays or size > self.left:
+    def keep(self, launch: DescribedLaunch, args: Sequence[CallValue]) -> dict[str, str]:
+        """Stores all arrays of the launch, and returns array → file. Stores none if they do not all fit.
+
+        Waits for the device, so it must not be called while launches are captured into a CUDA graph."""
+        names = [argument.name for argument in launch.arrays()]
+        size, values = sum(array.spec.nbytes for array in launch.arrays()), dict(_values(launch.arguments, args))
+        if not names or size > self.left:
             return {}
         self.folder.mkdir(parents=True, exist_ok=True)
         self._number += 1
-        files = {}
-        for name in arrays:
-            file = self.folder / f"{self.process}-{self._number}-{name}.npy"
+        files = {name: str(self.folder / f"{self.process}-{self._number}-{name}.npy") for name in names}
+        for name, file in files.items():
             np.save(file, elements(values[name]))
-            files[name] = str(file)
         self.left -= size
         return files
 
 
-def folder_of(record: Path) -> Path:
+def _folder_of(record: Path) -> Path:
     return record.with_name(record.name + ".data")
 
 
 def remove_all_but(files: Collection[str], record: Path) -> None:
-    """Removes the arrays beside ``record`` that it does not name, if they can be removed."""
-    folder = folder_of(record)
+    """Removes the stored arrays beside ``record``, except ``files``. Ignores files that cannot be removed."""
+    folder = _folder_of(record)
     for file in folder.glob("*.npy"):
         if str(file) not in files:
             with suppress(OSError):
                 file.unlink()
-    with suppress(OSError):  # not empty, or not there
+    with suppress(OSError):  # the folder is not empty, or does not exist
         folder.rmdir()
 
 
 def elements(value: CallValue) -> Elements:
-    """The elements of a torch tensor or a NumPy array, as NumPy can store them."""
+    """Returns the elements of a torch tensor or a NumPy array, in a dtype that NumPy can store."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
@@ -78,7 +77,7 @@ def elements(value: CallValue) -> Elements:
 
 
 def read(file: str | Path, array: ArraySpec) -> Elements:
-    """The elements of ``array`` in their own dtype."""
+    """Returns the elements of ``array`` in its own dtype."""
     stored: Elements = np.load(file)
     return stored.view(numpy_dtype(array.dtype)).reshape(array.shape)
 
@@ -93,7 +92,7 @@ def _stored_as(dtype: str) -> np.dtype[np.generic]:
 
 
 def _values(arguments: Sequence[Argument], args: Sequence[CallValue]) -> Iterator[tuple[str, CallValue]]:
-    """The arguments of a launch by name, with the items of lists."""
+    """Yields the name and the value of each argument of a launch, and of the items of lists."""
     for argument, value in zip(arguments, args, strict=False):
         yield argument.name, value
         yield from _values(argument.items, value if isinstance(value, (list, tuple)) else ())

@@ -1,8 +1,8 @@
-"""A launch as data: what was launched, on which arrays, with which constants and hints.
+"""Describes a launch as data: its kernel, grid, arrays, constants and hints.
 
-It has no addresses, but what follows from them: alignment, which arrays share memory, and how far apart they lie.
-Small integer arrays are kept with their contents, because lengths and indices steer a kernel. `rebuilding` makes the
-launch again, `task_file` a task file.
+A description has no addresses, only what follows from them: alignment, which arrays share memory, and how far apart
+they lie. The contents of small integer arrays are stored, because lengths and indices control what a kernel does.
+`rebuilding` makes the launch again; `task_file` makes a task file of it.
 """
 
 from __future__ import annotations
@@ -27,59 +27,60 @@ from tilewright.source.digest import source_of
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec, row_major, span
 
 CONTENTS_BYTES = 64 << 10
-"""Integer arrays up to this size are kept with their contents."""
+"""Contents of integer arrays up to this size are stored."""
 ALIGNED_TO = 256
-"""Bytes. GPU memory is allocated at multiples of this, and the offset of an `ArraySpec` counts from one."""
+"""Bytes. GPU memory is allocated at multiples of this number. The offset of an `ArraySpec` is the address modulo it."""
 WHOLE = ("int", "uint", "bool")
+"""Prefixes of the names of integer dtypes."""
 
 ArgumentKind: TypeAlias = Literal["array", "list", "tuple", "scalar", "constant", "dtype", "other"]
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument by the name of the kernel's parameter."""
+    """One argument, with the name of the kernel's parameter."""
 
     name: str
     kind: ArgumentKind
     value: Value = None
-    """Of a scalar or a constant; the name of a dtype; the `repr` of any other kind."""
+    """The value of a scalar or a constant, the name of a dtype, or the `repr` of another object."""
     array: ArraySpec | None = None
     storage: int = 0
-    """Arrays with equal numbers share memory."""
+    """A number for the memory of an array. Arrays with equal numbers share memory."""
     offset: int = 0
-    """Bytes between the first element and the lowest first element among the arrays of its storage."""
+    """Bytes from the lowest first element among the arrays of this storage to the first element of this array."""
     contents: str | None = None
-    """Of a small integer array: its elements, row-major, packed (`unpacked`)."""
+    """The elements of a small integer array, row-major and packed (see `unpacked`)."""
     items: tuple[Argument, ...] = ()
-    """Of a list or a tuple."""
+    """The items of a list or a tuple."""
 
     @property
     def spec(self) -> ArraySpec:
-        """Of an array."""
+        """The specification of an array argument."""
         assert self.array is not None
         return self.array
 
     def walk(self) -> Iterator[Argument]:
-        """This argument and those inside it."""
+        """Yields this argument and all arguments inside it."""
         yield self
         for item in self.items:
             yield from item.walk()
 
     def arrays(self) -> Iterator[Argument]:
-        """This argument and those inside it that are arrays."""
+        """Yields this argument and those inside it, if they are arrays."""
         return (argument for argument in self.walk() if argument.kind == "array")
 
 
 @dataclass(frozen=True)
 class DescribedLaunch:
-    """One launch. ``kernel`` is the name of its function, and ``file`` has that function."""
+    """One launch. ``kernel`` is the name of the kernel's function, ``file`` the file that defines it."""
 
     kernel: str
     module: str
     qualname: str
     file: str
     source: str
-    """`digest.source_of` the kernel; empty if its source cannot be read."""
+    """What `digest.source_of` returns for the kernel; empty if its source cannot be read."""
     grid: tuple[int, ...]
     arguments: tuple[Argument, ...]
     hints: Mapping[str, int | None] = field(default_factory=dict)
@@ -87,11 +88,11 @@ class DescribedLaunch:
     """Why this launch cannot be made again from its description; empty if it can."""
 
     def arrays(self) -> tuple[Argument, ...]:
-        """All arrays, those in lists and tuples too, in the order of the arguments."""
+        """Returns all arrays in the order of the arguments, also those in lists and tuples."""
         return tuple(array for argument in self.arguments for array in argument.arrays())
 
     def with_arrays(self, change: Callable[[Argument], Argument]) -> DescribedLaunch:
-        """With what ``change`` returns for each array, called in the order of `arrays`."""
+        """Returns the launch with ``change(array)`` for each array. Calls ``change`` in the order of `arrays`."""
 
         def changed(argument: Argument) -> Argument:
             if argument.kind == "array":
@@ -109,13 +110,13 @@ class DescribedLaunch:
 
     @classmethod
     def from_json(cls, data: Json) -> DescribedLaunch:
-        """Raises ValueError, with the field, if ``data`` is not what `to_json` writes."""
+        """Raises ValueError, with the name of the field, if ``data`` is not what `to_json` writes."""
         return codec.from_json(cls, data)
 
 
 def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValue]) -> DescribedLaunch:
-    """A launch of ``kernel`` over ``grid`` on ``args``. Reads small integer arrays, for which it waits for the device,
-    unless the launch goes into a CUDA graph."""
+    """Describes a launch of ``kernel`` over ``grid`` on ``args``. Reads small integer arrays, and waits for the device
+    for this, unless the launch is captured into a CUDA graph."""
     from tilewright.languages.cutile import private
 
     function = private.python_function(kernel)
@@ -126,25 +127,23 @@ def described(kernel: KernelObject, grid: Sequence[int], args: Sequence[CallValu
         _argument(name, arg, index < len(annotations) and annotations[index].constant, addresses)
         for index, (name, arg) in enumerate(zip(names, args, strict=False))
     )
-    source, problem = _source(kernel)
+    try:
+        source, problem = source_of(kernel), _problem(function, arguments)
+    except Exception as error:  # from `inspect`, for a function without a file
+        source, problem = "", f"the kernel's source cannot be read ({type(error).__name__}: {error})"
     file = Path(function.__code__.co_filename)
     launch = DescribedLaunch(
-        kernel=private.function_name(kernel),
-        module=str(function.__module__),
-        qualname=str(function.__qualname__),
-        file=str(file.resolve() if file.is_file() else file),
-        source=source,
-        grid=tuple(int(extent) for extent in grid),
-        arguments=arguments,
-        hints=private.decorated_hints(kernel, _architecture()),
-        problem=problem or _problem(function, arguments),
-    )
-    return _placed(launch, addresses)
+        private.function_name(kernel), str(function.__module__), str(function.__qualname__),
+        file=str(file.resolve() if file.is_file() else file), source=source,
+        grid=tuple(int(extent) for extent in grid), arguments=arguments,
+        hints=private.decorated_hints(kernel, _architecture()), problem=problem,
+    )  # fmt: skip
+    return _with_storages(launch, addresses)
 
 
 def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
-    """The specification of an array and the address of its first element; None if ``value`` is not an array. Takes
-    `CallerArray`s, NumPy arrays and `ArraySpec`s."""
+    """Returns the specification of an array and the address of its first element. ``value``: a `CallerArray`, a NumPy
+    array or an `ArraySpec`; None for anything else."""
     if isinstance(value, ArraySpec):
         return replace(value, name=name), value.address_offset
     facts = facts_of(value)
@@ -154,29 +153,30 @@ def array_of(value: CallValue, name: str = "") -> tuple[ArraySpec, int] | None:
     if facts is None:
         return None
     dtype, shape, strides, address = facts
-    kept = None if strides == row_major(shape) else strides
-    return ArraySpec(name, shape, dtype, kept, address % ALIGNED_TO), address
+    return ArraySpec(
+        name, shape, dtype, None if strides == row_major(shape) else strides, address % ALIGNED_TO
+    ), address
 
 
 def unpacked(contents: str, array: ArraySpec) -> npt.NDArray[np.generic]:
-    """The elements of a small array, in its shape."""
+    """Returns the elements of a small array in its shape."""
     raw = zlib.decompress(base64.b64decode(contents))
     return np.frombuffer(raw, np.dtype(array.dtype)).reshape(array.shape)
 
 
 def packed(elements: npt.NDArray[np.generic]) -> str:
-    """The inverse of `unpacked`."""
+    """Returns the elements as text; the inverse of `unpacked`."""
     return base64.b64encode(zlib.compress(np.ascontiguousarray(elements).tobytes())).decode()
 
 
 def extent_bytes(array: ArraySpec) -> int:
-    """From the first to the end of the last element in memory."""
+    """Returns the bytes from the start of the first element to the end of the last element in memory."""
     return span(array.shape, array.strides) * ITEM_BYTES.get(array.dtype, 1)
 
 
-def _placed(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
-    """With the storage and the offset of each array. Arrays that overlap, directly or through others, share a storage;
-    an array without an address overlaps none."""
+def _with_storages(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunch:
+    """Returns the launch with the storage and the offset of each array. Arrays that overlap, directly or through other
+    arrays, share a storage. An array without an address (0) overlaps no other."""
     spans = [(low, low + extent_bytes(array.spec)) for low, array in zip(addresses, launch.arrays(), strict=True)]
     storages = list(range(len(spans)))
     for one, other in itertools.combinations(range(len(spans)), 2):
@@ -184,14 +184,16 @@ def _placed(launch: DescribedLaunch, addresses: Sequence[int]) -> DescribedLaunc
         if low and start and start < high and low < end and storages[one] != storages[other]:
             kept, gone = sorted((storages[one], storages[other]))
             storages = [kept if storage == gone else storage for storage in storages]
-    lowest = {storage: min(spans[n][0] for n, one in enumerate(storages) if one == storage) for storage in {*storages}}
-    numbers = itertools.count()
+    lowest: dict[int, int] = {}
+    for storage, (low, _) in zip(storages, spans, strict=True):
+        lowest[storage] = min(low, lowest.get(storage, low))
+    placed = iter([(storage, low - lowest[storage]) for storage, (low, _) in zip(storages, spans, strict=True)])
 
-    def placed(array: Argument) -> Argument:
-        number = next(numbers)
-        return replace(array, storage=storages[number], offset=spans[number][0] - lowest[storages[number]])
+    def with_storage(array: Argument) -> Argument:
+        storage, offset = next(placed)
+        return replace(array, storage=storage, offset=offset)
 
-    return launch.with_arrays(placed)
+    return launch.with_arrays(with_storage)
 
 
 def _argument(name: str, value: CallValue, constant: bool, addresses: list[int]) -> Argument:
@@ -219,7 +221,7 @@ def _dtype_name(value: CallValue) -> str | None:
 
 
 def _architecture() -> str | None:
-    """The architecture of the GPU that the program uses: hints may depend on it."""
+    """Returns the architecture of the GPU that the program uses, because hints may depend on it."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None
@@ -227,7 +229,7 @@ def _architecture() -> str | None:
 
 
 def _contents(value: CallValue, array: ArraySpec) -> str | None:
-    """The contents of a small integer array; None for other arrays, and if it must not be read now."""
+    """Returns the packed elements of a small integer array; None for other arrays, or if reading is not allowed."""
     whole = array.dtype.startswith(WHOLE) and array.dtype in ITEM_BYTES
     if not whole or not 0 < array.nbytes <= CONTENTS_BYTES:
         return None
@@ -239,18 +241,10 @@ def _contents(value: CallValue, array: ArraySpec) -> str | None:
     return packed(value) if isinstance(value, np.ndarray) else None
 
 
-def _source(kernel: KernelObject) -> tuple[str, str]:
-    """Its hash, and why there is none."""
-    try:
-        return source_of(kernel), ""
-    except Exception as error:  # inspect's, for a function without a file
-        return "", f"the kernel's source cannot be read ({type(error).__name__}: {error})"
-
-
 def _problem(function: FunctionType, arguments: Sequence[Argument]) -> str:
-    """Why the launch cannot be made again; empty if it can."""
+    """Returns why the launch cannot be made again; empty if it can."""
     if not Path(function.__code__.co_filename).is_file():
-        return f"the kernel stands in no file, but in {function.__code__.co_filename}: write it to a module"
+        return f"the kernel is not in a file but in {function.__code__.co_filename}: write it to a module"
     if function.__name__ == "<lambda>":
         return "the kernel is a lambda: give it a name, with def"
     if "<locals>" in function.__qualname__:

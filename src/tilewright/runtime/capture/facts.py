@@ -1,11 +1,11 @@
-"""What follows from a captured launch: what its kernel reads and writes, how its arrays lie in memory, and how its
-grid depends on extents and tiles.
+"""Derives facts from a captured launch: what its kernel reads and writes, how its arrays lie in memory, and how the
+grid depends on extents and tile sizes.
 
 A launch is only one example, so a few forms are tried for each axis of the grid: products of ``ceil(extent / tile)``
-and extents. A number that no form explains stays as it is.
+and extents. A number that no form explains stays constant.
 
-A number in an integer array may be an index, a length or an offset, so another number may be out of range. Numbers that
-rise are offsets of sequences that lie one after another; their steps are the lengths.
+A number in an integer array may be an index, a length or an offset, so a changed number may be out of range. Numbers
+that never decrease are taken as offsets of consecutive sequences; their differences are the lengths.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from tilewright.tileir.read.scanner import ReadError
 
 ARCH = "sm_90"
 MOST_FACTORS = 3
-"""The most factors of one axis of the grid."""
+"""How many factors one axis of the grid may have."""
 RESERVED = (
     "kernel", "config", "hardware", "captured", "launch", "launched", "task", "module", "flops", "tw",
 )  # fmt: skip
-"""Names that a task file defines, and names that a launch function gets."""
+"""Names that a task file defines, and parameters of its launch function."""
 WRITTEN_OUT = 256
-"""The most numbers that a task file lists, to be drawn as they were."""
+"""Up to so many captured numbers are listed in a task file, to draw from."""
 LARGEST_STEP = 128
-"""The largest power of two that steps are assumed to be multiples of on purpose."""
+"""The largest power of two that counts as an intended common divisor of sequence lengths."""
 
 
 @dataclass(frozen=True)
 class CapturedLaunch:
-    """A captured launch, and what its Tile IR says."""
+    """A captured launch with the facts from its Tile IR."""
 
     launch: DescribedLaunch
     touched: TouchedArrays
     persistent: bool
-    """Whether it reads the number of blocks: then it works with any."""
+    """Whether the kernel reads the number of blocks, and so works with any number."""
     orderly: bool
-    """Whether the outputs do not depend on the order of the blocks: there are no atomic operations."""
+    """Whether the outputs do not depend on the order of the blocks, because there are no atomic operations."""
     index_arrays: Mapping[str, IndexArray]
-    """The arrays that are read and whose numbers rise."""
+    """The arrays that are only read and whose numbers never decrease."""
 
     @property
     def updated(self) -> frozenset[str]:
@@ -69,9 +69,9 @@ class CapturedLaunch:
 
 
 def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
-    """Raises RequestError, with the reason, if the launch cannot become a task."""
+    """Reads the launch's Tile IR. Raises RequestError, with the reason, if the launch cannot become a task."""
     kernel, launch = loaded_kernel(launch), named(launch)
-    args = tuple(_given(launch, argument) for argument in launch.arguments)
+    args = tuple(_argument_without_device(launch, argument) for argument in launch.arguments)
     made, language = Launch(kernel, launch.grid, args), language_of(kernel)
     lowered = language.lower(made, dict(launch.hints), Configuration(()), ARCH)
     if isinstance(lowered, Failed):
@@ -90,7 +90,7 @@ def captured_launch(launch: DescribedLaunch) -> CapturedLaunch:
 
 
 def named(launch: DescribedLaunch) -> DescribedLaunch:
-    """The launch with arrays whose names can be parameters of a function: ``xs[0]`` of a list is ``xs_0``."""
+    """Renames arrays so that a function can have them as parameters: ``xs[0]`` of a list becomes ``xs_0``."""
     taken = {*RESERVED, *(argument.name for argument in launch.arguments if argument.kind != "array")}
 
     def renamed(array: Argument) -> Argument:
@@ -102,14 +102,13 @@ def named(launch: DescribedLaunch) -> DescribedLaunch:
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:
-    """``wanted``, with underscores if that name is taken."""
+    """Returns ``wanted``, with underscores appended until no name in ``taken`` is equal."""
     while wanted in taken:
         wanted += "_"
     return wanted
 
 
-def _given(launch: DescribedLaunch, argument: Argument) -> CallValue:
-    """An argument for a launch without a device."""
+def _argument_without_device(launch: DescribedLaunch, argument: Argument) -> CallValue:
     if argument.kind == "list" and all(item.kind == "array" for item in argument.items):
         return [item.array for item in argument.items]
     if argument.kind in ("list", "tuple"):
@@ -120,14 +119,14 @@ def _given(launch: DescribedLaunch, argument: Argument) -> CallValue:
     return argument.array if argument.kind == "array" else argument.value
 
 
-def is_told(launch: DescribedLaunch, argument: Argument) -> bool:
-    """Whether an argument may be the number of blocks. A persistent kernel needs it."""
+def may_be_block_count(launch: DescribedLaunch, argument: Argument) -> bool:
+    """Returns whether an argument equals the number of blocks. A persistent kernel often takes this number."""
     blocks = math.prod(launch.grid)
     return blocks > 1 and type(argument.value) is int and argument.value == blocks and not knobs.is_tile(argument.name)
 
 
 def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
-    """Refuses launches that cannot be repeated."""
+    """Raises RequestError if repeated launches cannot be compared."""
     if not accesses.written:
         raise RequestError(f"{launch.kernel} writes no array, so there is nothing to compare")
     for argument, other in itertools.permutations(launch.arrays(), 2):
@@ -136,7 +135,7 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
         if _place(argument) != _place(other):
             raise RequestError(
                 f"{launch.kernel} writes '{other.name}', which overlaps '{argument.name}' without being the same "
-                "array: a task cannot say that; give each memory of its own"
+                "array: a task cannot express that; allocate the arrays apart"
             )
         if argument.name in accesses.written or other.name in accesses.read:
             raise RequestError(
@@ -146,33 +145,30 @@ def _refuse(launch: DescribedLaunch, accesses: TouchedArrays) -> None:
 
 
 def _merged(launch: DescribedLaunch, accesses: TouchedArrays) -> DescribedLaunch:
-    """With one name for the same array, and for integer arrays with equal contents: two drawn ones would differ."""
+    """Gives identical arrays one name, so that a task draws their data once. Integer arrays with equal contents count
+    as identical."""
     kept: dict[str, Argument] = {}
     for array in launch.arrays():
         if array.name not in accesses.written:
-            kept[array.name] = next((before for before in kept.values() if _is_one(before, array)), array)
+            kept[array.name] = next((before for before in kept.values() if _are_same(before, array)), array)
     return launch.with_arrays(lambda array: kept.get(array.name, array))
 
 
-def _is_one(array: Argument, other: Argument) -> bool:
-    known = array.contents is not None and array.contents == other.contents
-    return _place(array) == _place(other) or (known and _layout(array) == _layout(other))
+def _are_same(array: Argument, other: Argument) -> bool:
+    equal = array.contents is not None and array.contents == other.contents
+    return _place(array) == _place(other) or (equal and _place(array)[2:] == _place(other)[2:])
 
 
 def _place(array: Argument) -> tuple[Hashable, ...]:
-    return array.storage, array.offset, *_layout(array)
-
-
-def _layout(array: Argument) -> tuple[Hashable, ...]:
-    return array.spec.shape, array.spec.strides, array.spec.dtype
+    return array.storage, array.offset, array.spec.shape, array.spec.strides, array.spec.dtype
 
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """How a task declares an array: row-major in ``shape``. The kernel gets a view of it.
+    """How a task declares a captured array: row-major in ``shape``. The kernel gets a view of it.
 
-    order: the axes of the declared tensor in the kernel's order; None if they are equal.
-    flat: the array is not a dense block of memory: it is declared with one axis, and viewed by shape and strides.
+    order: which axis of the declared array is each axis of the view; None if they are the same.
+    flat: the array is not a dense block of memory, so it has one axis and is viewed with shape and strides.
     """
 
     shape: tuple[int, ...]
@@ -191,7 +187,7 @@ def declared_array(array: ArraySpec) -> DeclaredArray:
 
 
 def tiles(launch: DescribedLaunch) -> dict[str, int]:
-    """The constants that are tile sizes, by their names and values."""
+    """Returns the constants that are tile sizes."""
     return {
         name: value
         for name, value in launch.constants.items()
@@ -201,29 +197,25 @@ def tiles(launch: DescribedLaunch) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Factor:
-    """``ceil(extent / tile)``, or the extent itself."""
+    """A factor of the grid: ``ceil(extent / tile)``, or the extent itself."""
 
     extent: int
     tile: str | None = None
 
 
 Form = tuple[Factor, ...]
-"""One axis of the grid: a product of factors; empty for 1."""
+"""One axis of the grid as a product of factors; empty for 1."""
 
 
 def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
-    """The possible grid forms, the likeliest first; a tile is in at most one factor."""
-    launch = captured.launch
-    sizes = tiles(launch)
+    """Returns the possible forms of the whole grid, the most likely first. Each tile is in at most one factor."""
+    launch, sizes = captured.launch, tiles(captured.launch)
     known = {extent for argument in launch.arrays() for extent in argument.spec.shape}
-    if captured.index_arrays:  # the number of sequences, the longest one, and whole numbers among the arguments
+    if captured.index_arrays:  # also the number of sequences, the longest length, and integer arguments
         known |= {len(array.numbers) - array.starts for array in captured.index_arrays.values()}
         known |= {array.most for array in captured.index_arrays.values()}
-        known |= {
-            argument.value
-            for argument in launch.arguments
-            if argument.name not in sizes and isinstance(argument.value, int)
-        }
+        others = (argument.value for argument in launch.arguments if argument.name not in sizes)
+        known |= {value for value in others if isinstance(value, int)}
     extents = sorted(extent for extent in known if extent > 1)
     single = [Factor(extent, tile) for tile in (*sizes, None) for extent in extents]
     blocks = {factor: -(-factor.extent // sizes[factor.tile]) if factor.tile else factor.extent for factor in single}
@@ -241,8 +233,10 @@ def grid_forms(captured: CapturedLaunch) -> list[tuple[Form, ...]]:
 
 
 def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tuple[Form, ...]) -> tuple[int, ...]:
-    """For sorting, the worst first: tiles of an inner loop (K), contiguous axes without a tile, extents of no output,
-    extents that are used twice, extents without a tile, tiles that hold a contiguous axis, the number of factors."""
+    """Returns a sort key: how often a form does something unlikely, the least likely thing first.
+
+    These are: tiling an inner loop (K), contiguous axes without a tile, extents of no output, extents that are used
+    twice, extents without a tile, tiles that cover a contiguous axis, many factors."""
     arrays = [(argument.name, argument.spec.shape) for argument in captured.launch.arrays() if argument.spec.shape]
     outputs = {extent for name, shape in arrays if name in captured.touched.written for extent in shape}
     last = {shape[-1] for _, shape in arrays if len(shape) > 1}
@@ -262,7 +256,8 @@ def _unlikeliness(captured: CapturedLaunch, sizes: Mapping[str, int], forms: tup
 
 @dataclass(frozen=True)
 class IndexArray:
-    """Rising numbers. starts: the first is 0. The steps are multiples of ``step``, from ``least`` to ``most``."""
+    """An array of offsets that never decrease. starts: whether the first is 0. The differences between neighbours are
+    multiples of ``step``, from ``least`` to ``most``."""
 
     name: str
     numbers: tuple[int, ...]
@@ -271,12 +266,8 @@ class IndexArray:
     least: int
     most: int
 
-    @property
-    def last(self) -> int:
-        return self.numbers[-1]
-
     def text(self, last: str | int) -> str:
-        """As `tw.offsets(…)`; ``last``: a number or an expression of dimensions."""
+        """Returns the `tw.offsets(…)` of a task file. last: a number, or an expression of dimensions."""
         starts = "" if self.starts else ", starts=False"
         steps = f"step={self.step}, least={self.least}, most={self.most}"
         return f"tw.offsets({last!r}{starts}, {steps}{_like(self.numbers)})"
@@ -287,15 +278,15 @@ def index_arrays(launch: DescribedLaunch) -> dict[str, IndexArray]:
 
 
 def contents(argument: Argument) -> tuple[int, ...]:
-    """The captured numbers, row by row; none for other arrays, and if they are not known."""
+    """Returns the captured numbers of an integer array, row-major; empty if unknown, and for other arrays."""
     if argument.contents is None or not argument.spec.dtype.startswith(WHOLE):
         return ()
     return tuple(int(number) for number in unpacked(argument.contents, argument.spec).reshape(-1))
 
 
-def among(numbers: tuple[int, ...], beyond: str | int) -> str:
-    """Similar numbers, for a task file: from the least one, or from 1 if ``beyond`` depends on the dimensions, to less
-    than ``beyond``."""
+def similar_numbers(numbers: tuple[int, ...], beyond: str | int) -> str:
+    """Returns the `tw.integers(…)` of a task file for numbers like the captured ones, all less than ``beyond``. If
+    ``beyond`` is an expression of dimensions, the smallest may also be 1."""
     if isinstance(beyond, int):
         return f"tw.integers({min(numbers)}, {beyond}{_like(numbers) if len(set(numbers)) > 1 else ''})"
     return f"tw.integers({min(1, *numbers)}, {beyond!r}{_like(numbers)})"
@@ -306,9 +297,9 @@ def _like(numbers: tuple[int, ...]) -> str:
 
 
 def last_number(array: IndexArray, extents: Mapping[int, str]) -> str | int:
-    """The last number as an expression of dimensions (``extents``: their names), if it is an extent or an index of an
-    axis; else the number."""
-    last = array.last
+    """Returns the last number of an index array as an expression of dimensions, if it is an extent or the last index of
+    one; else the number. extents: extent → the name of its dimension."""
+    last = array.numbers[-1]
     is_index = array.most <= 1 or last not in extents
     return f"{extents[last + 1]} - 1" if is_index and last + 1 in extents else extents.get(last, last)
 
@@ -322,7 +313,6 @@ def _index_array(argument: Argument) -> IndexArray | None:
     if not steps or min(steps) < 0 or numbers[0] == numbers[-1] or (len(numbers) == 2 and not starts):
         return None
     steps += [] if starts else [numbers[0]]
-    common = math.gcd(*steps)
-    step = min(common & -common, LARGEST_STEP)
-    least = step if min(steps) else 0
-    return IndexArray(argument.name, numbers, starts, step, least, max(steps))
+    divisor = math.gcd(*steps)
+    step = min(divisor & -divisor, LARGEST_STEP)
+    return IndexArray(argument.name, numbers, starts, step, step if min(steps) else 0, max(steps))

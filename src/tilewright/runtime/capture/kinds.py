@@ -1,18 +1,18 @@
-"""Kinds of launch: how often each was made and how long it takes on the GPU, from few samples.
+"""Kinds of launch: counts how often each was made, and samples how long it takes on the GPU.
 
 Launches of one kind have equal kernels, hints and grids, equal shapes, strides, dtypes and alignments of their arrays,
 and equal other arguments. The value of a floating-point scalar does not count, unless it is a constant.
 
-Counting: finding the kind of a launch takes as long as the launch. So all launches of a kernel are counted, which is
-one step of an iterator. The first `EXACT` are looked at, and then one of each block of launches, drawn at random. At
-random, because launches repeat with the layers of a model: every 64th launch might belong to one layer. One of each
-block, so that each phase of the program has its share. The other launches are assigned to kinds in proportion to those
-that were looked at, so the counts of a kernel's kinds add up to its launches.
+Counting: to find the kind of a launch takes as long as the launch itself, so most launches are only counted, which is
+one step of an iterator. The first `EXACT` launches of a kernel are examined. Later launches are divided into blocks,
+and one launch of each block, drawn at random, is examined. The draw must be random, because launches repeat with the
+layers of a model: every 64th launch might belong to one layer. The blocks make every phase of the program count. The
+other launches are assigned to kinds in proportion to the examined ones, so the counts of the kinds add up to all
+launches of the kernel.
 
-Timing: a launch is timed by two events around it: the first launches of a kind, then fewer and fewer (about eight times
-the logarithm of the count). The events are read after the GPU has passed them, at a later sample or at the end, without
-waiting for it. If the GPU is idle, it passes the first event before the launch is made, and the time includes the
-launch on the host. Such samples are kept apart.
+Timing: two events around a launch time it. The first launches of a kind are timed, then fewer and fewer (about eight
+times the logarithm of the count). The events are read without waiting, after the GPU has passed them. An idle GPU
+passes the first event before the launch is made, so the time includes the launch overhead. Such samples are kept apart.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from tilewright.runtime.capture.described import DescribedLaunch, array_of
 from tilewright.runtime.capture.record import Recorded, Times
 
 EXACT = 1000
-"""Launches of a kernel that are all looked at, which takes a few milliseconds. Twenty steps of a model with 50 layers
-are counted without an estimate."""
+"""How many first launches of a kernel are all examined, which takes a few milliseconds. For a model with 50 layers the
+first twenty steps are then counted exactly."""
 ALWAYS = sys.maxsize
-"""Instead of `EXACT`: every launch is looked at."""
+"""Used instead of `EXACT` to examine every launch."""
 GROWTH, BLOCK = 64, 128
-"""After n launches a block has n/GROWTH launches, so that of a few thousand launches a hundred are looked at. It never
-has more than BLOCK: then a look adds less to the average launch than the count does. Of 100,000 launches about 850 are
-looked at, and the share of a kind that is a tenth of them is known within 2 points (95 %)."""
+"""After n launches a block has n/GROWTH launches, so about a hundred of a few thousand launches are examined. A block
+has at most BLOCK launches: from there on, examining costs less per launch than counting. Of 100,000 launches about 850
+are examined, which gives the share of a kind with 10 % of the launches within 2 points (95 %)."""
 FIRST = 4
-"""The first launches of a kind, which are all timed."""
+"""How many first launches of a kind are all timed."""
 SHARE = 8
 """After launch n, launch n + n/SHARE is timed: at most one launch in SHARE is disturbed."""
 WAITING = 16
-"""Pairs of events of a kind that may wait to be read. Until one is read, no more launches are timed."""
+"""How many pairs of events of a kind may wait to be read. At this number no further launch is timed."""
 ALIGNMENT = 15
-"""Of an address: a launch specialises on whether it is a multiple of 16."""
+"""Mask of an address: cuda-tile compiles a kernel for whether an address is a multiple of 16."""
 PLAIN = frozenset({int, bool, str, type(None)})
-"""Types of arguments whose value is a part of the key."""
+"""Types of arguments whose value is part of the key."""
 
 NONE = Times()
 Result = TypeVar("Result")
@@ -59,10 +59,10 @@ LaunchKey: TypeAlias = tuple[Hashable, ...]
 
 
 class LaunchCounter:
-    """Counts the launches of one kernel and decides which are looked at.
+    """Counts the launches of one kernel and decides which are examined.
 
-    Each launch takes an item of `skip`, which is atomic, and passes. If there is no item left, it calls `come`, one
-    thread at a time.
+    Each launch takes an item of `skip`, which is atomic, and passes. If no item is left, it calls `count`, which only
+    one thread may do at a time.
     """
 
     __slots__ = ("_before", "_block", "_exact", "_length", "_random", "_size", "skip")
@@ -71,17 +71,17 @@ class LaunchCounter:
         self._exact, self._random = exact, random
         self.skip: repeat[None] = repeat(None, 0)
         self._before, self._length = 0, 0
-        """Launches before `skip` was made, and its length then."""
+        """How many launches were counted before `skip` was made, and the length of `skip` then."""
         self._block, self._size = exact, 1
-        """Launches before the next block; size of the one that the next look is in."""
+        """How many launches come before the next block, and the size of the block of the next examined launch."""
 
     @property
-    def made(self) -> int:
+    def total(self) -> int:
         return self._before + self._length - length_hint(self.skip)
 
-    def come(self) -> int:
-        """Counts a launch. Returns how many launches it represents; 0 if it is not looked at."""
-        for _ in self.skip:  # its kernel object is not known, or another thread came first and made a new one
+    def count(self) -> int:
+        """Counts a launch. Returns how many launches it represents; 0 if it need not be examined."""
+        for _ in self.skip:  # the kernel object is new, or another thread has just made a new `skip`
             return 0
         size, number = self._size, self._before + self._length + 1
         self._before, self._length = number, 0
@@ -96,42 +96,39 @@ class LaunchCounter:
 
 @dataclass(eq=False, slots=True)
 class Cell:
-    """A count of launches that were looked at."""
+    """The number of examined launches of one kind."""
 
     certain: int = 0
     """Launches that represent only themselves."""
     samples: int = 0
-    """Launches that represent others too; `stand_for`: how many."""
-    stand_for: int = 0
+    """Launches that represent others too."""
+    represented: int = 0
+    """How many launches the ``samples`` represent."""
 
     @property
     def seen(self) -> int:
         return self.certain + self.samples
 
-    def take_back(self, size: int) -> None:
-        self.add(size, -1)
-
     def add(self, size: int, sign: int = 1) -> None:
-        """A launch that represents ``size``."""
+        """Adds a launch that represents ``size`` launches; with sign = -1 takes it back."""
         if size == 1:
             self.certain += sign
         else:
             self.samples += sign
-            self.stand_for += sign * size
+            self.represented += sign * size
 
 
-def estimated(made: int, cells: Sequence[Cell]) -> dict[Cell, int]:
-    """How many of ``made`` launches belong to each cell; together, all of them."""
-    rest = made - sum(cell.certain for cell in cells)
-    weights = [cell.stand_for for cell in cells]
-    if not any(weights):  # too few came after the first, which were all looked at
+def estimated(total: int, cells: Sequence[Cell]) -> dict[Cell, int]:
+    """Distributes ``total`` launches over the cells, in proportion to the examined launches."""
+    weights = [cell.represented for cell in cells]
+    if not any(weights):  # hardly any launch came after the first ones, which were all examined
         weights = [cell.certain for cell in cells]
-    shares = shared_out(max(0, rest), weights)
+    shares = shared_out(max(0, total - sum(cell.certain for cell in cells)), weights)
     return {cell: cell.certain + share for cell, share in zip(cells, shares, strict=True)}
 
 
 def shared_out(total: int, weights: Sequence[int]) -> list[int]:
-    """Integers in proportion to ``weights`` that add up to ``total``; all 0 if the weights are."""
+    """Returns integers in proportion to ``weights`` that add up to ``total``; zeros if all weights are 0."""
     whole = sum(weights)
     if not whole:
         return [0] * len(weights)
@@ -143,7 +140,7 @@ def shared_out(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def next_sample(number: int) -> int:
-    """The number of the next launch to time, after the one with ``number`` (from 1)."""
+    """Returns the number of the next launch to time, after launch ``number`` (from 1) was timed."""
     return number + max(1, number // SHARE) if number >= FIRST else number + 1
 
 
@@ -157,19 +154,19 @@ class _Events:
     first: bool
     """Whether the launch is the first of its kind."""
     busy: bool = False
-    """Whether the GPU had not yet passed ``start`` when the launch was made."""
+    """Whether the GPU was still busy with earlier work when the launch was made."""
 
 
 @dataclass
 class Sampled:
-    """The samples of one kind of launch."""
+    """The timed samples of one kind of launch."""
 
     busy: Times = NONE
     host: Times = NONE
     first: Times = NONE
-    """Of the first launch on an idle GPU, which may wait there for half a second while it is compiled."""
+    """Time of the first launch on an idle GPU: it may include up to half a second of compiling."""
     later: Times = NONE
-    """Of the others on an idle GPU."""
+    """Times of the other launches on an idle GPU."""
     waiting: list[_Events] = field(default_factory=list)
     lock: AbstractContextManager[bool] = field(default_factory=RLock)
     """Reentrant, because a signal handler of the program may launch too."""
@@ -179,7 +176,7 @@ class Sampled:
         return self.later if self.later.samples else self.first
 
     def call(self, launch: Callable[[], Result], stream: Stream, number: int) -> Result:
-        """Makes the launch, between two events if possible."""
+        """Makes the launch, between two events if possible. Returns what ``launch`` returns."""
         try:
             events = self._events(stream, number == 1)
             if events is not None:
@@ -201,7 +198,7 @@ class Sampled:
         return result
 
     def read_all(self, until: float) -> None:
-        """Reads all samples. Waits for the GPU until then (`perf_counter`)."""
+        """Reads all samples. Waits for the GPU at most until ``until``, a time of `perf_counter`."""
         with self.lock:
             self._read()
             while self.waiting and perf_counter() < until:
@@ -209,12 +206,12 @@ class Sampled:
                 self._read()
 
     def _read(self) -> None:
-        """Reads the samples that the GPU has passed."""
+        """Reads the samples whose events the GPU has passed."""
         try:
             done = [events for events in self.waiting if events.end.query()]
             self.waiting = [events for events in self.waiting if events not in done]
             times = [(events, Times(1, events.start.elapsed_time(events.end) * 1e3)) for events in done]
-        except Exception:  # the program's own calls report an error of the GPU
+        except Exception:  # an error of the GPU: the program's own calls report it
             self.waiting.clear()
             return
         for events, time in times:
@@ -226,7 +223,7 @@ class Sampled:
                 self.later = self.later + time
 
     def _events(self, stream: Stream, first: bool) -> _Events | None:
-        """None without a GPU, and if many wait."""
+        """Returns two new events; None without a GPU, and if too many events wait to be read."""
         torch = sys.modules.get("torch")
         if torch is None or not torch.cuda.is_initialized():
             return None
@@ -241,28 +238,28 @@ class Sampled:
 
 
 class LaunchKind:
-    """One kind of launch."""
+    """One kind of launch, while the program runs."""
 
     __slots__ = ("data", "error", "failed", "in_graph", "launch", "next", "own", "sampled")
 
     def __init__(self, launch: DescribedLaunch, data: dict[str, str]) -> None:
         self.launch, self.data, self.sampled = launch, data, Sampled()
         self.own, self.in_graph = Cell(), Cell()
-        """Launches that the process made, and those that it recorded into a CUDA graph."""
+        """Counts of the launches that the process made, and of those captured into a CUDA graph."""
         self.next = 1
-        """The number of its next launch to time, among its own launches that are looked at."""
+        """Number of the next launch to time, among the examined launches in `own`."""
         self.failed = 0
         self.error = ""
 
 
 class RecordedKernel:
-    """One function with its hints, for all kernel objects that the program makes of it."""
+    """One kernel function with its hints. A program may make several kernel objects of it."""
 
     def __init__(self, function: FunctionType, constants: tuple[bool, ...], counter: LaunchCounter) -> None:
         self.function = function
-        """Kept, so that no other function gets its id."""
+        """Kept alive, so that no other function gets its id."""
         self.constants = constants
-        """Of each parameter, whether it is a constant."""
+        """For each parameter: whether it is a constant."""
         self.objects: list[KernelObject] = []
         self.forget(counter)
 
@@ -270,34 +267,28 @@ class RecordedKernel:
         self.counter = counter
         self.kinds: dict[LaunchKey, LaunchKind] = {}
         self.others, self.lost = Cell(), Cell()
-        """Launches of more kinds than are described, and launches that cannot be described."""
+        """Counts of the launches of further kinds, and of the launches that cannot be described."""
 
     def recorded(self) -> list[Recorded]:
         kinds = list(self.kinds.values())
         cells = [self.others, self.lost, *(cell for kind in kinds for cell in (kind.own, kind.in_graph))]
-        counts = estimated(self.counter.made, cells)
+        counts = estimated(self.counter.total, cells)
         return [self._recorded(kind, counts, last=kind is kinds[-1]) for kind in kinds]
 
     def _recorded(self, kind: LaunchKind, counts: dict[Cell, int], last: bool) -> Recorded:
         cells = [kind.own, kind.in_graph, *([self.others] if last else [])]
-        times = kind.sampled
+        samples = kind.sampled
         return Recorded(
-            kind.launch,
-            count=sum(counts[cell] for cell in cells),
-            in_graph=counts[kind.in_graph],
-            failed=kind.failed,
-            error=kind.error,
-            busy=times.busy,
-            idle=times.idle,
-            host=times.host,
-            data=kind.data,
+            kind.launch, count=sum(counts[cell] for cell in cells), in_graph=counts[kind.in_graph],
+            failed=kind.failed, error=kind.error, data=kind.data,
+            busy=samples.busy, idle=samples.idle, host=samples.host,
             others=counts[self.others] if last else 0,
             estimated=sum(max(0, counts[cell] - cell.seen) for cell in cells),
-        )
+        )  # fmt: skip
 
 
 def key_of(grid: Sequence[int], args: Sequence[Any], constants: Sequence[bool]) -> LaunchKey:
-    """Equal for launches of one kind of one kernel. It has the types too, because 1, 1.0 and True are equal."""
+    """Returns an equal key for launches of one kind. The key has the types, because 1, 1.0 and True are equal."""
     torch = sys.modules.get("torch")
     tensor = None if torch is None else torch.Tensor
     key: list[Hashable] = [*grid]
@@ -306,7 +297,7 @@ def key_of(grid: Sequence[int], args: Sequence[Any], constants: Sequence[bool]) 
         key.append(made)  # type: ignore[arg-type]
         if made in PLAIN:
             key.append(value)
-        elif made is tensor:  # inlined: this is most of the cost of a look
+        elif made is tensor:  # inlined, because examining a launch spends most of its time here
             key += (value.shape, value.stride(), value.dtype, value.data_ptr() & ALIGNMENT)
         else:
             key.append(_part(value, constant, tensor))

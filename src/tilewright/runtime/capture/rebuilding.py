@@ -1,7 +1,7 @@
-"""Makes a launch again from its description: loads its kernel, and lays its arrays out as they were.
+"""Makes a launch again from its description: loads its kernel, and allocates its arrays with the same layout.
 
-Arrays have their recorded contents, if there are any. Otherwise floating-point numbers are drawn from the normal
-distribution, and integers are zero, because they may be indices and any other number could be out of range.
+Arrays get their recorded contents, if there are any. Otherwise floating-point numbers are drawn from the normal
+distribution, and integers are zero: they may be indices, and any other number could be out of range.
 """
 
 from __future__ import annotations
@@ -31,17 +31,13 @@ PROGRAM = "__main__"
 
 
 def rebuilt(
-    launch: DescribedLaunch,
-    *,
-    device: str = "cuda",
-    seed: int = 0,
-    data: Mapping[str, str] | None = None,
+    launch: DescribedLaunch, *, device: str = "cuda", seed: int = 0, data: Mapping[str, str] | None = None,
     changed: bool = False,
-) -> tuple[KernelObject, tuple[int, ...], tuple[CallValue, ...]]:
-    """The kernel with its hints, the grid, and arguments on ``device``: what `ct.launch` takes.
+) -> tuple[KernelObject, tuple[int, ...], tuple[CallValue, ...]]:  # fmt: skip
+    """Returns what `ct.launch` takes: the kernel with its hints, the grid, and the arguments on ``device``.
 
-    seed: of the drawn numbers. data: array → file with its elements, as `tilewright capture --data` keeps them.
-    changed: take the kernel also if its source has changed.
+    seed: for the drawn numbers. data: array → file with its elements, as `tilewright capture --data` stores them.
+    changed: accept the kernel even if its source has changed.
     Raises RequestError if the kernel is gone or has changed, and if the description cannot be launched.
     """
     if launch.problem:
@@ -54,10 +50,10 @@ def rebuilt(
 
 
 def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelObject:
-    """The kernel, from its module, else from its file; see `rebuilt` for the errors."""
+    """Returns the kernel from its module, else from its file. Raises as `rebuilt` does."""
     kernel = _attribute(_module(launch), launch.qualname)
     if kernel is None or not hasattr(kernel, "_pyfunc"):
-        raise RequestError(f"{launch.file or launch.module} holds no kernel '{launch.qualname}' any more")
+        raise RequestError(f"{launch.file or launch.module} no longer defines a kernel '{launch.qualname}'")
     if launch.source and not changed and source_of(kernel) != launch.source:
         raise RequestError(
             f"kernel '{launch.qualname}' in {launch.file} has changed since it was launched; capture the program again"
@@ -66,15 +62,15 @@ def loaded_kernel(launch: DescribedLaunch, *, changed: bool = False) -> KernelOb
 
 
 def untouched_kernel(module: str, file: Path, qualname: str) -> KernelObject:
-    """The kernel as it is in its own file, whatever versions of it are loaded: from its package, else from the part of
-    its file that it needs. Raises TaskError if it is gone."""
+    """Returns the kernel from its own file, even if other versions of it are loaded: from its package, else from only
+    the part of the file that the kernel needs. Raises TaskError if the kernel is gone."""
     try:
         loaded = importlib.import_module(module) if "." in module else loaded_part(file, qualname, module)
-    except Exception as error:  # the file's own code, or there is none
-        raise TaskError(f"the captured kernel '{qualname}' is not to be had: {in_one_line(error)}") from error
+    except Exception as error:  # from the file's own code, or there is no such file
+        raise TaskError(f"the captured kernel '{qualname}' cannot be loaded: {in_one_line(error)}") from error
     kernel = _attribute(loaded, qualname)
     if kernel is None:
-        raise TaskError(f"{file} holds no kernel '{qualname}' any more")
+        raise TaskError(f"{file} no longer defines a kernel '{qualname}'")
     return kernel
 
 
@@ -96,10 +92,10 @@ def _module(launch: DescribedLaunch) -> ModuleType:
 
 
 def _attribute(module: ModuleType, qualname: str) -> KernelObject | None:
-    holder: Any = module
+    found: Any = module
     for name in qualname.split("."):
-        holder = getattr(holder, name, None)
-    kernel: KernelObject | None = holder
+        found = getattr(found, name, None)
+    kernel: KernelObject | None = found
     return kernel
 
 
@@ -118,7 +114,7 @@ def _value(argument: Argument, tensors: Mapping[str, LiveArray]) -> CallValue:
 
 
 def _tensors(launch: DescribedLaunch, device: str, seed: int, data: Mapping[str, str]) -> dict[str, LiveArray]:
-    """All arrays by name; those that shared memory share it again, at the same distances."""
+    """Returns all arrays by name. Arrays that shared memory share it again, at the same distances."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
@@ -142,7 +138,7 @@ def _view(raw: LiveArray, argument: Argument) -> LiveArray:
 
     offset, array = argument.offset, argument.spec
     if offset % ITEM_BYTES[array.dtype] or array.address_offset % ITEM_BYTES[array.dtype]:
-        raise RequestError(f"array '{array.name}' does not lie at a multiple of its elements' size")
+        raise RequestError(f"array '{array.name}' is not aligned to the size of its elements")
     flat = raw[offset : offset + extent_bytes(array)].view(getattr(torch, array.dtype))
     return flat.as_strided(array.shape, array.strides)
 
@@ -161,7 +157,7 @@ def _fill(tensor: LiveArray, argument: Argument, generator: Hashable, data: Mapp
 
 
 def torch_tensor(elements: npt.NDArray[np.generic], dtype: str, device: Hashable) -> LiveArray:
-    """A torch tensor of ``dtype``, from the bytes of the elements: NumPy and torch do not share their small floats."""
+    """Returns a torch tensor with the bytes of the elements. NumPy and torch have no small floats in common."""
     import torch
 
     raw: LiveArray = torch.from_numpy(np.ascontiguousarray(elements).reshape(-1).view(np.uint8).copy())

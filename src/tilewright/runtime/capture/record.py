@@ -1,7 +1,7 @@
-"""The record of a program's launches, a file. Each process writes a part, and the parts are merged.
+"""Reads and writes the record of a program's launches. Each process writes a part file; `merged` joins the parts.
 
-A part is replaced as a whole (written beside, then renamed) every few seconds and at the end, so a program that
-crashes leaves what it recorded until then. Format: JSON, see `ProcessRecord` and `Capture`.
+A part is rewritten as a whole every few seconds and at the end, so a program that crashes leaves what it recorded until
+then. The format is JSON, see `ProcessRecord` and `Capture`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Times:
-    """Samples of a time in microseconds."""
+    """The number and the sum of samples of a time, in microseconds."""
 
     samples: int = 0
     total_us: float = 0.0
@@ -45,22 +45,22 @@ class Recorded:
     launch: DescribedLaunch
     count: int
     in_graph: int = 0
-    """How many of ``count`` were recorded into a CUDA graph; its replays are not counted."""
+    """How many of ``count`` were captured into a CUDA graph. Replays of the graph are not counted."""
     failed: int = 0
     error: str = ""
-    """The first error of a launch that failed."""
+    """The first error of a failed launch."""
     busy: Times = Times()
-    """On a GPU that had work when the launch was made: the kernel alone."""
+    """Samples of launches made while the GPU had other work: the time of the kernel alone."""
     idle: Times = Times()
-    """On an idle GPU: includes the way of the launch to the GPU, so the kernel takes at most this."""
+    """Samples of launches made while the GPU was idle: they include the launch overhead, so they are an upper bound."""
     host: Times = Times()
-    """Of the call of `ct.launch`, without the first, which compiles."""
+    """Samples of the host time of `ct.launch`, without the first launch, which compiles."""
     data: Mapping[str, str] = field(default_factory=dict)
-    """Array → file with its elements, beside the record."""
+    """Array → the file with its elements."""
     others: int = 0
     """Launches of further kinds of this kernel, which are not described."""
     estimated: int = 0
-    """How many of ``count`` were not looked at: launches of this kernel, assigned to its kinds (`kinds`)."""
+    """How many of ``count`` were not examined but assigned to this kind in proportion (see `kinds`)."""
 
     def __add__(self, other: Recorded) -> Recorded:
         added_up = ("count", "in_graph", "failed", "busy", "idle", "host", "others", "estimated")
@@ -69,17 +69,17 @@ class Recorded:
 
     @property
     def gpu(self) -> Times:
-        """The samples for the mean: those of an idle GPU are ignored if there are three of a busy one."""
+        """The samples that the mean is made of: on a busy GPU if there are three or no others, else on an idle GPU."""
         return self.busy if self.busy.samples >= 3 or not self.idle.samples else self.idle
 
     @property
     def at_most(self) -> bool:
-        """Whether the mean includes more than the kernel."""
+        """Whether the mean is only an upper bound of the kernel's time."""
         return self.gpu is not self.busy
 
     @property
     def launched(self) -> int:
-        """Launches that ran on the GPU directly, without a graph."""
+        """The number of launches that ran on the GPU directly, without a graph."""
         return self.count - self.in_graph - self.failed
 
     @property
@@ -95,33 +95,33 @@ class ProcessRecord:
     pid: int
     program: tuple[str, ...]
     folder: str
-    """The working directory of the program."""
+    """The program's working directory."""
     gpu: str
     seconds: float
-    """Wall time from the first import of cuda.tile."""
+    """Wall time since the first import of cuda.tile."""
     finished: bool
-    """Whether the process ended regularly; the part of a crashed one has the launches until then."""
+    """Whether the process ended normally. If it crashed, the part has the launches until the last write."""
     launches: tuple[Recorded, ...]
 
 
 @dataclass(frozen=True)
 class Capture:
-    """A record: the launches of all processes, the longest total time first."""
+    """The whole record: one part for each process."""
 
     version: int
     parts: tuple[ProcessRecord, ...]
 
     def launches(self) -> tuple[Recorded, ...]:
-        """With equal launches of several processes added up."""
+        """Returns the kinds of launch, summed over all processes, the longest total time first."""
         kinds: dict[str, Recorded] = {}
         for recorded in (recorded for part in self.parts for recorded in part.launches):
             key = _kind(recorded.launch)
             kinds[key] = kinds[key] + recorded if key in kinds else recorded
-        return tuple(sorted(kinds.values(), key=lambda one: (-(one.total_us or 0.0), -one.count)))
+        return tuple(sorted(kinds.values(), key=lambda recorded: (-(recorded.total_us or 0.0), -recorded.count)))
 
 
 def _kind(launch: DescribedLaunch) -> str:
-    """Equal for launches of one kind in every process: the addresses of their arrays count modulo 16."""
+    """Returns a key that is equal for the same kind of launch in every process: array addresses count modulo 16."""
 
     def aligned(array: Argument) -> Argument:
         return replace(array, array=replace(array.spec, address_offset=array.spec.address_offset % 16))
@@ -130,47 +130,46 @@ def _kind(launch: DescribedLaunch) -> str:
 
 
 def part_file(path: Path, process: str) -> Path:
-    """process: a name that no other process has."""
+    """Returns the part file of a process. process: a name that no other process has."""
     return path.with_name(f"{path.name}.{process}.part")
 
 
 def parts_of(path: Path) -> list[Path]:
-    """The parts that processes left beside ``path``."""
+    """Returns the part files that processes left beside ``path``."""
     return sorted(path.parent.glob(f"{escape(path.name)}.*.part"))
 
 
 def remove_parts(path: Path) -> None:
-    """Also those that a killed process wrote only half."""
+    """Removes the part files beside ``path``, also the incomplete files of killed processes."""
     for file in path.parent.glob(f"{escape(path.name)}.*.part*"):
         file.unlink(missing_ok=True)
 
 
 def write(path: Path, value: ProcessRecord | Capture) -> None:
-    """As JSON, all or nothing."""
+    """Writes JSON to a temporary file and renames it, so that a reader never sees half a file."""
     beside = path.with_name(f"{path.name}.writing.{os.getpid()}")
     beside.write_text(json.dumps(codec.to_json(value), allow_nan=False), encoding="utf-8")
     os.replace(beside, path)
 
 
 def merged(path: Path) -> Capture:
-    """Merges the parts beside ``path`` into the record there, and removes them. It replaces an earlier record and its
-    data, but not if it has no launches."""
+    """Merges the part files beside ``path`` into one record there, and removes them. Replaces an earlier record and its
+    data, unless the new one has no launches."""
     capture = Capture(VERSION, tuple(_read(file, ProcessRecord) for file in parts_of(path)))
     if capture.launches() or not is_there(path):
         write(path, capture)
-        named = {file for part in capture.parts for recorded in part.launches for file in recorded.data.values()}
-        remove_all_but(named, path)
+        remove_all_but({file for part in capture.parts for kind in part.launches for file in kind.data.values()}, path)
     remove_parts(path)
     return capture
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a record at ``path``; an empty file does not count."""
+    """Returns whether there is a record at ``path``. An empty file does not count."""
     return path.is_file() and path.stat().st_size > 0
 
 
 def read(path: Path) -> Capture:
-    """The record at ``path``. Raises RequestError if there is none, or if the file is not a record."""
+    """Reads the record at ``path``. Raises RequestError if there is none, or if the file is not a record."""
     if not path.is_file():
         raise RequestError(f"no record {path}; make one: tilewright capture --out {path} -- python program.py")
     return _read(path, Capture)
@@ -184,11 +183,11 @@ def _read(path: Path, kind: type[Kind]) -> Kind:
         return codec.from_json(kind, data, defaults=True)
     except (OSError, RecursionError, ValueError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise RequestError(f"{path} is no record of tilewright capture: {why}") from None
+        raise RequestError(f"{path} is not a record of tilewright capture: {why}") from None
 
 
 def chosen(capture: Capture, number: int) -> Recorded:
-    """The launch with a number of the table, from 1."""
+    """Returns the launch in row ``number`` of the table (from 1)."""
     launches = capture.launches()
     if not 1 <= number <= len(launches):
         raise RequestError(f"no launch {number}; the record has 1 to {len(launches)}")
@@ -196,6 +195,6 @@ def chosen(capture: Capture, number: int) -> Recorded:
 
 
 def programs(parts: Iterable[ProcessRecord]) -> str:
-    """Each command line once, without the workers that `multiprocessing` started."""
+    """Returns each command line once, without the workers that `multiprocessing` started."""
     every = list(dict.fromkeys(" ".join(part.program) for part in parts))
     return ", ".join([program for program in every if " -c from multiprocessing." not in program] or every)

@@ -1,7 +1,7 @@
-"""Records the launches of one process: their kinds, how often they are made, how long they take.
+"""Records the launches of one process: their kinds, how often each was made, and how long it takes.
 
-`launch_hook` makes the function that the program calls. It calls the `Recorder` only for launches that are looked at
-(`LaunchCounter` decides which), and for those that fail. After any error in here the launch is made as usual.
+`launch_hook` makes the function that the program calls. It calls the `Recorder` only for the launches to examine
+(`LaunchCounter` chooses them), and for those that fail. If recording fails, the launch is still made as usual.
 """
 
 from __future__ import annotations
@@ -25,74 +25,73 @@ from tilewright.runtime.capture.kinds import EXACT, Cell, LaunchCounter, LaunchK
 from tilewright.runtime.capture.record import ProcessRecord
 
 SIGNATURE = "(stream, grid, kernel, kernel_args, /, *, programmatic_dependent_launch=False)"
-"""Of `ct.launch` in cuda-tile 1.7."""
+"""The signature of `ct.launch` in cuda-tile 1.7."""
 KINDS = 256
-"""Kinds of launch of one kernel that are described; launches of further kinds are counted with the last of them."""
+"""How many kinds of launch are described for a kernel. Launches of further kinds count with the last of these."""
 OBJECTS = 8
-"""Kernel objects of one function and its hints that are remembered. A program that makes one for each
+"""How many kernel objects are remembered for one function with its hints. A program that makes a new object for each
 launch (`replace_hints` on the hot path) would otherwise fill the memory."""
 SECONDS_FOR_SAMPLES = 2.0
-"""How long the end of a program waits for the GPU, which may hang."""
+"""How long the end of a program waits for the GPU. It must end, because the GPU may hang."""
 
-Seen: TypeAlias = tuple[LaunchKind, Cell, int]
-"""The kind of a launch that was looked at, where it counts, and how many launches it represents."""
+Examined: TypeAlias = tuple[LaunchKind, Cell, int]
+"""The kind of an examined launch, the cell that counts it, and how many launches it represents."""
 Grid: TypeAlias = Sequence[int]
 Args: TypeAlias = Sequence[CallValue]
-LaunchFunction: TypeAlias = Callable[..., None]
+LaunchCall: TypeAlias = Callable[..., None]
 Skips: TypeAlias = Mapping[KernelObject, Iterable[None]]
 
 
 class Recorder:
-    """Counts the launches of one process, and passes them on to ``original``. ``launch`` is the launch hook."""
+    """Counts the launches of one process, and passes them on to ``original``. Its ``launch`` is the launch hook."""
 
     def __init__(
-        self,
-        original: Callable[..., None],
-        path: Path,
-        data_bytes: int = 0,
-        *,
-        exact: int = EXACT,
+        self, original: LaunchCall, path: Path, data_bytes: int = 0, *, exact: int = EXACT,
         random: Random | None = None,
-    ) -> None:
-        """exact: how many first launches of each kernel are all looked at. random: draws the later ones."""
+    ) -> None:  # fmt: skip
+        """exact: how many first launches of each kernel are all examined. random: chooses among the later launches."""
         self.original, self.path = original, path
-        self._exact, self._random = exact, random or Random()
-        self._data_bytes = data_bytes
-        self._name_process()
-        self._lock, self._writing = threading.RLock(), threading.RLock()
+        self._data_bytes, self._exact, self._random = data_bytes, exact, random or Random()
         self._kernels: dict[tuple[int, str], RecordedKernel] = {}
         self._objects: dict[KernelObject, RecordedKernel] = {}
         self._skips: dict[KernelObject, Iterable[None]] = {}
-        """Of the same kernel objects: `LaunchCounter.skip`."""
+        """The `LaunchCounter.skip` of each kernel object in `_objects`."""
         self._in_graph: Callable[[], bool] = lambda: False
-        """Whether launches go into a CUDA graph now."""
-        self._warned = self._finished = False
-        self.begun = threading.Event()
-        """Set once there is something to write."""
+        """Returns whether launches are captured into a CUDA graph now."""
+        self._warned = False
         self._gpu = ""
-        self._started = perf_counter()
-        self.launch = launch_hook(original, self._skips, self._look, self._failed)
+        self._start()
+        self.launch = launch_hook(original, self._skips, self._examine, self._failed)
 
-    def _look(self, stream: Stream, grid: Grid, kernel: KernelObject, args: Args, more: Mapping[str, bool]) -> None:
-        seen = self._come(kernel, grid, args)
+    def _start(self) -> None:
+        """Starts the part of this process. Its name has random bytes, because the system reuses process ids."""
+        self._lock, self._writing = threading.RLock(), threading.RLock()
+        self._finished, self._started = False, perf_counter()
+        self.begun = threading.Event()
+        """Set as soon as there is something to write."""
+        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._data = Data(self.path, self._data_bytes, self._name)
+
+    def _examine(self, stream: Stream, grid: Grid, kernel: KernelObject, args: Args, more: Mapping[str, bool]) -> None:
+        examined = self._count(kernel, grid, args)
         try:
-            if seen is not None:
-                kind, cell, _ = seen
+            if examined is not None:
+                kind, cell, _ = examined
                 number = kind.own.seen
                 if cell is kind.own and number >= kind.next:
                     kind.next = next_sample(number)
                     return kind.sampled.call(lambda: self.original(stream, grid, kernel, args, **more), stream, number)
             return self.original(stream, grid, kernel, args, **more)
         except BaseException as error:
-            self._failed(error, kernel, grid, args, seen)
+            self._failed(error, kernel, grid, args, examined)
             raise
 
-    def _come(self, kernel: KernelObject, grid: Grid, args: Args) -> Seen | None:
-        """Counts a launch, and looks at it if it is its turn. None if not, and if it cannot be described."""
+    def _count(self, kernel: KernelObject, grid: Grid, args: Args) -> Examined | None:
+        """Counts a launch. Returns None if it need not be examined, and if it cannot be described."""
         try:
             with self._lock:
                 known = self._known(kernel)
-                size = known.counter.come()
+                size = known.counter.count()
                 if not size:
                     return None
                 for kernel_object in known.objects:
@@ -107,28 +106,28 @@ class Recorder:
                     self.begun.set()
                 return kind, cell, size
         except Exception as error:
-            self._say_once(f"a launch is not recorded: {in_one_line(error)}")
+            self._warn_once(f"a launch is not recorded: {in_one_line(error)}")
             return None
 
     def _failed(
-        self, error: BaseException, kernel: KernelObject, grid: Grid, args: Args, seen: Seen | None = None
+        self, error: BaseException, kernel: KernelObject, grid: Grid, args: Args, examined: Examined | None = None
     ) -> None:
-        """A launch that failed represents only itself, and is always looked at."""
+        """Counts a launch that failed. It is always examined, and represents only itself."""
         try:
             with self._lock:
-                if seen is None:
+                if examined is None:
                     kind, cell = self._kind(self._known(kernel), kernel, grid, args)
                 else:
-                    kind, cell, size = seen
-                    cell.take_back(size)
+                    kind, cell, size = examined
+                    cell.add(size, -1)
                 (kind.own if cell is kind.in_graph else cell).add(1)
                 kind.failed += 1
                 kind.error = kind.error or in_one_line(error)
         except Exception as problem:
-            self._say_once(f"a launch that failed is not recorded: {in_one_line(problem)}")
+            self._warn_once(f"a launch that failed is not recorded: {in_one_line(problem)}")
 
     def _kind(self, known: RecordedKernel, kernel: KernelObject, grid: Grid, args: Args) -> tuple[LaunchKind, Cell]:
-        """The kind of a launch, described now if it is new, and where it counts."""
+        """Returns the kind of a launch, described now if it is new, and the cell that counts the launch."""
         key = key_of(grid, args, known.constants)
         kind = known.kinds.get(key)
         if kind is None:
@@ -139,8 +138,7 @@ class Recorder:
                 self._gpu = str(torch.cuda.get_device_name())
                 self._in_graph = torch.cuda.is_current_stream_capturing
             launch = described(kernel, grid, args)
-            kind = LaunchKind(launch, {} if self._in_graph() else self._data.kept(launch, args))
-            known.kinds[key] = kind
+            kind = known.kinds[key] = LaunchKind(launch, {} if self._in_graph() else self._data.keep(launch, args))
         return kind, kind.in_graph if self._in_graph() else kind.own
 
     def _known(self, kernel: KernelObject) -> RecordedKernel:
@@ -161,7 +159,7 @@ class Recorder:
         return known
 
     def recorded(self, finished: bool = False) -> ProcessRecord:
-        """``finished``: waits a little for samples that the GPU has not passed yet. No launch waits for this."""
+        """Returns this process's part. finished: wait a little for samples that the GPU has not passed yet."""
         kernels = list(self._kernels.values())
         if finished:
             until = perf_counter() + SECONDS_FOR_SAMPLES
@@ -173,54 +171,45 @@ class Recorder:
         )  # fmt: skip
 
     def write(self, finished: bool = False) -> None:
-        """Writes this process's part. If that fails, one line says so, and the program goes on."""
+        """Writes this process's part. If that fails, prints a warning once, and the program goes on."""
         try:
             with self._writing:
-                if self._finished:  # a thread that waited here while the last part was written
+                if self._finished:  # another thread has written the last part meanwhile
                     return
                 self._finished = finished
                 if finished or any(known.kinds for known in list(self._kernels.values())):
                     part = self.recorded(finished)
                     capture_record.write(capture_record.part_file(self.path, self._name), part)
         except Exception as error:
-            self._say_once(f"cannot write {self.path}: {in_one_line(error)}")
+            self._warn_once(f"cannot write {self.path}: {in_one_line(error)}")
 
     def forget(self) -> None:
-        """In a forked process: forgets the parent's launches, and the locks that its threads held."""
-        self._lock, self._writing = threading.RLock(), threading.RLock()
-        self._finished, self.begun = False, threading.Event()
-        self._name_process()
+        """Forgets the launches of the parent process, in a forked process. Replaces locks that its threads held."""
+        self._start()
         self._random.seed()
         self._skips.clear()
         for known in self._kernels.values():
             known.forget(LaunchCounter(self._exact, self._random))
-        self._started = perf_counter()
 
-    def _name_process(self) -> None:
-        """For the names of files. The operating system reuses process ids, in a container soon."""
-        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
-        self._data = Data(self.path, self._data_bytes, self._name)
-
-    def _say_once(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if not self._warned:
             self._warned = True
             print(f"tilewright: {text}", file=sys.stderr, flush=True)
 
 
-def launch_hook(original: LaunchFunction, skips: Skips, look: LaunchFunction, failed: LaunchFunction) -> LaunchFunction:
-    """A function that passes its arguments on to ``original``; the program calls it instead of `ct.launch`.
+def launch_hook(original: LaunchCall, skips: Skips, examine: LaunchCall, failed: LaunchCall) -> LaunchCall:
+    """Returns the function that the program calls instead of `ct.launch`. It passes its arguments on to ``original``.
 
-    Most launches only pass through, so it is as short as Python allows. ``skips`` has an iterator for each kernel
-    object, and each item of it lets one launch pass. A loop takes the item in one step, without a call. If there is no
-    item left, or if the kernel is not known, ``look`` is called.
+    Most launches only pass through, so the function is as short as Python allows. ``skips`` has an iterator for each
+    kernel object, and each item lets one launch pass: a loop takes an item in one step, without a call.
 
-    look(stream, grid, kernel, args, keywords): makes the launch. failed(error, kernel, grid, args): is called if a
-    launch that passed through raised.
+    examine(stream, grid, kernel, args, keywords): makes the launch, if no item is left or the kernel is not known.
+    failed(error, kernel, grid, args): is called if a launch that passed through raised.
     """
-    if getattr(original, "__text_signature__", None) != SIGNATURE:  # it may take other keywords: the longer way
+    if getattr(original, "__text_signature__", None) != SIGNATURE:  # it may take other keywords: a slower hook
 
         def launch_with_any(stream: Stream, grid: Grid, kernel: KernelObject, args: Args, /, **more: bool) -> None:
-            return look(stream, grid, kernel, args, more)
+            return examine(stream, grid, kernel, args, more)
 
         return update_wrapper(launch_with_any, original)
 
@@ -244,6 +233,6 @@ def launch_hook(original: LaunchFunction, skips: Skips, look: LaunchFunction, fa
             failed(error, kernel, grid, kernel_args)
             raise
         more = {"programmatic_dependent_launch": programmatic_dependent_launch}
-        return look(stream, grid, kernel, kernel_args, more)
+        return examine(stream, grid, kernel, kernel_args, more)
 
     return update_wrapper(launch, original)

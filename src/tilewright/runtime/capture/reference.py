@@ -1,10 +1,10 @@
 """The reference of a task that was generated from a recorded launch: the captured kernel itself.
 
-The kernel is loaded as it is in its own file, never from a version that is being tried, and refused if its source has
-changed since it was captured. ``reference`` interprets its Tile IR with every floating-point number in float64
-(`tileir.analysis.precision`): the kernel without its rounding. ``trusted`` is the kernel as it is: on the GPU if the
-inputs are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error.
-Whether the captured kernel is right is not known.
+The kernel is loaded from its own file, never from a version that is being tried, and refused if its source has changed
+since the capture. ``reference`` interprets its Tile IR with every floating-point number in float64
+(`tileir.analysis.precision`), so without its rounding. ``trusted`` is the unchanged kernel: on the GPU if the inputs
+are there, else interpreted. So "correct" means: as the captured kernel computes, within twice its own error. Whether
+the captured kernel is right is not known.
 """
 
 from __future__ import annotations
@@ -37,23 +37,22 @@ from tilewright.tileir.run.launching import bound
 from tilewright.tileir.run.memory import Memory
 
 ARCH = "sm_90"
-"""The front end needs one; what the kernel computes does not depend on it."""
+"""The compiler's front end needs an architecture. The results do not depend on it."""
 GPU_FLOP_FROM = 4e9
-"""Work beyond which the reference is the captured kernel on the GPU, if there is one: the interpreter would take a
-minute. Twice what `verify` allows for one reference that it can cut into slices."""
+"""From this work on, the reference is the captured kernel on the GPU, if there is one: the interpreter would take a
+minute. It is twice the work that `verify` allows for one reference that it can cut into slices."""
 Array = TypeVar("Array")
 Outputs: TypeAlias = Array | tuple[Array, ...]
-"""The output of a task, or all of several."""
+"""The single output of a task, or a tuple of several."""
 
 
 @dataclass
 class Captured:
-    """One kernel as it was captured.
+    """A captured kernel as the reference of its task.
 
-    module: its name when the kernel was launched; a module of a package is imported. file: with the kernel; of a single
-    module, or of a program, only what the kernel needs is loaded. qualname: of the kernel. source: `source_of` the
-    kernel. tensors: as the task declares them. launch: that of the task, with the kernel as its first argument.
-    shipped: the configuration that was captured. flops: that of the task.
+    module: the name of the kernel's module at the launch. A module of a package is imported; otherwise only the part of
+    ``file`` that the kernel needs is loaded. source: what `source_of` returned for the kernel. tensors, flops: those of
+    the task. launch: that of the task, with the kernel as first argument. shipped: the captured configuration.
     """
 
     module: str
@@ -68,7 +67,7 @@ class Captured:
 
     @cached_property
     def kernel(self) -> KernelObject:
-        """The kernel in its own file. Raises TaskError if its source has changed."""
+        """The kernel from its own file. Raises TaskError if its source has changed."""
         kernel = untouched_kernel(self.module, Path(self.file), self.qualname)
         if source_of(kernel) != self.source:
             raise TaskError(
@@ -78,8 +77,8 @@ class Captured:
         return kernel
 
     def reference(self, **given: Any) -> Outputs[Elements]:
-        """The outputs in float64; in float32 if the inputs are. With a GPU and much work: those of the kernel as it is,
-        on the GPU."""
+        """Returns the outputs in float64; in float32 if the inputs are. For much work and with a GPU, these are the
+        outputs of the unchanged kernel on the GPU."""
         inputs = {name: np.asarray(given[name]) for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in inputs}
         torch = sys.modules.get("torch")
@@ -91,7 +90,7 @@ class Captured:
         return _as_given(self._interpreted(dims, inputs, element))
 
     def trusted(self, **given: Any) -> Outputs[LiveArray]:
-        """The outputs of the kernel as it is: on the GPU if the inputs are there, else interpreted."""
+        """Returns the outputs of the unchanged kernel: on the GPU if the inputs are there, else interpreted."""
         tensors = {name: given[name] for name in self._names(Tensor)}
         dims = {name: value for name, value in given.items() if name not in tensors}
         if next(iter(tensors.values())).is_cuda:
@@ -105,7 +104,7 @@ class Captured:
         return [name for name, declared in self.tensors.items() if isinstance(declared, kind)]
 
     def _before(self, name: str) -> str | None:
-        """The input whose values a tensor has before the launch: itself, or the one that it updates."""
+        """Returns the input that has a tensor's values before the launch: itself, or the one that it updates."""
         declared = self.tensors[name]
         return declared.updates if isinstance(declared, Output) else name
 
@@ -115,7 +114,7 @@ class Captured:
         return launch
 
     def _interpreted(self, dims: Dims, inputs: Mapping[str, Elements], element: str | None) -> list[Elements]:
-        """The outputs, from the Tile IR of the kernel; with ``element``, all floating-point numbers have that type."""
+        """Interprets the kernel's Tile IR. element: a type for all floating-point numbers, or None for their own."""
         arrays = {name: _specification(name, declared, dims) for name, declared in self.tensors.items()}
         launch = self._launched(dims, arrays)
         lowered = language_of(launch.kernel).lower(launch, {}, Configuration(()), ARCH)
@@ -125,17 +124,17 @@ class Captured:
             module = read_bytecode(lowered.code)
             self._read[key] = module if element is None else in_precision(module, element)
         memory = Memory(watch=False)
-        held, addresses = {}, {}
+        buffers, addresses = {}, {}
         for name, declared in arrays.items():
             before, whole = self._before(name), declared.dtype.startswith(WHOLE)
             dtype = numpy_dtype(declared.dtype if element is None or whole else f"float{element[1:]}")
-            held[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
-            addresses[name] = memory.allocate(name, held[name]).address
+            buffers[name] = inputs[before].astype(dtype) if before else np.zeros(declared.shape, dtype)
+            addresses[name] = memory.allocate(name, buffers[name]).address
         arguments = bound(language_of(launch.kernel).arguments(launch), addresses, memory)
-        done = run(self._read[key], arguments, launch.grid, memory, seed=None)
-        if done.findings:
-            raise TaskError(f"the captured kernel itself, on these dimensions: {done.findings[0]}")
-        return [held[name] for name in self._names(Output)]
+        finished = run(self._read[key], arguments, launch.grid, memory, seed=None)
+        if finished.findings:
+            raise TaskError(f"the captured kernel fails with these dimensions: {finished.findings[0]}")
+        return [buffers[name] for name in self._names(Output)]
 
     def _on_gpu(self, dims: Dims, tensors: Mapping[str, LiveArray]) -> list[LiveArray]:
         import cuda.tile as ct
@@ -148,17 +147,14 @@ class Captured:
             new = torch.zeros(declared.shape, dtype=getattr(torch, declared.dtype), device=device)
             outputs[name] = new.copy_(tensors[before]) if before else new
         launch = self._launched(dims, {**tensors, **outputs})
-        ct.launch(torch.cuda.current_stream(), launch.grid, self._hinted, launch.args)
+        hints = {name: self.shipped[name] for name in knobs.HINTS if name in self.shipped}
+        ct.launch(torch.cuda.current_stream(), launch.grid, self.kernel.replace_hints(**hints), launch.args)
         torch.cuda.synchronize()
         return list(outputs.values())
 
-    @cached_property
-    def _hinted(self) -> KernelObject:
-        return self.kernel.replace_hints(**{name: self.shipped[name] for name in knobs.HINTS if name in self.shipped})
-
 
 def viewed(tensor: ArraySpec | LiveArray, shape: tuple[int, ...], strides: tuple[int, ...]) -> ArraySpec | LiveArray:
-    """The same memory with this shape and these strides (in elements): for captured arrays that were not row-major."""
+    """Returns the same memory with another shape and strides (in elements), for arrays that were not row-major."""
     if isinstance(tensor, ArraySpec):
         return replace(tensor, shape=shape, strides_=strides)
     return tensor.as_strided(shape, strides)

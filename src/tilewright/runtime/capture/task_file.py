@@ -1,8 +1,8 @@
 """Generates a task file from a recorded launch, so that the kernel of a program can be tuned, checked and optimised.
 
-A task needs rules that a launch does not have: how the grid depends on the tiles, which tile sizes give the captured
-outputs, along which dimensions the outputs are independent, how the work grows. They are tried on small shapes, on the
-interpreter. What does not work stays as it was captured, and the file says so.
+A task needs facts that a launch does not have: how the grid depends on the tiles, which tile sizes give the captured
+outputs, along which dimensions the outputs are independent, how the work grows. Guesses are tried on small shapes, in
+the interpreter. Where no guess works, the captured numbers stay, and the file says so.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from tilewright.hardware.architectures import default_board
 from tilewright.inspect.work import count
 from tilewright.race.stats import Array
 from tilewright.records import Failed, Value, Workload
+from tilewright.runtime.capture import facts
 from tilewright.runtime.capture.described import CONTENTS_BYTES, WHOLE
 from tilewright.runtime.capture.draft import NOTHING, SCALINGS, TaskDraft
-from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form, captured_launch, grid_forms, is_told, tiles
+from tilewright.runtime.capture.facts import ARCH, CapturedLaunch, Form
 from tilewright.runtime.capture.record import Recorded
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
@@ -37,24 +38,23 @@ from tilewright.verify.schedule import Equipment
 from tilewright.verify.tolerance import draw, reference_outputs
 
 MOST_FORMS = 6
-"""The most rules for the grid that are tried."""
+"""How many forms of the grid are tried."""
 MOST_ELEMENTS = 1 << 23
-"""The most elements of a shape that a rule is tried on."""
+"""The largest shape that is interpreted, in elements of all its arrays."""
 SECONDS = 60.0
-"""The most time for one rule with all its tile sizes."""
+"""How long the tile sizes for one form of the grid may be checked."""
 
 
 def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
-    """The text of a task file for one captured launch. ``folder``: of the file; drafts are tried there.
+    """Returns the text of a task file for a captured launch. folder: of the file; drafts are loaded from there.
 
-    Raises RequestError, with the reason, if it cannot become a task.
+    Raises RequestError, with the reason, if the launch cannot become a task.
     """
     launch = recorded.launch
     if launch.problem:
         raise RequestError(f"{launch.kernel} cannot become a task: {launch.problem}")
-    captured = captured_launch(launch)
-    heading = heading or f"{launch.kernel} as a program launched it."
-    draft = _with_tiles(captured, heading, folder)
+    captured = facts.captured_launch(launch)
+    draft = _with_tiles(captured, heading or f"{launch.kernel} as a program launched it.", folder)
     with _loaded(draft, folder) as task:
         draft = replace(draft, work=work_of(task))
     with _loaded(replace(draft, independent=draft.free), folder) as task:
@@ -67,14 +67,15 @@ def task_text(recorded: Recorded, folder: Path, *, heading: str = "") -> str:
 
 
 def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDraft:
-    """The most general draft that works, with the rule for the grid for which most other tile sizes give the captured
-    outputs."""
-    told = any(is_told(captured.launch, argument) for argument in captured.launch.arguments)
-    if told:
-        captured = replace(captured, persistent=_walks(captured, heading, folder))
-    forms: list[tuple[Form, ...] | None] = [*grid_forms(captured)[:MOST_FORMS]]
+    """Returns the most general draft that works. Among forms of the grid, the one wins for which the most other tile
+    sizes give the captured outputs. Raises RequestError if no draft works."""
+    launch = captured.launch
+    gets_block_count = any(facts.may_be_block_count(launch, argument) for argument in launch.arguments)
+    if gets_block_count:
+        captured = replace(captured, persistent=_is_persistent(captured, heading, folder))
+    forms: list[tuple[Form, ...] | None] = [*facts.grid_forms(captured)[:MOST_FORMS]]
     if captured.persistent:
-        forms.insert(0 if told else len(forms), None)
+        forms.insert(0 if gets_block_count else len(forms), None)
     seen: set[str] = set()
     reasons: list[str] = []
     for scaling in (*SCALINGS, NOTHING):
@@ -86,14 +87,14 @@ def _with_tiles(captured: CapturedLaunch, heading: str, folder: Path) -> TaskDra
     unread = (  # a possible reason: in a task, integer arrays with unknown contents are zeros
         f"; the numbers in '{array.name}' are not known, since it is larger than {CONTENTS_BYTES >> 10} KiB "
         "or the launch went into a CUDA graph: capture it smaller, or outside of the graph"
-        for array in captured.launch.arrays()
+        for array in launch.arrays()
         if array.spec.dtype.startswith(WHOLE) and array.contents is None and array.name in captured.touched.read
     )
     raise RequestError(reasons[0] + "".join(unread))
 
 
 def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[str]) -> TaskDraft | None:
-    """The best draft that is not in ``seen``. Adds to ``reasons`` why others do not work."""
+    """Returns the best draft that works and is not in ``seen``. Adds to ``reasons`` why others do not work."""
     best: TaskDraft | None = None
     for draft in drafts:
         if best is not None and draft.form is None:
@@ -102,68 +103,72 @@ def _best(drafts: list[TaskDraft], folder: Path, seen: set[str], reasons: list[s
             continue
         seen.add(text)
         try:
-            tried, asked = _try(draft, folder)
+            tried, values_tried = _try(draft, folder)
         except NotAsCaptured as reason:
             reasons.append(str(reason))
             continue
         if best is None or _values(tried) > _values(best):
             best = tried
-        if _values(best) >= asked > 0:
+        if _values(best) >= values_tried > 0:
             break
     return best
 
 
-def _walks(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
-    """Whether a single block does the work of all, if its argument says that there is one block."""
-    launch = captured.launch
-    arguments = tuple(replace(one, value=1) if is_told(launch, one) else one for one in launch.arguments)
-    outputs = []
+def _is_persistent(captured: CapturedLaunch, heading: str, folder: Path) -> bool:
+    """Returns whether one block does the work of all blocks if the arguments say that there is only one."""
+    launch, outputs = captured.launch, []
+    arguments = tuple(
+        replace(argument, value=1) if facts.may_be_block_count(launch, argument) else argument
+        for argument in launch.arguments
+    )
     try:
-        for one in (launch, replace(launch, grid=(1,) * len(launch.grid), arguments=arguments)):
-            draft = TaskDraft(replace(captured, launch=one, persistent=True), heading, None)
+        for variant in (launch, replace(launch, grid=(1,) * len(launch.grid), arguments=arguments)):
+            draft = TaskDraft(replace(captured, launch=variant, persistent=True), heading, None)
             with _loaded(draft, folder) as task:
                 outputs.append(outputs_of(task, small_shape(task), np.random.default_rng(0), {}))
     except (TilewrightError, Unsupported):
         return False
-    return all(np.allclose(argument, other) for argument, other in zip(*outputs, strict=True))
+    return all(np.allclose(array, other) for array, other in zip(*outputs, strict=True))
 
 
 class NotAsCaptured(Exception):
-    """With a rule for the grid, even the captured configuration does not give the captured outputs."""
+    """The captured configuration of a draft does not give the captured outputs."""
 
 
 def _values(draft: TaskDraft) -> int:
+    """Returns how many values the draft's constants can take."""
     return sum(len(values) for values in draft.knobs.values())
 
 
 def _try(fixed: TaskDraft, folder: Path) -> tuple[TaskDraft, int]:
-    """The draft with the tile sizes that give the captured outputs, and how many sizes were tried."""
+    """Returns the draft with the tile sizes that give the captured outputs, and how many sizes were tried."""
     fixed = replace(fixed, notes=_notes(fixed))
-    sizes = tiles(fixed.launch) if fixed.form is not None or fixed.captured.persistent else {}
+    sizes = facts.tiles(fixed.launch) if fixed.form is not None or fixed.captured.persistent else {}
     free = {name: size for name, size in sizes.items() if not _covers(fixed, name, size)}
     nearby: dict[str, tuple[Value, ...]] = {name: (size // 2, size, size * 2) for name, size in free.items()}
     wide = replace(fixed, knobs=nearby, independent=fixed.free)
     with _loaded(wide, folder) as task:
-        right = _right(task)
-    tried = {name: tuple(value for value in values if (name, value) in right) for name, values in nearby.items()}
+        correct = _correct_changes(task)
+    tried = {name: tuple(value for value in values if (name, value) in correct) for name, values in nearby.items()}
     knobs = {name: values for name, values in tried.items() if len(values) > 1}
     return replace(fixed, knobs=knobs, sizes=tuple(free)), _values(wide)
 
 
 def _covers(draft: TaskDraft, name: str, value: int) -> bool:
-    """Whether a tile has the size to hold a whole axis. A tile that divides an axis of the grid does not."""
+    """Returns whether a tile is as large as it must be to cover a whole axis. A tile that divides an axis of the grid
+    need not be."""
     if any(factor.tile == name for axis in draft.form or () for factor in axis):
         return False
-    held: set[int] = set()  # of a list, the extents that all its arrays have
+    extents: set[int] = set()  # for a list, the extents that all its arrays have
     for argument in draft.launch.arguments:
         shapes = [set(draft.arrays[array.name][1].shape) for array in argument.arrays()]
-        held |= set[int].intersection(*shapes) if shapes else set()
-    return any(value // 2 < extent <= value for extent in held & {*draft.dims})
+        extents |= set[int].intersection(*shapes) if shapes else set()
+    return any(value // 2 < extent <= value for extent in extents & {*draft.dims})
 
 
-def _right(task: Task) -> set[tuple[str, Value]]:
-    """The changes of one tile that give the captured outputs on small shapes. Raises NotAsCaptured if not even the
-    captured configuration does."""
+def _correct_changes(task: Task) -> set[tuple[str, Value]]:
+    """Returns the changes of one tile size that give the captured outputs on a small shape. Raises NotAsCaptured if
+    not even the captured configuration does."""
     shipped = task.space.shipped
     changes = [(name, value) for name, values in task.space.constants.items() for value in values]
     others = [shipped.replace(**{name: value}) for name, value in changes if shipped[name] != value]
@@ -174,36 +179,36 @@ def _right(task: Task) -> set[tuple[str, Value]]:
     case = Case(tuple(dims.items()), why="asked for")
     first = check_on(task, tools, Scope(case=case))
     if first.verdict != "correct":
-        raise NotAsCaptured(
-            f"task '{task.name}': the captured launch itself does not pass on small shapes: {first.reason}"
-        )
-    verdict = check_on(task, tools, Scope(others, case=case, seconds=SECONDS))
-    seen = {shipped, *(argument.configuration for argument in verdict.results if argument.verdict == "correct")}
-    return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in seen}
+        what = f"task '{task.name}': the captured launch itself does not pass on small shapes"
+        raise NotAsCaptured(f"{what}: {first.reason}")
+    results = check_on(task, tools, Scope(others, case=case, seconds=SECONDS)).results
+    correct = {shipped, *(result.configuration for result in results if result.verdict == "correct")}
+    return {(name, value) for name, value in changes if shipped.replace(**{name: value}) in correct}
 
 
 def _notes(draft: TaskDraft) -> tuple[str, ...]:
+    """Returns what the task file says about numbers that stay as captured, and about how to tune."""
     captured, grid, notes = draft.captured, draft.launch.grid, []
     if draft.form is None and captured.persistent:
-        notes.append(f"the kernel walks over its tiles, so the grid of {grid} stays as it was")
+        notes.append(f"each block of the kernel processes many tiles, so the grid of {grid} stays as captured")
     elif draft.form is None:
-        sizes = ", ".join(tiles(captured.launch)) or "no tile"
-        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as they were")
+        sizes = ", ".join(facts.tiles(captured.launch)) or "no tile"
+        notes.append(f"no rule of extents and tiles ({sizes}) gives the grid of {grid}, so all stay as captured")
     elif not draft.dims:
-        notes.append("on other extents the launch did not work, so all stay as they were")
+        notes.append("the launch did not work with other extents, so all stay as captured")
     elif not draft.scaling.index_arrays:
-        notes.append("the numbers in its index arrays fit no other extents, so those that they reach stay as they were")
+        notes.append("the numbers in its index arrays fit no other extents, so the extents that they index stay")
     if any(argument.kind == "list" for argument in captured.launch.arguments):
-        notes.append("a launch with lists of arrays goes into no CUDA graph: tune it with --launch eager")
+        notes.append("a launch with lists of arrays cannot be captured into a CUDA graph: tune it with --launch eager")
     if captured.updated:
         updated = ", ".join(sorted(captured.updated))
-        notes.append(f"checks begin with what {updated} held before; launches that are timed follow on one another")
+        notes.append(f"each check resets {updated} to its old values; timed launches run without this reset")
     return tuple(notes)
 
 
 @contextmanager
 def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
-    """The draft as a task, from a temporary file in the folder."""
+    """Loads the draft as a task, from a temporary file in the folder."""
     file = folder / f".{draft.launch.kernel}_draft.py"
     file.write_text(draft.text(), encoding="utf-8")
     try:
@@ -216,13 +221,14 @@ def _loaded(draft: TaskDraft, folder: Path) -> Iterator[Task]:
 
 
 def small_shape(task: Task) -> dict[str, Value]:
-    """A small shape that divides as the captured one."""
+    """Returns a small shape with the same divisors as the captured one."""
     dims = task.selected(None)[0].dims
     return shapes.reduced(task, dims, shapes.moduli(task, task.space.shipped, dims))
 
 
 def work_of(task: Task) -> tuple[float, dict[str, int]]:
-    """FLOP as a factor and powers of the dimensions. Counted once, and once with each dimension halved."""
+    """Returns the FLOP of a launch as a factor and the power of each dimension. Counts with all dimensions, and with
+    each dimension halved."""
     dims = {name: int(value) for name, value in task.selected(None)[0].dims.items() if isinstance(value, int)}
     whole = _flop(task, dims)
     powers: dict[str, int] = {}
@@ -250,10 +256,11 @@ def _flop(task: Task, dims: dict[str, int]) -> float | None:
 
 
 def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
-    """Whether a dimension can be cut to any size, and a NaN in the inputs stays at its index along it."""
-    extent = dims[name]
-    axes = {tensor: spec.shape.index(name) for tensor, spec in task.tensors.items() if spec.shape.count(name) == 1}
-    often = any(spec.shape.count(name) > 1 for spec in task.tensors.values())
+    """Returns whether slices along a dimension are independent: it can be cut to any size, and a NaN in the inputs
+    affects only the outputs at its index."""
+    extent, tensors = dims[name], task.tensors
+    axes = {tensor: spec.shape.index(name) for tensor, spec in tensors.items() if spec.shape.count(name) == 1}
+    often = any(spec.shape.count(name) > 1 for spec in tensors.values())
     if often or not isinstance(extent, int) or extent < 2 or not set(task.outputs) <= set(axes):
         return False
     inputs = [tensor for tensor in task.inputs if tensor in axes]
@@ -272,14 +279,14 @@ def _is_independent(task: Task, dims: dict[str, Value], name: str) -> bool:
 
 
 def outputs_of(
-    task: Task, dims: dict[str, Value], rng: np.random.Generator, spoiled: dict[str, tuple[int, int]]
+    task: Task, dims: dict[str, Value], rng: np.random.Generator, nans: dict[str, tuple[int, int]]
 ) -> list[Array]:
-    """The reference's outputs, with NaN at one index of one axis of some inputs."""
+    """Returns the outputs of the reference on drawn inputs. nans: input → the axis and the index that are NaN."""
     inputs, arrays = {}, task.arrays(dims)
     for name in task.inputs:
         inputs[name] = np.asarray(draw(task.distribution(name, dims), arrays[name].shape, rng), np.float64)
-        if name in spoiled:
-            axis, index = spoiled[name]
+        if name in nans:
+            axis, index = nans[name]
             np.moveaxis(inputs[name], axis, 0)[index] = np.nan
     return list(reference_outputs(task, dims, inputs).values())
 
