@@ -23,7 +23,7 @@ from cuda.tile.tune import Measurement, TuningResult, _tune
 from tilewright.errors import MachineError, RequestError
 from tilewright.runtime.environment import Environment
 from tilewright.runtime.patch import exhaustive, patch
-from tilewright.runtime.search.searching import Nothing, SearchResult, TrialOutcome
+from tilewright.runtime.search.searching import NothingWorks, SearchResult, TrialOutcome
 from tilewright.runtime.store import warn_once
 from tilewright.runtime.store.winners import Winners
 
@@ -285,7 +285,7 @@ def test_a_wrong_space_is_the_error_that_callers_expect(world: World, space: Any
 
 def test_nothing_that_works_is_a_value_error(world: World) -> None:
     """TileGym's attention catches it, and goes on with its other variant."""
-    world.search.error = Nothing([TrialOutcome("TILE_M=64", "failed", "no registers", stage="compile")])
+    world.search.error = NothingWorks([TrialOutcome("TILE_M=64", "failed", "no registers", stage="compile")])
     with pytest.raises(ValueError, match="No valid config found in search space.\\n.*no registers"):
         tuned()
 

@@ -30,7 +30,7 @@ from tilewright.languages.cutile import private as cutile_private
 from tilewright.languages.cutile.cutile import CuTile
 from tilewright.runtime.search import scratch, searching
 from tilewright.runtime.search.scratch import DeviceLost, NoRoom
-from tilewright.runtime.search.searching import Nothing
+from tilewright.runtime.search.searching import NothingWorks
 from tilewright.runtime.search.trials import Trial
 
 
@@ -232,7 +232,7 @@ def test_nothing_works() -> None:
     def does(trial: Trial, args: tuple[Any, ...]) -> None:
         raise RuntimeError("out of luck")
 
-    with pytest.raises(Nothing, match="none of the 2 configurations works; TILE=64.*out of luck") as caught:
+    with pytest.raises(NothingWorks, match="none of the 2 configurations works; TILE=64.*out of luck") as caught:
         found(space(64, 128), CpuMachine(does), on(x, y))
     assert [one.status for one in caught.value.outcomes] == ["failed", "failed"]
     assert caught.value.first.error is RuntimeError

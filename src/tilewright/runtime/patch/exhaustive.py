@@ -109,11 +109,11 @@ def _searched(call: SearchCall, problem: Problem, now: Mode, environment: Enviro
             return stored  # by another process, while this one waited
         if not mine:
             return _first(problem, "another process has been tuning this for long")
-        from tilewright.runtime.search.searching import Nothing
+        from tilewright.runtime.search.searching import NothingWorks
 
         try:
             search = environment.search(problem.trials, stream=call.stream, shipped=0, flush_l2=call.flush_l2)
-        except Nothing as nothing:
+        except NothingWorks as nothing:
             raise EmptySpace(f"No valid config found in search space.\n{nothing}") from nothing
         if search.outcomes[search.best].us is None:  # too little memory to try anything: the next call tries again
             return _first(problem, search.note)

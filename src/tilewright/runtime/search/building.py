@@ -1,8 +1,8 @@
-"""From trials to cubins: lowered here, compiled side by side.
+"""Lowers trials in this process, and compiles them in parallel to cubins.
 
 The caller's tensors are lowered as `ArraySpec`s, so no driver is needed. If arrays share memory, cuda-tile gets the
-tensors themselves, because sharing is part of a launch's signature. Cubins go into cuTile's own disk cache, where the
-launches find them. Of the machine code only the headers are read: nvdisasm takes longer to start than all of this.
+tensors themselves, because sharing is part of a launch's signature. The cubins go into cuTile's own disk cache, where
+the launches find them. Only the headers of the machine code are read: nvdisasm takes longer to start than all of this.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tilewright.languages.base import Argument, Language, ListArgument, Lowered
 from tilewright.languages.cutile.cutile import DIVISOR
 from tilewright.languages.cutile.private import decorated_hints, python_function
 from tilewright.machine_code.cubin import Header, headers
+from tilewright.progress import timed
 from tilewright.records import Built, Configuration, Failed
 from tilewright.runtime.arrays import CallValue, is_array
 from tilewright.runtime.search.scratch import arrays_of, have_overlaps, tensor_of
@@ -37,27 +38,29 @@ from tilewright.tileir.read.reader import read_bytecode
 from tilewright.tileir.read.scanner import ReadError
 from tilewright.tileir.read.tree import KernelEntry
 
-HOPELESS = "its accumulators need more than 254 registers of each thread that has them: it has to spill"
+HOPELESS = "its accumulators need more than 254 registers per thread: it has to spill"
 _TILE = re.compile("tile|block", re.IGNORECASE)
 Aligned = TypeVar("Aligned", bound=Argument)
 
 
 @dataclass(frozen=True)
 class SpecifiedTrial:
-    """A trial with its arguments as specifications."""
+    """A trial whose arguments are specifications.
+
+    names: the kernel's parameters. arrays: names of the arrays among the arguments.
+    own_args: the caller's arguments if arrays share memory, else None.
+    """
 
     trial: Trial
     language: Language
     launch: Launch
     names: tuple[str, ...]
-    """Of the kernel's parameters."""
     arrays: frozenset[str]
     own_args: tuple[CallValue, ...] | None
-    """The caller's arguments, if arrays share memory."""
 
     @property
     def size(self) -> int:
-        """About the elements of a tile: large tiles compile longest."""
+        """The approximate number of elements of a tile. Large tiles take longest to compile."""
         return math.prod(
             value
             for name, value in zip(self.names, self.launch.args, strict=True)
@@ -65,10 +68,10 @@ class SpecifiedTrial:
         )
 
     def has_to_spill(self, lowered: Lowered) -> bool:
-        """Whether an accumulator does not fit into the registers of a CTA. The code is read only if the two largest
-        numbers among the arguments could be the extents of such a tile."""
+        """Returns whether an accumulator does not fit into the registers of a CTA. The code is read only if the two
+        largest integer arguments could be the extents of such a tile."""
         numbers = sorted(value for value in self.launch.args if type(value) is int)
-        if math.prod(numbers[-2:]) < 1 << 15:  # the elements of the smallest tile that can be too large
+        if math.prod(numbers[-2:]) < 1 << 15:  # elements; no smaller tile is too large
             return False
         entry, hints = _entry(lowered), decorated_hints(self.trial.kernel, lowered.arch)
         return entry is not None and must_spill(entry, hints.get("num_ctas"), hints.get("num_worker_warps"))
@@ -88,26 +91,26 @@ class Ready:
 
     @cached_property
     def flat(self) -> tuple[Argument, ...]:
-        """What the compiled kernel is called with: constants are in its code."""
+        """The arguments that the compiled kernel is called with, without the constants in its code."""
         return self.described.language.arguments(self.described.launch)
 
     @property
     def identity(self) -> Hashable:
-        """Equal identity, equal work: code, grid, scalars, and how the arrays lie in memory."""
+        """Equal for trials with equal work: code, grid, scalars, and layout of the arrays in memory."""
         return (self.header.code_hash, self.trial.grid, tuple((aligned(value), type(value)) for value in self.flat))
 
     @cached_property
     def touched(self) -> TouchedArrays:
-        """Which of the launch's arrays the kernel reads and writes; all of them if its code cannot be read."""
+        """The arrays that the kernel reads and writes; all arrays if its code cannot be read."""
         entry, every = _entry(self.lowered), self.described.arrays
         return TouchedArrays(every, every) if entry is None else touched(entry, self.flat)
 
 
 class Building:
-    """Compiles trials while the caller goes on. ``first``: the index of the one that is wanted first.
+    """Compiles trials while the caller goes on. ``first``: the index of the trial that is needed first.
 
-    Trials whose accumulators have to spill compile longest, up to ten times as long as the winner. They wait in
-    `hopeless` until `build_hopeless` is called.
+    Trials whose accumulators have to spill take up to ten times as long to compile as the winner. They wait in
+    `hopeless` (index → why) until `build_hopeless` is called.
     """
 
     def __init__(
@@ -121,12 +124,12 @@ class Building:
         self._futures: dict[Future[Outcome[Header]], list[int]] = {}
         self._pool = CompilerPool(jobs or os.cpu_count() or 1, seconds or BUDGET_SECONDS, headers)
         self.hopeless: dict[int, str] = {}
-        """Index → why it is not compiled."""
 
     def __enter__(self) -> Building:
         self._pool.__enter__()
         try:
-            self._start()
+            with timed(self.seconds, "lower"):
+                self._start()
         except BaseException as error:
             self._pool.__exit__(type(error), error, None)
             raise
@@ -137,45 +140,42 @@ class Building:
         self._pool.__exit__(*raised)
 
     def get(self, index: int) -> Ready | FailedTrial:
-        """Waits for the trial with this index."""
+        """Waits for the trial with this index, and returns it."""
         if index not in self._done:
             list(self._compiled([future for future, indices in self._futures.items() if index in indices]))
         return self._done[index]
 
     def all(self) -> Iterator[tuple[int, Ready | FailedTrial]]:
-        """All trials, in the order in which they are compiled."""
+        """Yields all trials with their indices, in the order in which they are compiled."""
         yield from list(self._done.items())
         left = [future for future, (index, *_) in self._futures.items() if index not in self._done]
         yield from ((index, self._done[index]) for index in self._compiled(left))
 
     def _start(self) -> None:
-        """Lowers all and submits them to the compilers: the first one, then large tiles before small ones."""
-        started = time.perf_counter()
+        """Lowers all trials and submits them to the compilers: the first one, then large tiles before small ones."""
         for index, trial in enumerate(self._trials):
-            trial_specified = trial if isinstance(trial, FailedTrial) else specified(trial)
-            if isinstance(trial_specified, FailedTrial):
-                self._done[index] = trial_specified
+            described = trial if isinstance(trial, FailedTrial) else specified(trial)
+            if isinstance(described, FailedTrial):
+                self._done[index] = described
             else:
-                self._described[index] = trial_specified
+                self._described[index] = described
         shared: dict[Hashable, Lowered | Failed] = {}
         first: Hashable = None
         for index in sorted(self._described, key=lambda i: (i != self._first, -self._described[i].size)):
-            described = self._described[index]
-            lowered = self._lower(described, shared)
+            lowered = self._lower(self._described[index], shared)
             if isinstance(lowered, Failed):
-                self._done[index] = _failed(described.trial, lowered)
+                self._done[index] = _failed(lowered)
                 continue
             self._lowered[index] = lowered
             if index == self._first:
                 first = lowered.identity
-            if self._arch == "sm_90" and lowered.identity != first and described.has_to_spill(lowered):
+            if self._arch == "sm_90" and lowered.identity != first and self._described[index].has_to_spill(lowered):
                 self.hopeless[index] = HOPELESS
             else:
                 self._submit(index)
-        self.seconds["lower"] = time.perf_counter() - started
 
     def build_hopeless(self) -> None:
-        """Compiles these too; `all` then yields them."""
+        """Compiles the trials in `hopeless` too; `all` then yields them."""
         for index in self.hopeless:
             self._submit(index)
         self.hopeless = {}
@@ -185,7 +185,7 @@ class Building:
         self._futures.setdefault(future, []).append(index)
 
     def _lower(self, trial: SpecifiedTrial, shared: dict[Hashable, Lowered | Failed]) -> Lowered | Failed:
-        """Equal kernel objects with equal arguments are lowered once: the grid is not a part of the code."""
+        """Lowers a trial. Trials with the same kernel object and arguments share the result: code has no grid."""
         launch = trial.launch
         key = (id(launch.kernel), repr(launch.args))
         if key not in shared:
@@ -199,7 +199,7 @@ class Building:
         return shared[key]
 
     def _compiled(self, futures: Sequence[Future[Outcome[Header]]]) -> Iterator[int]:
-        """The indices of these trials, each as soon as it is compiled."""
+        """Yields the indices of these trials, each as soon as it is compiled. Counts the time spent waiting."""
         started = time.perf_counter()
         for future in as_completed(futures):
             self.seconds["compile"] += time.perf_counter() - started
@@ -207,7 +207,7 @@ class Building:
             for index in self._futures[future]:
                 described, lowered = self._described[index], self._lowered[index]
                 if isinstance(header, Failed):
-                    self._done[index] = _failed(described.trial, header)
+                    self._done[index] = _failed(header)
                 else:
                     self._done[index] = Ready(described, lowered, header)
             if isinstance(built, Built):
@@ -219,7 +219,7 @@ class Building:
 
 @lru_cache(maxsize=64)
 def _entry(lowered: Lowered) -> KernelEntry | None:
-    """None if the code cannot be read."""
+    """Decodes the Tile IR of a kernel; None if it cannot be read."""
     try:
         return read_bytecode(lowered.code).entry()
     except (ReadError, LookupError):
@@ -227,14 +227,14 @@ def _entry(lowered: Lowered) -> KernelEntry | None:
 
 
 def aligned(value: Aligned) -> Aligned:
-    """An argument as the compiler sees it: the address of an array counts modulo 16."""
+    """Returns an argument as the compiler sees it: of an array's address, only the value modulo 16 counts."""
     if isinstance(value, ListArgument):
         return replace(value, rows=tuple(tuple(map(aligned, row)) for row in value.rows))
     return replace(value, address_offset=value.address_offset % DIVISOR) if isinstance(value, ArraySpec) else value
 
 
 def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:
-    """A trial with its arguments as specifications; fails with what the caller's function raises."""
+    """Describes the arguments of a trial. Returns a `FailedTrial` if the caller's function raises."""
     try:
         args = trial.arguments()
         code = python_function(trial.kernel).__code__
@@ -245,19 +245,19 @@ def specified(trial: Trial) -> SpecifiedTrial | FailedTrial:
         specs = tuple(_spec(value, name) for name, value in zip(names, args, strict=True))
         shared = have_overlaps(arrays) and any(tensor_of(array).is_cuda for array in arrays.values())
     except RequestError as error:
-        return FailedTrial("launch", str(error), trial.label, trial.config, TypeError)
+        return FailedTrial("launch", str(error), error=TypeError)
     except Exception as error:  # the caller's own code, for this configuration
-        return FailedTrial("launch", in_one_line(error), trial.label, trial.config, type(error))
+        return FailedTrial("launch", in_one_line(error), error=type(error))
     language, launch = language_of(trial.kernel), Launch(trial.kernel, trial.grid, specs)
     return SpecifiedTrial(trial, language, launch, names, frozenset(arrays), args if shared else None)
 
 
 def written_by(trial: Trial, arch: str) -> frozenset[str]:
-    """The kernel's parameters whose arrays a launch of ``trial`` writes, read from its Tile IR; empty if unknown."""
-    trial_specified = specified(trial)
-    if isinstance(trial_specified, FailedTrial):
+    """Returns the parameters whose arrays a launch of ``trial`` writes, read from its Tile IR; empty if unknown."""
+    described = specified(trial)
+    if isinstance(described, FailedTrial):
         return frozenset()
-    language, launch = trial_specified.language, trial_specified.launch
+    language, launch = described.language, described.launch
     lowered = language.lower(launch, {}, Configuration(()), arch)
     if isinstance(lowered, Failed):
         return frozenset()
@@ -271,13 +271,11 @@ def _spec(value: CallValue, name: str) -> CallValue:
     return array_spec(value, name) if is_array(value) else value
 
 
-def _failed(trial: Trial, failure: Failed) -> FailedTrial:
-    """With the error of cuda-tile, as `cuda.tile.tune.exhaustive_search` reports it."""
+def _failed(failure: Failed) -> FailedTrial:
+    """Adds the error class of cuda-tile that `cuda.tile.tune.exhaustive_search` reports for this failure."""
     import cuda.tile as ct
 
     errors: dict[str, type[Exception]] = {"front end": ct.TileError, "compile": ct.TileCompilerExecutionError}
     if failure.stage == "compile" and "took longer than its budget" in failure.reason:
         errors["compile"] = ct.TileCompilerTimeoutError
-    return FailedTrial(
-        failure.stage, failure.reason, trial.label, trial.config, errors.get(failure.stage, RuntimeError)
-    )
+    return FailedTrial(failure.stage, failure.reason, error=errors.get(failure.stage, RuntimeError))

@@ -1,21 +1,20 @@
-"""The judge's other source of truth: what the shipped configuration wrote on the caller's tensors.
+"""Compares a trial's outputs with those of the shipped configuration, on the caller's tensors.
 
-Two right configurations add in different orders and round at different places, so they need not agree to the bit.
-Every element is compared, on the device, with the judge's rules. What is allowed follows from the unit roundoff u of
-the output's dtype:
+Two correct configurations add in different orders and round at different places, so they need not agree to the bit.
+Every element is compared, on the device, with the rules of `verify.judge`. The limits follow from the unit roundoff u
+of the output's dtype:
 
-- at the worst element ``WORST`` = 4 u: each of two versions may be 2 u from the exact answer, which is what
-  `tolerance.allowance` gives to any one;
-- of the norm, ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u: rounding errors are independent, so two versions that only round
-  differently are below 1 u, while one that computes in a coarser dtype has all elements off;
-- float32 counts as tf32 does (u = 2⁻¹¹): its products may be rounded to that, and tensor cores keep sums of
-  float8 products to no more than 13 bits;
+- at the worst element ``WORST`` = 4 u: each of the two may be 2 u from the exact answer, as `tolerance.allowance` says;
+- of the norm, ‖a − b‖ / ‖b‖, ``TOTAL`` = 2 u: rounding errors are independent, so two configurations that only round
+  differently are below 1 u, while one that computes in a coarser dtype has errors in all elements;
+- float32 has the u of tf32 (2⁻¹¹): its products may be rounded to tf32, and tensor cores keep sums of float8 products
+  to no more than 13 bits;
 - whole numbers and booleans must be equal;
-- NaN and infinities must stand at the same places.
+- NaN and infinities must be at the same places.
 
-The shipped configuration runs twice. Where it is not deterministic (atomic additions), what it differs by from
-itself widens both limits, ``AGAIN`` times. Where that is more than ``TRUSTED_AT_MOST`` of the norm, nothing can be
-compared with it, and no other configuration is right.
+The shipped configuration runs twice. If it is not deterministic (atomic additions), ``AGAIN`` times the difference of
+its two runs is allowed too. If that difference exceeds ``TRUSTED_AT_MOST`` of the norm, nothing can be compared with
+it, and all other configurations count as wrong.
 """
 
 from __future__ import annotations
@@ -31,32 +30,29 @@ from tilewright.verify.tolerance import NO_ERROR, TRUSTED_AT_MOST, UNIT_ROUNDOFF
 
 WORST, TOTAL, AGAIN = 4.0, 2.0, 4.0
 COUNTS_AS = {"float32": "tf32", "float64": "float32"}
-"""float64: nothing says that the kernel computes in more than float32."""
+"""float64 counts as float32, because the kernel may compute in float32."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the shipped configuration wrote into one array, and how far others may be off."""
+    """An array that the shipped configuration wrote, and how far other configurations may be off.
+
+    output: a copy of its own. itself: the difference between two runs of the shipped configuration.
+    """
 
     name: str
     output: LiveArray
-    """A copy of its own."""
     itself: Error = NO_ERROR
-    """The shipped configuration, run again, against itself."""
 
     def wrong(self, got: CallerArray) -> str | None:
-        """Why ``got`` is not the same output; None if it is."""
+        """Returns why ``got`` is not the same output; None if it is."""
         out, ref = tensor_of(got), self.output
         if out.shape != ref.shape or out.dtype != ref.dtype:
-            return (
-                f"'{self.name}' is {_kind(out)}, where the shipped configuration writes {_kind(ref)}: "
-                "the two cannot be compared"
-            )
-        if self.itself.total > TRUSTED_AT_MOST:
-            return (
-                f"'{self.name}' cannot be compared: run twice, the shipped configuration itself differs by "
-                f"{self.itself.total:.3g} of its norm"
-            )
+            kinds = f"{_kind(out)}, where the shipped configuration writes {_kind(ref)}"
+            return f"'{self.name}' is {kinds}: the two cannot be compared"
+        if (total := self.itself.total) > TRUSTED_AT_MOST:
+            why = f"run twice, the shipped configuration itself differs by {total:.3g} of its norm"
+            return f"'{self.name}' cannot be compared: {why}"
         worst = _compared(out, ref, self.allowed, self.name)
         if worst.share <= 1:
             return None
@@ -69,7 +65,7 @@ class Expected:
 
     @property
     def allowed(self) -> Allowance:
-        """At the worst element and of the norm."""
+        """The limits at the worst element and of the norm."""
         dtype = str(self.output.dtype).removeprefix("torch.")
         roundoff = UNIT_ROUNDOFF.get(COUNTS_AS.get(dtype, dtype), 0.0)
         return Allowance(
@@ -79,7 +75,7 @@ class Expected:
 
 
 def difference(out: LiveArray, ref: LiveArray) -> Error:
-    """``out`` against ``ref``: tensors of equal shape and dtype on one device."""
+    """Returns the error of ``out`` against ``ref``, two tensors of equal shape and dtype on one device."""
     return _compared(out, ref).error
 
 
@@ -93,7 +89,7 @@ def _compared(out: Any, ref: Any, allowed: Allowance = EXACT, name: str = "") ->
 
 
 def bits(tensor: LiveArray) -> LiveArray:
-    """Bytes, in which a NaN is equal to itself."""
+    """Returns the bytes of a tensor; compared as bytes, a NaN is equal to itself."""
     import torch
 
     return tensor.contiguous().view(-1).view(torch.uint8)

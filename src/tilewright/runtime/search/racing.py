@@ -1,8 +1,8 @@
-"""Launches of trials: one of each, to compare what it writes, and the race of those that are right.
+"""Launches trials: each once, to compare its outputs, then the correct ones in a race.
 
 A trial runs on the arguments that the caller's functions return for it. Before its first launch, arrays that it only
-writes are poisoned, so that elements that it leaves out show. Afterwards everything that it could have written is
-restored. The race follows the rules of `race.protocol`.
+writes are filled with invalid values, so that elements it leaves out are noticed. Afterwards every array that it could
+have written is restored. The race follows the rules of `race.protocol`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tilewright.runtime.search.scratch import Kept, NoRoom, arrays_of, extent, k
 from tilewright.runtime.search.trials import TrialOutcome, array_spec
 
 SECONDS = 1.5
-"""Wall time of a race, with its warm-up, if that is enough for `ROUNDS`."""
+"""The wall time of a race with its warm-up, unless `ROUNDS` take longer."""
 ROUNDS = 16
-"""Long kernels get the time for so many: fewer cannot bound a median with the confidence of a race."""
+"""The race of long kernels lasts this many rounds: fewer cannot bound a median with the confidence of a race."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class BoundTrial:
 
     @property
     def read(self) -> frozenset[str]:
-        """Also under another name: arrays may share memory."""
+        """Names of the arrays that are read, also under another name: arrays may share memory."""
         return overlapping(self.arrays, self.ready.touched.read & self.arrays.keys())
 
     @property
     def in_place(self) -> list[str]:
-        """Read and written: each launch reads what the one before it wrote."""
+        """Names of the arrays that are read and written. Each launch reads what the launch before it wrote."""
         read = self.read
         return [name for name in self.written if name in read]
 
 
 class TrialRunner:
-    """Launches trials and compares their outputs with those of the baseline. ``note``: about the baseline."""
+    """Launches trials and compares their outputs with those of a baseline. ``note``: a remark about the baseline."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -66,7 +66,7 @@ class TrialRunner:
         self.note = ""
 
     def take_baseline(self, ready: Ready) -> None:
-        """The outputs of this trial are right from now on. It runs twice, because it may not be deterministic."""
+        """Takes the outputs of this trial as the reference. It runs twice, because it may not be deterministic."""
         with self._run(ready, ()) as written:
             first = {name: _copy(array) for name, array in written.items()}
         expected = {}
@@ -83,7 +83,7 @@ class TrialRunner:
         self.expected, self.baseline = expected, ready
 
     def wrong(self, ready: Ready) -> str | None:
-        """Why the trial's outputs differ from those of the baseline; None if not. Raises what its launch raises."""
+        """Returns why the trial's outputs differ from the baseline's; None if not. Raises what its launch raises."""
         with self._run(ready, self.expected) as written:
             if missing := [name for name in self.expected if name not in written]:
                 return f"'{missing[0]}', which the shipped configuration writes, is none of its arguments"
@@ -94,7 +94,8 @@ class TrialRunner:
 
     @contextmanager
     def _run(self, ready: Ready, also: Collection[str]) -> Iterator[dict[str, CallerArray]]:
-        """Launches once. Inside, the arrays that it wrote can be read, and those in ``also``; then all are restored."""
+        """Launches once. Inside the block, the arrays that it wrote and those in ``also`` can be read; then all are
+        restored."""
         bound = BoundTrial.of(ready)
         written = {name: bound.arrays[name] for name in bound.arrays if name in {*bound.written, *also}}
         with keeping(list(written.values())):
@@ -129,7 +130,7 @@ def raced(
     shipped: int | None,
     on_progress: Callable[[int, int], None],
 ) -> RacedTrials:
-    """Times ``field`` in interleaved rounds. ``shipped``: its index there; it wins ties. Raises NoRoom."""
+    """Times ``field`` in interleaved rounds. ``shipped``: the index of the trial that wins ties. Raises NoRoom."""
     with _bound(field, runner) as shots, runner.device.clock(shots, policy) as (clock, kept):
         notes, headers = [], [ready.header for ready in field]
         if kept.launch != policy.launch:
@@ -145,7 +146,7 @@ def raced(
 
 
 def _round_seconds(clock: Clock, n: int) -> float:
-    """The time of one round of all, which does not count. A crash will happen again in the race."""
+    """Times one round of all trials. The result is 0 after a crash, which will happen again in the race."""
     try:
         return sum(clock.round(range(n))) * 1e-6
     except CandidateCrashed:
@@ -166,8 +167,8 @@ def _outcome(race_outcome: RaceOutcome, index: int, label: str) -> TrialOutcome:
 
 @contextmanager
 def _bound(field: Sequence[Ready], runner: TrialRunner) -> Iterator[list[Shot]]:
-    """A shot for each, with arguments for the whole race. Written arrays are restored afterwards. Clones that the
-    caller's function makes for each call are replaced by those of the first call."""
+    """Returns a shot for each trial, with its arguments for the whole race. Written arrays are restored afterwards. If
+    the caller's function returns new clones at each call, the clones of the first call are used."""
     base = BoundTrial.of(field[0] if runner.baseline is None else runner.baseline)
     written = [base.arrays[name] for name in base.written]
     with keeping(written):
@@ -192,7 +193,7 @@ def _shot(bound: BoundTrial, inputs: dict[tuple[tuple[int, int], ...], Kept]) ->
 
 
 def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
-    """With the written arrays of ``base`` in place of its own, if those are copies of them."""
+    """Replaces arrays that ``bound`` writes by those of ``base``, if they are copies of these."""
     copies = {
         name: base.arrays[name]
         for name in bound.written
@@ -212,7 +213,7 @@ def _shared(bound: BoundTrial, base: BoundTrial) -> BoundTrial:
 
 
 def _is_copy(array: CallerArray, original: CallerArray) -> bool:
-    """Other memory, the same layout, the same bits."""
+    """Returns whether two arrays have different memory, but the same layout and the same bits."""
     import torch
 
     mine, its = tensor_of(array), tensor_of(original)

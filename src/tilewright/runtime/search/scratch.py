@@ -1,8 +1,8 @@
-"""The memory that trials write to: copied before them, and restored after them, to the byte.
+"""Saves the arrays that trials write, and restores them to the byte.
 
 A trial writes into the caller's own arrays, because the deployed launch will have their addresses, strides and
-neighbours. So their contents are copied first and restored afterwards, whatever happens in between. Views of one
-allocation that overlap are copied once. All of it is queued on the current stream.
+neighbours. So their contents are copied before it and restored after it, whatever happens in between. Memory that
+several views share is copied once. All copies are queued on the current stream.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from tilewright.runtime.arrays import CallerArray, CallValue, LiveArray, is_arra
 from tilewright.task.tensors import span
 
 SPARSE = 2
-"""A view that is spread over more than this many times its own bytes is copied element by element: between its
-elements may be gigabytes that the kernel does not use."""
+"""A view whose extent is more than this many times its own bytes is copied element by element, because gigabytes that
+the kernel does not use may lie between its elements."""
 
 
 class NoRoom(Exception):
-    """There is not enough memory for copies of what trials overwrite."""
+    """There is too little memory for copies of the arrays that trials overwrite."""
 
 
 class DeviceLost(MachineError):
-    """The GPU's context is broken, or a kernel does not end: nothing more can run in this process."""
+    """The GPU's context is broken, or a kernel does not end. Nothing more can run in this process."""
 
 
 def arrays_of(args: Sequence[CallValue], names: Sequence[str]) -> dict[str, CallerArray]:
-    """The arrays of a launch by the names of their parameters; those of a list as ``name[0]``, ``name[1]`` …"""
+    """Returns the arrays among ``args`` by parameter name; those in a list are ``name[0]``, ``name[1]`` …"""
     arrays: dict[str, CallerArray] = {}
     for name, value in zip(names, args, strict=True):
         if is_array(value):
@@ -40,7 +40,7 @@ def arrays_of(args: Sequence[CallValue], names: Sequence[str]) -> dict[str, Call
 
 
 def tensor_of(array: CallerArray) -> LiveArray:
-    """The array as a torch tensor on the same memory."""
+    """Returns a torch tensor on the array's memory."""
     import torch
 
     given: LiveArray = array.detach() if isinstance(array, torch.Tensor) else torch.as_tensor(array, device="cuda")
@@ -48,13 +48,13 @@ def tensor_of(array: CallerArray) -> LiveArray:
 
 
 def extent(tensor: LiveArray) -> tuple[int, int]:
-    """The addresses of its first element and of the end; equal if it is empty."""
+    """Returns the addresses of the first element and of the end; they are equal for an empty tensor."""
     start = tensor.data_ptr()
     return start, start + span(tensor.shape, tensor.stride()) * tensor.element_size()
 
 
 def overlapping(arrays: Mapping[str, CallerArray], others: Collection[str]) -> frozenset[str]:
-    """The names of all arrays that share memory with one of ``others``, which are among them."""
+    """Returns the names of all arrays that share memory with one of ``others``; these are names in ``arrays`` too."""
     extents = {name: extent(tensor_of(array)) for name, array in arrays.items()}
     return frozenset(
         name
@@ -69,7 +69,7 @@ def have_overlaps(arrays: Mapping[str, CallerArray]) -> bool:
 
 
 class Kept:
-    """The contents of arrays when this was made."""
+    """A copy of the contents of arrays, made by the constructor."""
 
     def __init__(self, arrays: Sequence[CallerArray]) -> None:
         """Raises NoRoom if the copies do not fit."""
@@ -89,8 +89,8 @@ class Kept:
 
 @contextmanager
 def keeping(arrays: Sequence[CallerArray]) -> Iterator[Kept]:
-    """Afterwards ``arrays`` hold what they hold now, also after an error and after Ctrl-C. Not after DeviceLost,
-    because then nothing can be written. Raises NoRoom."""
+    """Restores the contents of ``arrays`` at the end of the block, also after an error and after Ctrl-C. After
+    DeviceLost nothing can be written. Raises NoRoom."""
     kept, lost = Kept(arrays), False
     try:
         yield kept
@@ -101,14 +101,14 @@ def keeping(arrays: Sequence[CallerArray]) -> Iterator[Kept]:
         if not lost:
             try:
                 kept.restore()
-            except KeyboardInterrupt:  # it waits until the arrays are restored
+            except KeyboardInterrupt:  # restored again in full, then raised
                 kept.restore()
                 raise
 
 
 def poison(array: CallerArray) -> None:
-    """Sets every bit of an array that the next launch must write, so that an element that it leaves out shows: a
-    NaN in floating-point dtypes, -1 or the largest number in integer ones. A boolean has no third value."""
+    """Sets every bit of an array that the next launch must write, so that elements it leaves out are noticed: NaN in
+    floating-point dtypes, -1 or the largest number in integer dtypes. Booleans stay: they have no invalid value."""
     import torch
 
     tensor = tensor_of(array)
@@ -118,8 +118,8 @@ def poison(array: CallerArray) -> None:
 
 
 def _memory_of(tensors: Sequence[LiveArray]) -> list[LiveArray]:
-    """Views that together have all elements of ``tensors``, each byte once. Views of the bytes of storages, except
-    for tensors whose elements lie far apart."""
+    """Returns views that cover all elements of ``tensors``, each byte once: ranges of bytes, and tensors whose elements
+    lie far apart."""
     dense, views = [], []
     for tensor in tensors:
         low, high = extent(tensor)
@@ -137,7 +137,7 @@ def _memory_of(tensors: Sequence[LiveArray]) -> list[LiveArray]:
 
 
 def bytes_of(tensor: LiveArray, low: int, high: int) -> LiveArray:
-    """The bytes between two addresses of the tensor's storage."""
+    """Returns the bytes between two addresses of the tensor's storage."""
     import torch
 
     storage, size = tensor.untyped_storage(), (high - low,)

@@ -2,11 +2,11 @@
 
     lower → compile → compare → race
 
-All trials are lowered, and compiled side by side. While compilers still run, each compiled trial is launched once, and
-what it wrote is compared with what the shipped configuration wrote. Trials with equal work are compared once, and
-those that spill are left out. The race begins when all outcomes are known, so its field depends on the code alone and
-never on the load of the machine. It is that of `race.protocol`: interleaved rounds, and slow trials are dropped by
-intervals. Of those within 1 % of the fastest, the shipped one wins, else the cheapest.
+All trials are lowered, and compiled in parallel. While compilers still run, each compiled trial is launched once, and
+its outputs are compared with those of the shipped configuration. Trials with equal work are compared once, and trials
+that spill are left out. The race begins when all outcomes are known, so its field depends on the code alone and never
+on the load of the machine. It is the race of `race.protocol`: interleaved rounds, in which slow trials are dropped by
+intervals. Of the trials within 1 % of the fastest, the shipped one wins, else the cheapest.
 
 Afterwards the caller's arrays hold, to the byte, what they held before.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
 from tilewright.progress import Progress, silent, timed
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from tilewright.runtime.search.racing import TrialRunner
 
 SPILL_BYTES = 128
-"""Stack of a thread from which a candidate counts as spilled. Of the 158 recorded ones that spill
-(bench/recorded/h200-2026-11-21.json.gz) those with more are at least 1.19 times slower than the best, and up to 76
-times; one with 40 bytes is the fastest of its workload."""
+"""A trial that uses more stack bytes per thread counts as spilling. Of the 158 recorded candidates that spill
+(bench/recorded/h200-2026-11-21.json.gz), those above this are 1.19 to 76 times slower than the best; one with 40 bytes
+is the fastest of its workload."""
 HOPELESS_BYTES = 640
 """The least stack of the recorded candidates whose accumulators do not fit (matmul on an H200, 1.9 to 9.2 times slower
-than the best). They are compiled only if nothing that is right has less."""
+than the best). Such trials are compiled only if no correct trial has less stack."""
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """``best`` and ``runner_up`` are indices of the space. ``seconds``: wall time that each stage was waited for."""
+    """``best`` and ``runner_up`` are indices of the space. ``seconds``: wall time of each stage."""
 
     best: int
     runner_up: int | None
@@ -52,8 +52,8 @@ class SearchResult:
     note: str = ""
 
 
-class Nothing(TilewrightError):
-    """No configuration works. ``first``: the outcome of the first that failed."""
+class NothingWorks(TilewrightError):
+    """No configuration works. ``first``: the outcome of the first one that failed."""
 
     def __init__(self, outcomes: Sequence[TrialOutcome]) -> None:
         self.outcomes = tuple(outcomes)
@@ -76,15 +76,15 @@ def search(
     machine: Device | None = None,
     on_progress: Progress = silent,
 ) -> SearchResult:
-    """Finds the configuration to launch. Raises Nothing if none works.
+    """Finds the configuration to launch. Raises `NothingWorks` if no trial works.
 
-    stream: the caller's CUDA stream; all is queued after its work, and has ended on return.
-    shipped: index of the configuration in use today. Its outputs are right, and it wins ties.
-    flush_l2: each timed launch finds an empty L2.
+    stream: the caller's CUDA stream. The search runs after the stream's work, and has ended on return.
+    shipped: index of the configuration in use today. Its outputs are the reference, and it wins ties.
+    flush_l2: whether each timed launch finds an empty L2.
     launch_mode: ``eager`` or ``graph``, as the kernel will be launched.
-    jobs: compilers at a time (default: all cores).
+    jobs: how many compilers run at a time (default: all cores).
     seconds: wall time for one compiler (default: `compile.BUDGET_SECONDS`).
-    machine: where it runs (default: the GPU of ``stream``).
+    machine: where the trials run (default: the GPU of ``stream``).
     """
     if launch_mode not in ("eager", "graph"):
         raise RequestError(f"unknown launch mode '{launch_mode}'; known: eager, graph")
@@ -94,14 +94,19 @@ def search(
     from tilewright.runtime.search.device import CudaDevice
 
     device = machine if machine is not None else CudaDevice(stream)
-    policy = Policy(
-        l2="cold" if flush_l2 else "warm", launch="graph" if launch_mode == "graph" else "eager", warmup_rounds=1
-    )
+    launch: Any = launch_mode
+    policy = Policy(l2="cold" if flush_l2 else "warm", launch=launch, warmup_rounds=1)
     with device.active():
         return _SearchRun(list(trials), device, policy, shipped, on_progress).run(jobs, seconds)
 
 
 class _SearchRun:
+    """One search. Its dictionaries are by the index of the trial.
+
+    representative: the identity of a trial's work → the trial with this work that was compiled first.
+    correct: the trials whose outputs agree with the reference, in the order in which they were compared.
+    """
+
     runner: TrialRunner
 
     def __init__(
@@ -111,8 +116,7 @@ class _SearchRun:
         self.outcomes: dict[int, TrialOutcome] = {}
         self.ready: dict[int, Ready] = {}
         self.representative: dict[Hashable, int] = {}
-        """Equal work → the trial that was compiled first; its outcome is that of all."""
-        self.right: list[int] = []
+        self.correct: list[int] = []
         self.seconds = {"lower": 0.0, "compile": 0.0, "verify": 0.0, "race": 0.0}
         self.notes: list[str] = []
 
@@ -124,21 +128,18 @@ class _SearchRun:
                 self._compare_hopeless(building)
             self._compare_spilling()
             return self._race()
-        except NoRoom as reason:  # nothing was compared, so the shipped configuration stays
-            best = self._alike(self.right[0] if self.right else list(self.ready)[-1])[0]
-            said = f"not searched: {reason}"
+        except NoRoom as reason:  # too little memory to compare or time anything: the shipped configuration stays
+            best = self._with_equal_work(self.correct[0] if self.correct else list(self.ready)[-1])[0]
+            why = f"not searched: {reason}"
             known = {i: outcome for i, outcome in self.outcomes.items() if outcome.status in ("failed", "wrong")}
-            notes = "; ".join([*self.notes, said])
-            return SearchResult(best, None, self._listed(known, said), self.seconds, notes)
-
-    # lower, compile -------------------------------------------------------------------------------
+            return SearchResult(best, None, self._listed(known, why), self.seconds, "; ".join([*self.notes, why]))
 
     @contextmanager
     def _building(self, jobs: int | None, seconds: float | None) -> Iterator[Building]:
+        """Lowers all trials, and compiles them while the block runs."""
         from tilewright.runtime.search.building import Building
 
         with Building(self.trials, self.device.arch, self.shipped, jobs, seconds) as building:
-            # The first search of a process imports this for 0.1 s, while the compilers run.
             from tilewright.runtime.search.racing import TrialRunner
 
             self.runner = TrialRunner(self.device)
@@ -147,24 +148,23 @@ class _SearchRun:
             finally:
                 self.seconds |= building.seconds
 
-    # compare --------------------------------------------------------------------------------------
+    # Compare --------------------------------------------------------------------------------------
 
     def _take_baseline(self, building: Building) -> None:
-        """The outputs of the shipped configuration are right. If it does not work: those of the first that does."""
-        order = sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in building.hopeless, i))
-        for index in order:
+        """Takes the outputs of the shipped configuration as the reference; if it fails, of the first that works."""
+        for index in sorted(range(len(self.trials)), key=lambda i: (i != self.shipped, i in building.hopeless, i)):
             if index in building.hopeless:
                 building.build_hopeless()
             ready = building.get(index)
             if isinstance(ready, FailedTrial):
-                self._failed(index, ready)
+                self._fail(index, ready)
                 continue
             self._represented_by(index, ready)
-            with self._tried(index):
+            with self._verifying(index):
                 self.runner.take_baseline(ready)
             if index in self.outcomes:
                 continue
-            self.right.append(index)
+            self.correct.append(index)
             if self.runner.note:
                 self.notes.append(self.runner.note)
             if index != self.shipped:
@@ -174,73 +174,72 @@ class _SearchRun:
                     f"{ready.trial.label}"
                 )
             return
-        raise Nothing(self._in_order())
+        raise NothingWorks(self._in_order())
 
     def _compare_all(self, building: Building) -> None:
-        """Each trial as soon as it is compiled; equal work once. Those that spill wait."""
+        """Compares each trial as soon as it is compiled, equal work once. Trials that spill wait."""
         for done, (index, ready) in enumerate(building.all(), 1):
             self.progress("compile", done, len(self.trials), self._label(index))
             if index in self.outcomes or index in self.ready:
                 continue
             if isinstance(ready, FailedTrial):
-                self._failed(index, ready)
+                self._fail(index, ready)
             elif self._represented_by(index, ready) == index and ready.header.stack_bytes <= SPILL_BYTES:
                 self._compare(index)
 
     def _compare_hopeless(self, building: Building) -> None:
-        """Those that have to spill are compiled only if everything that is right spills as much."""
-        if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.right):
+        """Compiles and compares the trials that have to spill, if all correct trials spill as much; else drops them."""
+        if not any(self.ready[index].header.stack_bytes < HOPELESS_BYTES for index in self.correct):
             building.build_hopeless()
             self._compare_all(building)
         for index, reason in building.hopeless.items():
-            self.outcomes[index] = TrialOutcome(self._label(index), "pruned", reason)
+            self._set(index, "pruned", reason)
 
     def _compare_spilling(self) -> None:
-        """Those that spill are not launched, unless everything that is right does: then those with up to twice the
-        least stack."""
+        """Drops the trials that spill. If all correct trials spill, compares those with up to twice the least stack."""
         stack = {index: self.ready[index].header.stack_bytes for index in set(self.representative.values())}
-        waiting = [index for index in stack if index not in self.outcomes and index not in self.right]
-        least = min((stack[index] for index in (*self.right, *waiting)), default=0)
+        waiting = [index for index in stack if index not in self.outcomes and index not in self.correct]
+        least = min((stack[index] for index in (*self.correct, *waiting)), default=0)
         for index in sorted(waiting, key=lambda index: (stack[index], index)):
             if least > SPILL_BYTES and stack[index] <= 2 * least:
                 self._compare(index)
             else:
                 reason = f"spills: {stack[index]:,} B of stack a thread, where the least is {least:,} B"
-                self.outcomes[index] = TrialOutcome(self._label(index), "pruned", reason)
-        if not self.right:
-            raise Nothing(self._in_order())
+                self._set(index, "pruned", reason)
+        if not self.correct:
+            raise NothingWorks(self._in_order())
 
     def _compare(self, index: int) -> None:
         self.progress("verify", len(self.ready), len(self.trials), self._label(index))
-        wrong = None
-        with self._tried(index):
+        with self._verifying(index):
             wrong = self.runner.wrong(self.ready[index])
-        if wrong is not None:
-            self.outcomes[index] = TrialOutcome(self._label(index), "wrong", wrong, stage="verify")
-        elif index not in self.outcomes:
-            self.right.append(index)
+            if wrong is None:
+                self.correct.append(index)
+            else:
+                self._set(index, "wrong", wrong, stage="verify")
 
     @contextmanager
-    def _tried(self, index: int) -> Iterator[None]:
-        """An error of the launch, or of the caller's functions, is the outcome of this trial."""
+    def _verifying(self, index: int) -> Iterator[None]:
+        """Counts the time. An error of the launch, or of the caller's functions, becomes the outcome of this trial."""
         try:
             with timed(self.seconds, "verify"):
                 yield
         except (MachineError, NoRoom):
             raise
         except Exception as error:
-            self._failed(index, FailedTrial("verify", in_one_line(error), error=type(error)))
+            self._fail(index, FailedTrial("verify", in_one_line(error), error=type(error)))
 
     def _represented_by(self, index: int, ready: Ready) -> int:
+        """Registers a compiled trial. Returns the trial that is compared for all with its work."""
         self.ready[index] = ready
         return self.representative.setdefault(ready.identity, index)
 
-    # race -----------------------------------------------------------------------------------------
+    # Race -----------------------------------------------------------------------------------------
 
     def _race(self) -> SearchResult:
         from tilewright.runtime.search.racing import raced
 
-        field = sorted(self.right, key=lambda index: (index != self.shipped, index))
+        field = sorted(self.correct, key=lambda index: (index != self.shipped, index))
         shipped = 0 if field[0] == self.shipped else None
         with timed(self.seconds, "race"):
             race = raced(
@@ -249,26 +248,26 @@ class _SearchRun:
             )  # fmt: skip
         self.outcomes |= zip(field, race.outcomes, strict=True)
         if race.winner is None:
-            raise Nothing(self._in_order())
+            raise NothingWorks(self._in_order())
         self.notes += race.notes
-        outcomes, best = self._in_order(), self._alike(field[race.winner])[0]
+        outcomes, best = self._in_order(), self._with_equal_work(field[race.winner])[0]
         others = [i for i, outcome in enumerate(outcomes) if outcome.status == "timed" and i != best]
         runner_up = min(others, key=lambda i: (outcomes[i].us or 0.0, i), default=None)
         return SearchResult(best, runner_up, outcomes, self.seconds, "; ".join(self.notes))
 
-    # outcomes -------------------------------------------------------------------------------------
+    # Outcomes -------------------------------------------------------------------------------------
 
-    def _alike(self, index: int) -> list[int]:
-        """All trials with equal work, the one that is shown for them first."""
+    def _with_equal_work(self, index: int) -> list[int]:
+        """Returns all trials with the same work, first the one to show: the shipped one, else the lowest index."""
         identity = self.ready[index].identity
         same = (i for i, ready in self.ready.items() if ready.identity == identity)
         return sorted(same, key=lambda i: (i != self.shipped, i))
 
     def _in_order(self) -> tuple[TrialOutcome, ...]:
-        """One outcome for each configuration; duplicates share their representative's outcome."""
+        """Returns one outcome for each configuration; duplicates share their representative's outcome."""
         outcomes = dict(self.outcomes)
         for index in set(self.representative.values()) & self.outcomes.keys():
-            first, *others = self._alike(index)
+            first, *others = self._with_equal_work(index)
             outcome = self.outcomes[index]
             outcomes[first] = replace(outcome, label=self._label(first))
             status: Status = "duplicate" if outcome.status == "timed" else outcome.status
@@ -282,9 +281,11 @@ class _SearchRun:
         every = range(len(self.trials))
         return tuple(known.get(i) or TrialOutcome(self._label(i), "pruned", otherwise) for i in every)
 
-    def _failed(self, index: int, failed: FailedTrial) -> None:
-        label = self._label(index)
-        self.outcomes[index] = TrialOutcome(label, "failed", failed.reason, stage=failed.stage, error=failed.error)
+    def _fail(self, index: int, failed: FailedTrial) -> None:
+        self._set(index, "failed", failed.reason, stage=failed.stage, error=failed.error)
+
+    def _set(self, index: int, status: Status, reason: str, **details: Any) -> None:
+        self.outcomes[index] = TrialOutcome(self._label(index), status, reason, **details)
 
     def _label(self, index: int) -> str:
         return self.trials[index].label or f"number {index}"

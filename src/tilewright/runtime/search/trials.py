@@ -1,7 +1,7 @@
-"""What each configuration of a space would launch, by the functions that a caller gives.
+"""Trials: the launch of each configuration of a space, made by the caller's functions.
 
-A space is a list of anything; grid, kernel, arguments and hints are functions of one configuration. If such a function
-raises, that configuration fails and the others go on. An error in the space itself is one line that names the fix.
+A space is a list of any objects. The grid, kernel, arguments and hints are functions of one configuration. If such a
+function raises, that configuration fails and the others go on.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tilewright.runtime.arrays import CallValue, KernelObject, facts_of
 from tilewright.task.tensors import ITEM_BYTES, ArraySpec
 
 ALIGNED_TO = 256
-"""Bytes. `ArraySpec.address_offset` counts from a multiple of this."""
+"""`ArraySpec.address_offset` is the address modulo this many bytes."""
 Config = TypeVar("Config")
 Grid: TypeAlias = Sequence[SupportsIndex] | SupportsIndex
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One configuration and what it would launch.
+    """One configuration and its launch.
 
-    config: the caller's own object, returned unchanged.
-    label: how it is shown, e.g. ``TILE_M=128 occupancy=2``.
-    kernel: with the hints applied; the object that is launched.
-    arguments: the caller's function. It may return new clones each time.
+    config: the caller's own object.
+    label: the configuration as text, e.g. ``TILE_M=128 occupancy=2``.
+    kernel: the object that is launched, with the hints applied.
+    arguments: the caller's function, which may return new clones at each call.
     """
 
     config: Any
@@ -42,10 +42,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class FailedTrial(Failed):
-    """A configuration that cannot be described, with the error of the caller's function."""
+    """A configuration that cannot be launched, with the class of the error."""
 
     label: str = ""
-    config: Any = None
     error: type[Exception] = field(default=Exception)
 
 
@@ -56,9 +55,9 @@ Status: TypeAlias = Literal["timed", "duplicate", "pruned", "failed", "wrong"]
 class TrialOutcome:
     """The outcome of one configuration.
 
-    us: median of the samples; a duplicate has that of its representative; None if it was not timed.
+    us: median of the samples, for a duplicate the median of its representative; None if it was not timed.
     error_margin_us: half of the distribution-free 95 % interval of the median.
-    stage: where it failed: launch, front end, compile, machine code, verify, race.
+    stage: where it failed: launch, front end, compile, machine code, verify or race.
     """
 
     label: str
@@ -78,24 +77,24 @@ def trials(
     args_fn: Callable[[Config], Sequence[CallValue]],
     hints_fn: Callable[[Config], Mapping[str, Value] | None] | None = None,
 ) -> list[Trial | FailedTrial]:
-    """A trial for each configuration of ``space``, in its order; a `FailedTrial` if a function raises.
+    """Returns a trial for each configuration of ``space``, in order, or a `FailedTrial` if a function raises.
 
-    kernel: a kernel, or a function of the configuration that returns one.
-    Raises RequestError for a space that is not a list (a generator, a dict), and for an empty one.
+    kernel: a kernel, or a function that returns the kernel of a configuration.
+    Raises RequestError if ``space`` is not a list (a generator, a dict), or is empty.
     """
     configurations = checked_space(space)
     made: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[KernelObject, KernelObject]] = {}
     kernel_of = kernel if callable(kernel) and not _is_kernel(kernel) else lambda _: kernel
 
     def hinted(kernel: KernelObject, hints: Mapping[str, Value]) -> KernelObject:
-        """One kernel object for equal hints, because each new object starts with an empty JIT cache."""
+        """Returns the same kernel object for equal hints, because each new object starts with an empty JIT cache."""
         if not _is_kernel(kernel):
             raise TypeError(f"the kernel is a {type(kernel).__name__}; give a kernel, or a function that returns one")
         if not hints:
             return kernel
         key = (id(kernel), tuple(sorted((name, repr(value)) for name, value in hints.items())))
         if key not in made:
-            made[key] = (kernel, kernel.replace_hints(**hints))  # the first keeps its id from being reused
+            made[key] = (kernel, kernel.replace_hints(**hints))  # a reference to `kernel`, so that its id is not reused
         return made[key][1]
 
     def trial(config: Config) -> Trial | FailedTrial:
@@ -103,21 +102,20 @@ def trials(
         try:
             hints = dict(hints_fn(config) or {}) if hints_fn is not None else {}
             base = kernel_of(config)
-            return Trial(
-                config, shown, hinted(base, hints), _grid(grid_fn(config)), lambda: tuple(args_fn(config)), hints
-            )
+            launched, grid = hinted(base, hints), _grid(grid_fn(config))
+            return Trial(config, shown, launched, grid, lambda: tuple(args_fn(config)), hints)
         except Exception as error:  # the caller's own code, for this configuration
-            return FailedTrial("launch", in_one_line(error), shown, config, type(error))
+            return FailedTrial("launch", in_one_line(error), shown, type(error))
 
     return [trial(config) for config in configurations]
 
 
 def checked_space(space: Sequence[Config]) -> list[Config]:
-    """The configurations of a space. Raises RequestError, with the fix, for anything but a list of them."""
+    """Returns the configurations of a space. Raises RequestError, with the fix, if it is not a list of them."""
     kind = f"the search space is a {type(space).__name__}"
     if isinstance(space, Mapping):
-        raise RequestError(f"{kind}, not a list of configurations: pass list(space.values()), "
-                           "or one dict for each configuration in a list")  # fmt: skip
+        fix = "pass list(space.values()), or one dict for each configuration in a list"
+        raise RequestError(f"{kind}, not a list of configurations: {fix}")
     if isinstance(space, Iterator):
         raise RequestError(f"{kind}, which can be read only once: pass list(space)")
     if isinstance(space, (str, bytes)) or not (hasattr(space, "__len__") and hasattr(space, "__iter__")):
@@ -128,7 +126,7 @@ def checked_space(space: Sequence[Config]) -> list[Config]:
 
 
 def label(config: Any) -> str:
-    """A configuration in one line: its fields if it has any."""
+    """Returns a configuration as one line of text: its fields, or its `repr` if it has none."""
     values: Mapping[str, Hashable] = {}
     if isinstance(config, Mapping):
         values = config
@@ -143,13 +141,12 @@ def label(config: Any) -> str:
 
 
 def array_spec(tensor: CallValue, name: str = "") -> ArraySpec:
-    """Shape, strides, dtype and alignment of an array. Raises RequestError for anything else, and for dtypes that no
-    kernel takes."""
+    """Returns the shape, strides, dtype and alignment of an array. Raises RequestError for anything else, and for a
+    dtype that no kernel takes."""
     facts = facts_of(tensor)
     if facts is None:
-        raise RequestError(
-            f"a {type(tensor).__name__} is no array: it has neither data_ptr() nor __cuda_array_interface__"
-        )
+        kind = type(tensor).__name__
+        raise RequestError(f"a {kind} is no array: it has neither data_ptr() nor __cuda_array_interface__")
     dtype, shape, strides, address = facts
     if dtype not in ITEM_BYTES:
         raise RequestError(f"arrays of dtype {dtype} are not known; known: {', '.join(ITEM_BYTES)}")
@@ -157,7 +154,6 @@ def array_spec(tensor: CallValue, name: str = "") -> ArraySpec:
 
 
 def _grid(given: Grid) -> tuple[int, ...]:
-    """1 to 3 positive numbers."""
     grid = tuple(operator.index(n) for n in (given if isinstance(given, Sequence) else (given,)))
     if not 1 <= len(grid) <= 3 or any(n < 1 for n in grid):
         raise ValueError(f"the grid {given} is not 1 to 3 positive integers")
