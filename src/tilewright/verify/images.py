@@ -1,8 +1,7 @@
-"""The memory round a tensor: guards on all sides, between the rows of a view, and poison inside.
+"""Memory images: a tensor, filled with data or poison, and the guard bytes around it and between its rows.
 
-An image is all that an engine needs to know of a tensor's memory, so guards, poison, strides and misalignment are the
-same on every engine. The guards of inputs and outputs differ, so that a kernel is caught that copies what lies beyond
-an input to what lies beyond an output.
+Every engine runs on the same images. The guards of inputs and outputs differ, to catch a kernel that copies bytes
+beyond an input to bytes beyond an output.
 """
 
 from __future__ import annotations
@@ -22,27 +21,22 @@ from tilewright.verify.arrays import Array
 Bytes = npt.NDArray[np.uint8]
 
 ROW_MAJOR = "row-major"
-GUARD_BYTES = 1 << 12
-"""On each side. A multiple of `ALIGNMENT`."""
-ALIGNMENT = 256
-"""Bytes to which allocators on a GPU align."""
-SLICED_BY = 24
-"""Elements between the rows of a sliced view."""
-POISONS = (0xFF, 0x6B)
-"""What outputs hold before a run: NaN in every float format, and a large finite number."""
-OUTPUT_GUARD = 0x5A
-"""Differs from the poison by this pattern."""
+GUARD_BYTES = 1 << 12  # on each side; a multiple of `ALIGNMENT`
+ALIGNMENT = 256  # bytes, as allocators on a GPU align
+SLICED_BY = 24  # elements between the rows of a sliced view
+POISONS = (0xFF, 0x6B)  # the bytes of outputs before a run: NaN in every float format, and a large finite number
+OUTPUT_GUARD = 0x5A  # the guard of an output is the poison with these bits flipped
 
 
 def storage(dtype: str) -> np.dtype[Any]:
-    """The NumPy dtype of a task's dtype name."""
+    """Returns the NumPy dtype for a dtype name of a task."""
     return np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
 
 
 @dataclass
 class Image:
-    """A tensor within the bytes round it. ``strides`` are in elements, ``offset`` in bytes from the start
-    of ``raw``, which begins at an aligned address wherever an engine puts it."""
+    """A tensor and the bytes around it. ``strides``: elements. ``offset``: bytes from the start of ``raw``, which
+    every engine places at an aligned address."""
 
     name: str
     dtype: str
@@ -54,13 +48,13 @@ class Image:
 
     @property
     def array(self) -> Array:
-        """The elements: a view of ``raw``."""
+        """The elements, as a view of ``raw``."""
         steps = tuple(stride * self.itemsize for stride in self.strides)
         return np.ndarray(self.shape, storage(self.dtype), self.raw.data, self.offset, steps)
 
     @property
     def spec(self) -> ArraySpec:
-        """What a launch function gets for it where there is no device."""
+        """The specification that a launch function gets on a machine without a device."""
         strides = None if self.strides == row_major(self.shape) else self.strides
         return ArraySpec(self.name, self.shape, self.dtype, strides, self.offset % ALIGNMENT)
 
@@ -70,7 +64,7 @@ class Image:
         return np.ascontiguousarray(self.array).tobytes()
 
     def damaged(self) -> int | None:
-        """Bytes from the first element to the first byte outside that was written; None where there is none."""
+        """Returns the place of the first changed guard byte, in bytes from the first element; None if none changed."""
         inside = replace(self, raw=np.zeros_like(self.raw))
         fill(inside, 1)
         where = np.flatnonzero((self.raw != self.guard) & (inside.raw == 0))
@@ -82,7 +76,7 @@ class Image:
 
 
 def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Strides in elements of a view. A tensor with one axis has no other axis to swap, and no rows."""
+    """Returns the strides, in elements, of a view. A tensor with one axis is always row-major."""
     if layout == "transposed" and len(shape) > 1:
         swapped = row_major((*shape[:-2], shape[-1], shape[-2]))
         return (*swapped[:-2], swapped[-1], swapped[-2])
@@ -92,7 +86,7 @@ def strides_of(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 
 
 def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Image:
-    """An image whose bytes are all ``guard``; ``shift`` bytes further from the start than needed."""
+    """Makes an image whose bytes are all ``guard``. ``shift``: extra bytes before the tensor."""
     strides = strides_of(spec.shape, layout)
     item = ITEM_BYTES[spec.dtype]
     offset = GUARD_BYTES + shift + (item if layout == "misaligned" else 0)
@@ -104,34 +98,33 @@ def image_of(spec: ArraySpec, layout: str, guard: int, *, shift: int = 0) -> Ima
 def images_for(
     task: Task, dims: Dims, inputs: Mapping[str, Array], layout: str, poison: int, *, shift: int = 0
 ) -> dict[str, Image]:
-    """The images of all tensors: inputs filled, outputs poisoned or as what they update, guards round all."""
+    """Makes the images of all tensors. Inputs hold their data; outputs hold poison, or the input that they update."""
     images = {}
     for name, spec in task.arrays(dims).items():
         guard = poison if name in inputs else poison ^ OUTPUT_GUARD
         images[name] = image_of(spec, layout, guard, shift=shift)
-        held = held_before(task, name)
-        if held is not None:
-            images[name].array[...] = inputs[held]
+        if (source := held_before(task, name)) is not None:
+            images[name].array[...] = inputs[source]
         else:
             fill(images[name], poison)
     return images
 
 
 def held_before(task: Task, name: str) -> str | None:
-    """The input whose values a tensor holds before a launch; None for an output that holds none."""
+    """Returns the input whose values a tensor holds before a launch; None for an output that holds poison."""
     output = task.outputs.get(name)
     return name if output is None else output.updates
 
 
 def fill(image: Image, poison: int) -> None:
-    """Makes every byte of the elements ``poison``."""
+    """Sets every byte of the elements to ``poison``."""
     size = image.itemsize
     image.array.view(f"u{size}")[...] = int.from_bytes(bytes([poison]) * size, "little")
 
 
 @dataclass(frozen=True)
 class HostMemory:
-    """The images of one run as the judge asks of them. ``replaced``: inputs that the kernel may write."""
+    """The images of one run, as a `judge.RunMemory`. ``replaced``: inputs that the kernel may write."""
 
     images: Mapping[str, Image]
     inputs: Mapping[str, Array]

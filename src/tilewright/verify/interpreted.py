@@ -1,6 +1,6 @@
-"""The engine that needs no GPU: the Tile IR interpreter on a task's launch.
+"""The engine that needs no GPU: it runs launches in the Tile IR interpreter.
 
-The launch function gets specifications of arrays, never the arrays. So only the kernel can have computed the outputs.
+The launch function gets specifications of arrays, not the arrays. So only the kernel can compute the outputs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from tilewright.hardware.architectures import Board
 from tilewright.records import Configuration, Failed
 from tilewright.task.task import Task
 from tilewright.task.tensors import Dims
-from tilewright.tileir.run.interpreter import run
-from tilewright.tileir.run.launching import Launcher
+from tilewright.tileir.run import interpreter, launching
 from tilewright.tileir.run.memory import Memory
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.findings import Finding
@@ -26,31 +25,27 @@ persistent kernel still have several tiles each."""
 
 
 class InterpreterEngine:
-    """Runs a task's launches for an architecture; equal bytecode is read once."""
+    """Runs the launches of one task, compiled for one board. Equal bytecode is read once."""
 
     name = "interpreter"
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task = task
-        self.launcher = Launcher(task, replace(board, sms=FEW_SMS))
+        self.launcher = launching.Launcher(task, replace(board, sms=FEW_SMS))
 
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """As `engine.Engine.run`; every launch runs the blocks in another order, drawn with the seed."""
-        alias, seed, poison = options.alias, options.seed, options.poison
-        arrays = {name: images[alias.get(name, name)].spec for name in images}
+        """Implements `engine.Engine.run`. Each launch runs the blocks in another order, drawn with the seed."""
+        arrays = {name: images[options.alias.get(name, name)].spec for name in images}
         runnable = self.launcher.runnable(configuration, dims, arrays)
         if isinstance(runnable, Failed):
             return Ran(failed=runnable)
-        memory = Memory(poison=poison)
-        addresses = {
-            name: memory.allocate(
-                name, image.array, within=image.raw, written=held_before(self.task, name) is not None
-            ).address
-            for name, image in images.items()
-            if name not in alias
-        }
+        memory, addresses = Memory(poison=options.poison), {}
+        for name, image in images.items():
+            if name not in options.alias:
+                written = held_before(self.task, name) is not None
+                addresses[name] = memory.allocate(name, image.array, within=image.raw, written=written).address
         arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
         undefined: dict[str, None] = {}
         findings: tuple[Finding, ...] = ()
@@ -58,7 +53,8 @@ class InterpreterEngine:
             for number in range(options.launches):
                 if number:
                     memory.next_launch()
-                done = run(runnable.module, arguments, grid, memory, seed=seed + number, poison=poison)
+                seed = options.seed + number
+                done = interpreter.run(runnable.module, arguments, grid, memory, seed=seed, poison=options.poison)
                 undefined |= dict.fromkeys(map(str, done.undefined))
                 if findings := done.findings:
                     break
@@ -68,4 +64,4 @@ class InterpreterEngine:
         return Ran(findings, kernels=(name,), declared=name, undefined=tuple(undefined))
 
     def close(self) -> None:
-        """Holds nothing that must be closed."""
+        """Does nothing: the engine holds no process."""

@@ -1,15 +1,15 @@
-"""The one judge: what is wrong with a run, whoever ran the kernel and wherever its memory lies.
+"""Judges a run of a kernel on any engine: its memory and its outputs.
 
-A run begins on poisoned, guarded memory. After it the judge asks, in this order:
+A run begins on poisoned, guarded memory. After the run the judge asks, in this order:
 
     judge_memory    was anything written outside its tensor? was an input changed?
     judge_finite    is every element a number? (an element that was not written still holds the poison)
-    judge_values    is each output near what it should be, by its own scale?
-    judge_whole     is every element near that of another implementation, where `judge_values` saw a slice?
+    judge_values    is each output near the expected values, relative to its own scale?
+    judge_whole     if `judge_values` saw only a slice: is every element near that of another implementation?
 
-What an output should be is a `Wanted`. There are two sources: the float64 reference (`reference.FloatReference`), and
-what the shipped configuration wrote on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's
-or torch's (`arrays`). What is wrong with the kernel is raised as `Wrong`.
+Expected values come from the float64 reference (`reference.FloatReference`), or from the shipped configuration's run
+on the caller's tensors (`runtime.search.comparing_outputs`). Arrays are NumPy's or torch's (`arrays`). A mistake of
+the kernel is raised as `Wrong`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXACT = Allowance(0.0, 0.0, "small integers")
 
 
 class Wrong(Exception):
-    """The kernel is wrong; the message says how. ``compared``: the element that shows it, where one does."""
+    """The kernel is wrong. ``compared``: the element that shows it, if one does."""
 
     def __init__(self, reason: str, compared: Compared | None = None) -> None:
         super().__init__(reason)
@@ -36,49 +36,49 @@ class Wrong(Exception):
 
 
 class Unverified(Exception):
-    """The run tells nothing; the message says why."""
+    """The run proves nothing about the kernel; the message says why."""
 
 
 class RunMemory(Protocol):
     """The tensors of one run, with the guards around them."""
 
     def damaged(self) -> str | None:
-        """The place outside every tensor that was written, in words; None where there is none."""
+        """Describes the place outside all tensors that was written; None if there is none."""
         ...
 
     def changed(self) -> str | None:
-        """The inputs that were changed and should not be, in words; None where there are none."""
+        """Names the inputs that were changed and should not be; None if there are none."""
         ...
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What one output should be, and how far it may be off."""
+    """The expected values of one output, and how far it may be off.
+
+    trusted: the largest error of the implementation that sets the allowed error.
+    special: infinities and NaN are part of the answer.
+    exact: mask of the elements that must be equal, for a task that maps integers to integers.
+    within: ``the slice`` if the values are only a slice of the output.
+    """
 
     values: Array
     dtype: str
     allowed: Allowance
     trusted: float = 0.0
-    """The largest error of the implementation that the allowance was measured on."""
     special: bool = False
-    """Infinities and NaN are part of the answer."""
     exact: Array | None = None
-    """Elements that must be equal, where whole numbers make whole numbers."""
     within: str = ""
-    """What the elements are counted in, where that is not the output: ``the slice``."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The worst element of one output against what it should be."""
+    """The worst element of one output. ``share``: of the allowed error; above 1 is incorrect. Others as in `Wanted`."""
 
     output: str
     share: float
-    """Of the allowed error; above 1 is incorrect."""
     error: Error
     allowed: Allowance
     trusted: float
-    """The largest error of the implementation that the allowance was measured on."""
     within: str = ""
 
     def __str__(self) -> str:
@@ -87,14 +87,14 @@ class Compared:
 
     @property
     def place(self) -> str:
-        """The element, as in ``'y'[3, 5]``."""
+        """The element, such as ``'y'[3, 5]``."""
         if self.within:
             return f"'{self.output}' at {self.error.index} of {self.within}"
         return f"'{self.output}'[{', '.join(map(str, self.error.index))}]"
 
     @property
     def verdict(self) -> str:
-        """How near, in words, of an output that is right."""
+        """Describes how near a correct output is."""
         if self.allowed.worst == 0:
             return f"exact ({self.allowed.why})"
         norm = "" if self.error.worst >= self.share * self.allowed.worst else " by the norm of all elements"
@@ -102,7 +102,7 @@ class Compared:
 
 
 def judge_memory(memory: RunMemory) -> None:
-    """Raises `Wrong` where the kernel wrote what it must not."""
+    """Raises `Wrong` if the kernel wrote outside its tensors or changed an input."""
     if (place := memory.damaged()) is not None:
         raise Wrong(f"wrote outside {place}")
     if (inputs := memory.changed()) is not None:
@@ -116,7 +116,7 @@ def judge_finite(name: str, out: Array, arrays: Arrays = HOST) -> None:
 
 
 def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
-    """The worst output; raises `Wrong` where it is off by more than is allowed."""
+    """Returns the worst output. Raises `Wrong` if it is off by more than is allowed."""
     worst = compared(wanted, outputs, arrays)
     if not worst.share <= 1:
         raise Wrong(str(worst), worst)
@@ -124,7 +124,7 @@ def judge_values(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arr
 
 
 def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted, arrays: Arrays = HOST) -> None:
-    """Every element of ``out`` against ``other``, the output of ``whose``. Either may be off by what is allowed."""
+    """Compares every element with ``other``, the output of ``whose``. Each of the two may have the allowed error."""
     judge_finite(name, out, arrays)
     worst = error_of(out, other, arrays, negligible=negligible(wanted.dtype)).worst
     if worst > 2 * ((1 + 1 / FACTOR) * wanted.allowed.worst + 1e-12):
@@ -132,9 +132,9 @@ def judge_whole(name: str, out: Array, other: Array, whose: str, wanted: Wanted,
 
 
 def compared(wanted: Mapping[str, Wanted], outputs: Mapping[str, Array], arrays: Arrays = HOST) -> Compared:
-    """The worst output, right or wrong."""
+    """Returns the worst output, right or wrong."""
     every = (_compared(name, outputs[name], expected, arrays) for name, expected in wanted.items())
-    return max(every, key=lambda one: math.inf if math.isnan(one.share) else one.share)
+    return max(every, key=lambda output: math.inf if math.isnan(output.share) else output.share)
 
 
 def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared:
@@ -149,10 +149,10 @@ def _compared(name: str, out: Array, wanted: Wanted, arrays: Arrays) -> Compared
 
 
 def differing(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
-    """The first output that is not the same bit for bit."""
+    """Returns the first output whose bits differ; None if all are equal."""
     return next((name for name in first if not np.array_equal(bits(first[name]), bits(second[name]))), None)
 
 
 def bits(array: Array) -> Array:
-    """The elements as whole numbers, in which a NaN equals itself."""
+    """Views the elements as integers, so that a NaN equals itself."""
     return np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")

@@ -1,7 +1,7 @@
-"""The engine that runs kernels on a GPU: memory images through the worker process, which may die of them.
+"""The engine that runs kernels on a GPU, in the worker process, which a kernel may crash.
 
-The images travel as files. The worker gets no reference and no expected output, and what it writes back is judged here.
-A worker that crashed or hung is a `Failed`; the session starts another for the next run.
+Memory images are passed as files. The worker gets no reference and no expected output; its outputs are judged here.
+A worker that crashes or hangs gives a `Failed`, and the session starts another worker for the next run.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from tilewright.verify.images import Image
 from tilewright.worker.messages import ImageFile, Lost, RunImages
 from tilewright.worker.session import Session
 
-SILENCE_SECONDS = 60.0
-"""For one run; the first of a kernel may have to compile it."""
-
-
+SILENCE_SECONDS = 60.0  # for one run, which may have to compile the kernel
 PLACES = (0, 0, 1, 1)
-"""Where the images of successive runs lie. Successive runs use the same addresses, then others, so that a result that
-was cached by address shows. `examining` relies on this order."""
+"""The places of the images in successive runs: two runs at the same addresses, then two at others. This detects
+results that are cached by address. `examining` relies on this order."""
 
 
 class GpuEngine:
-    """Runs ``task`` on the GPU of a session, its own unless one is given. ``addresses``: at which of `PLACES` to begin.
-    ``kernels_why``: why the last run does not know its kernels' names; empty where it does."""
+    """Runs one task on the GPU of a session, by default its own. ``addresses``: the index in `PLACES` of the first run.
+
+    ``kernels_why``: why the kernel names of the last run are not known; empty if they are.
+    """
 
     name = "gpu"
 
@@ -49,7 +48,7 @@ class GpuEngine:
     def run(
         self, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions = ONCE
     ) -> Ran:
-        """As `engine.Engine.run`. The device orders the blocks, and the images hold all poison."""
+        """Implements `engine.Engine.run`. The device orders the blocks; all poison is in the images already."""
         place, self._runs = PLACES[self._runs % len(PLACES)], self._runs + 1
         with tempfile.TemporaryDirectory(prefix="tilewright-images-") as directory:
             step = request_of(self.task, configuration, dims, images, options, Path(directory))
@@ -69,8 +68,10 @@ class GpuEngine:
 def request_of(
     task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], options: RunOptions, folder: Path
 ) -> RunImages:
-    """What `worker.process.images.Images.run` needs, with the bytes of the images in files of ``folder``. An output
-    that shares an input's memory has no image of its own."""
+    """Makes the worker's request, and writes the bytes of the images to files in ``folder``.
+
+    An output that shares an input's memory has no image of its own.
+    """
     described: list[ImageFile] = []
     for number, (name, image) in enumerate(images.items()):
         if name in options.alias:
@@ -83,7 +84,7 @@ def request_of(
 
 
 def read_back(step: RunImages, images: Mapping[str, Image]) -> str:
-    """Puts the files' bytes into the images. Where bytes are missing, changes nothing and returns the reason."""
+    """Copies the files' bytes into the images. If bytes are missing, changes nothing and returns the reason."""
     read = {}
     for described in step.images:
         image, file = images[described.name], Path(described.file)

@@ -1,10 +1,10 @@
-"""The float64 reference as a source of truth: what outputs should be, and how far they may be off.
+"""Expected outputs from the float64 reference, how far a kernel may be off, and the check of gradients.
 
-A case is not applicable where the outputs cannot hold the reference's answer. It shows nothing, and is reported so.
+If the outputs cannot hold the reference's answer, the case is reported as not applicable.
 
-The reference of a backward task must be the gradient of the forward reference: along a random direction v of one input,
-the derivative of Σ out · d_out that the backward reference gives, ⟨d_in, v⟩, is compared with the central difference of
-the forward reference, both in float64.
+The reference of a backward task must be the gradient of the forward reference. For a random direction v of one input,
+the check compares two derivatives of Σ out · d_out in float64: ⟨d_in, v⟩ from the backward reference, and the central
+difference of the forward reference.
 """
 
 from __future__ import annotations
@@ -25,41 +25,34 @@ from tilewright.verify.judge import Wanted
 from tilewright.verify.tolerance import NO_ERROR, Allowance, Error, draw, error_of, negligible, reference_outputs
 from tilewright.verify.trusted import yardstick
 
-EXACT_UP_TO = 2**20
-"""Whole-number outputs up to this are exact in float32, in every order of adding."""
-EXACT_FROM = 16
-"""Elements that an output needs to show that the task maps whole numbers to whole numbers."""
-DRAWS = 4
-"""Inputs whose answers must not all be the same: on a small shape two may be so by chance."""
+EXACT_UP_TO = 2**20  # integer outputs up to this are exact in float32, in every order of adding
+EXACT_FROM = 16  # elements that an output needs to show that the task maps integers to integers
+DRAWS = 4  # inputs whose answers must not all be equal; on a small shape two may be equal by chance
 CONDITION = 4.0
-"""An implementation may be off by as much as the reference changes when its inputs change by this many unit roundoffs
-of the arithmetic, because rounding inside a kernel is no smaller."""
-WIDE = ("float64",)
-"""Dtypes that are computed in more than float32."""
+"""A kernel may be off by as much as the reference changes if its inputs change by this many unit roundoffs, because
+rounding inside a kernel is no smaller."""
 STEPS = (1e-7, 1e-5)
-"""Relative to the size of the input. The small step seldom crosses a kink, the large one rounds less. The better of
-the two results counts."""
-TOLERANCE = 1e-4
-"""Of the gradient's norm; a wrong factor or sign is far above, differences in float64 far below."""
+"""Steps of the central difference, relative to the size of the input. The small step seldom crosses a point without
+derivative, the large one has less rounding error. The better of the two results counts."""
+TOLERANCE = 1e-4  # share of the gradient's norm: above float64's errors, below that of a wrong factor or sign
 DIRECTIONS = 2
 
 
 class Trusting(Protocol):
-    """`trusted.Trusted`, or anything that gives outputs in the declared precision."""
+    """`trusted.Trusted`, or another source of outputs in the declared precision."""
 
     def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str: ...
 
 
 class FloatReference:
-    """The float64 reference of one task, and the yardstick that sets what may be off. ``yardstick``: whose error sets
-    the allowance, in words."""
+    """The float64 reference of one task. ``yardstick``: names the implementation whose error sets the allowed error."""
 
     def __init__(self, task: Task, trusted: Trusting | None = None) -> None:
         self.task, self.trusted = task, trusted
         self.yardstick = "the trusted implementation" if trusted else "the reference in float32"
 
     def wanted(self, dims: Dims, inputs: Mapping[str, Array], data: str) -> dict[str, Wanted] | str:
-        """By output, the answer on ``inputs`` (as the tensors hold them); or why there is none."""
+        """Returns the expected outputs for ``inputs`` in the dtypes of the tensors, or why there are none."""
         special = data in SPECIAL
         with np.errstate(all="ignore"):
             values = reference_outputs(self.task, dims, inputs)
@@ -80,8 +73,8 @@ class FloatReference:
         }
 
     def refuse_degenerate(self, dims: Dims, seed: int) -> None:
-        """Raises TaskError where the reference tells nothing on the shape of a workload: on an edge an output may well
-        be one constant."""
+        """Raises TaskError if outputs do not depend on the inputs. ``dims``: of a workload, since on an edge an output
+        may be constant."""
         draws = (drawn(self.task, dims, "declared", seed + number) for number in range(DRAWS))
         with np.errstate(all="ignore"):
             first, *others = (reference_outputs(self.task, dims, inputs) for inputs in draws)
@@ -93,7 +86,7 @@ class FloatReference:
         return error_of(out, ref, negligible=negligible(self.task.outputs[name].dtype), special=special)
 
     def _unfit(self, name: str, value: Array, special: bool) -> str | None:
-        """Why an output cannot hold the answer."""
+        """Returns why an output's dtype cannot hold the answer; None if it can."""
         dtype = self.task.outputs[name].dtype
         finite = value[np.isfinite(value)]
         if finite.size < value.size and not special:
@@ -111,16 +104,16 @@ class FloatReference:
     def _measured(
         self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array], special: bool, declared: bool
     ) -> dict[str, Error] | str:
-        """The yardstick's error on each output."""
-        found = self.trusted.outputs(dims, inputs) if self.trusted else "none"
-        if isinstance(found, str):
+        """Returns the error of the trusted implementation, or of the reference in float32, on each output."""
+        outputs = self.trusted.outputs(dims, inputs) if self.trusted else "none"
+        if isinstance(outputs, str):
             if self.trusted:
-                self.trusted, self.yardstick = None, f"the reference in float32 ({found})"
-            found, declared = yardstick(self.task, dims, inputs), False
-        if isinstance(found, str):
-            self.yardstick = f"the dtype alone ({found})"
+                self.trusted, self.yardstick = None, f"the reference in float32 ({outputs})"
+            outputs, declared = yardstick(self.task, dims, inputs), False
+        if isinstance(outputs, str):
+            self.yardstick = f"the dtype alone ({outputs})"
             return dict.fromkeys(values, NO_ERROR)
-        errors = {name: self._error(name, found[name], values[name], special) for name in values}
+        errors = {name: self._error(name, outputs[name], values[name], special) for name in values}
         for name, error in errors.items():
             if error.total <= tolerance.TRUSTED_AT_MOST:
                 continue
@@ -138,22 +131,20 @@ class FloatReference:
         allowed = {}
         for name, value in values.items():
             dtype = self.task.outputs[name].dtype
-            one = tolerance.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
+            allowance = tolerance.allowance(dtype, measured[name], precision=self.task.precision, whose=whose)
             errors = [self._error(name, other[name], value, special) for other in moved]
             worst, total = max(error.worst for error in errors), max(error.total for error in errors)
-            if not is_whole(dtype) and tolerance.FACTOR * worst > one.worst:
+            if not is_whole(dtype) and tolerance.FACTOR * worst > allowance.worst:
                 if total > max(tolerance.TRUSTED_AT_MOST, CONDITION * self._roundoff(dtype)):
                     return f"not applicable: rounding of the inputs changes '{name}' by {total:.2g}"
-                one = Allowance(
-                    tolerance.FACTOR * worst, max(one.total, tolerance.FACTOR * total),
-                    f"{tolerance.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}",
-                )  # fmt: skip
-            allowed[name] = one
+                why = f"{tolerance.FACTOR:g} × what rounding of the inputs changes, {worst:.2g}"
+                total = max(allowance.total, tolerance.FACTOR * total)
+                allowance = Allowance(tolerance.FACTOR * worst, total, why)
+            allowed[name] = allowance
         return allowed
 
     def _perturbed(self, inputs: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """The inputs, off by what is rounded: once each element at random, once all the same way, as in a sum
-        that grows."""
+        """Changes the inputs by rounding errors: once with a random sign for each element, once all upwards."""
         rng = np.random.default_rng(0)
         apart, together = dict(inputs), dict(inputs)
         for name, array in inputs.items():
@@ -161,33 +152,32 @@ class FloatReference:
             if is_whole(spec.dtype) or spec.distribution.kind in ("integers", "offsets"):
                 continue
             exact, sign = array.astype(np.float64), np.where(rng.random(array.shape) < 0.5, -1.0, 1.0)
-            roundoff = CONDITION * tolerance.UNIT_ROUNDOFF["float64" if spec.dtype in WIDE else "float32"]
+            roundoff = CONDITION * tolerance.UNIT_ROUNDOFF["float64" if spec.dtype == "float64" else "float32"]
             apart[name] = exact * (1 + max(roundoff, self._roundoff(spec.dtype)) * sign)
             together[name] = exact * (1 + roundoff)
         return apart, together
 
     def _roundoff(self, dtype: str) -> float:
-        """Of values between operations: without a trusted implementation, these may have the dtype of the inputs."""
+        """The roundoff of intermediate values, which without a trusted implementation may have the inputs' dtype."""
         return 0.0 if self.trusted else tolerance.UNIT_ROUNDOFF.get(dtype, 0.0)
 
     def _exact(self, dims: Dims, inputs: Mapping[str, Array], values: Mapping[str, Array]) -> dict[str, Array]:
-        """Elements whose answer is a whole number that the dtype holds, of outputs that are all whole numbers, also in
-        float32."""
+        """Returns masks of the elements that must be exact, for outputs that hold only integers, also in float32."""
         single = yardstick(self.task, dims, inputs)
         if isinstance(single, str):
             return {}
-        found = {}
+        exact = {}
         for name, value in values.items():
-            held = rounded(value, self.task.outputs[name].dtype).astype(np.float64) == value
+            fits = rounded(value, self.task.outputs[name].dtype).astype(np.float64) == value
             shows = value.size >= EXACT_FROM and np.ptp(value) > 0 and np.abs(value).max() <= EXACT_UP_TO
-            same = np.array_equal(single[name].astype(np.float64)[held], value[held])
+            same = np.array_equal(single[name].astype(np.float64)[fits], value[fits])
             if shows and same and np.array_equal(value, np.rint(value)):
-                found[name] = held
-        return found
+                exact[name] = fits
+        return exact
 
 
 def check_gradients(task: Task, dims: Dims, seed: int) -> None:
-    """Raises TaskError, naming the input, where the backward reference is not the gradient."""
+    """Raises TaskError, naming the input, if the backward reference is not the gradient of the forward reference."""
     backward, rng, arrays = task.backward, np.random.default_rng(seed), task.arrays(dims)
     assert backward is not None
     inputs = {name: draw(task.distribution(name, dims), arrays[name].shape, rng) for name in task.inputs}

@@ -1,7 +1,7 @@
-"""NVIDIA's compute-sanitizer on a case, where it is installed: memcheck, racecheck and initcheck.
+"""Runs NVIDIA's compute-sanitizer on a case, if it is installed: memcheck, racecheck and initcheck.
 
-It watches what the machine code really does, but only whole allocations, one launch and shared memory
-races; the interpreter's sanitizer watches elements and blocks. What it prints is read here.
+These tools watch the machine code, but only know whole allocations, one launch and races in shared memory. The
+interpreter's sanitizer knows elements and blocks.
 """
 
 from __future__ import annotations
@@ -34,20 +34,17 @@ from tilewright.worker.messages import RunOnce, encode
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 ABSENT = "compute-sanitizer is not on this machine"
-SECONDS = 180.0
-"""Wall time of one tool; starting torch under it takes most of that."""
-PRINTED = 1000
-"""Errors that a tool describes; it counts all."""
-PADDING = 4096
-"""Bytes that memcheck puts after each allocation, so that the next does not begin where this one ends."""
+SECONDS = 180.0  # wall time of one tool, most of which it spends on starting torch
+PRINTED = 1000  # errors that a tool describes; it counts all
+PADDING = 4096  # bytes that memcheck puts between allocations
 
 Places = Mapping[str, tuple[int, int]]
-"""Of each tensor the address of the first element and the bytes that it spans."""
+"""Tensor → the address of its first element, and the bytes that it spans."""
 
 
 @dataclass(frozen=True)
 class Sanitized:
-    """What one tool found in a case. ``reason``: why it could not watch the case."""
+    """The findings of one tool in a case. ``reason``: why it could not watch the case."""
 
     tool: str
     findings: tuple[Finding, ...] = ()
@@ -60,7 +57,7 @@ class Sanitized:
 
 
 def find() -> Path | None:
-    """On PATH, or in a CUDA toolkit's bin."""
+    """Finds compute-sanitizer on PATH or in the bin folder of a CUDA toolkit."""
     if on_path := shutil.which("compute-sanitizer"):
         return Path(on_path)
     homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
@@ -69,15 +66,10 @@ def find() -> Path | None:
 
 
 def sanitize(
-    task: Task,
-    configuration: Configuration,
-    dims: Dims,
-    images: Mapping[str, Image],
-    *,
-    tools: Sequence[str] = TOOLS,
-    seconds: float = SECONDS,
-) -> tuple[Sanitized, ...]:
-    """Runs the case once under each tool, in a child process; the images stay as they are."""
+    task: Task, configuration: Configuration, dims: Dims, images: Mapping[str, Image], *,
+    tools: Sequence[str] = TOOLS, seconds: float = SECONDS,
+) -> tuple[Sanitized, ...]:  # fmt: skip
+    """Runs the case once under each tool, in a child process. The images are not changed."""
     program = find()
     if program is None:
         return tuple(Sanitized(tool, reason=ABSENT) for tool in tools)
@@ -93,7 +85,7 @@ def sanitize(
 
 
 def command(program: Path, tool: str, folder: Path) -> list[str]:
-    """API errors are not reported: torch and cuTile ask the driver questions that it may answer with no."""
+    """Returns the tool's command. It hides API errors, since torch and cuTile make driver calls that may fail."""
     options = ["--tool", tool, "--log-file", str(folder / f"{tool}.log"), "--print-limit", str(PRINTED)]
     options += ["--target-processes", "application-only"]  # not the compiler that a launch may start
     if tool == "memcheck":
@@ -115,8 +107,8 @@ def _under(tool: str, program: Path, folder: Path, seconds: float) -> Sanitized:
     printed = log.read_text() if log.exists() else ""
     if not addresses.exists():
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        said = first_complaint(printed) or last.strip()
-        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {said}")
+        complaint = first_complaint(printed) or last.strip()
+        return Sanitized(tool, reason=f"under {tool} the case did not get to its launch: {complaint}")
     places = {name: (int(first), int(size)) for name, (first, size) in json.loads(addresses.read_text()).items()}
     return read(tool, printed, places)
 
@@ -134,8 +126,10 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 
 
 def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
-    """The findings in what a tool printed. ``places``: for the names of the tensors that addresses are near. A log
-    without a summary, or with errors that are not understood, is a reason, not a clean bill."""
+    """Reads a tool's log. A log without a summary, or with errors that are not understood, gives a ``reason``.
+
+    places: names the tensors near the addresses in the log.
+    """
     counted = [int(count) for count in _SUMMARY.findall(log)]
     if not counted:
         return Sanitized(tool, reason=f"{tool} printed no summary: {first_complaint(log) or 'nothing at all'}")
@@ -144,19 +138,19 @@ def read(tool: str, log: str, places: Places | None = None) -> Sanitized:
         if (finding := _finding(tool, lines, places or {})) is not None:
             findings.add(finding)
     if sum(counted) and not len(findings):
-        said = first_complaint(log)
-        return Sanitized(tool, reason=f"{tool} counts {sum(counted)} errors, none of them understood: {said}")
+        complaint = first_complaint(log)
+        return Sanitized(tool, reason=f"{tool} counts {sum(counted)} errors, none of them understood: {complaint}")
     return Sanitized(tool, tuple(findings))
 
 
 def first_complaint(log: str) -> str:
-    """The first line of a log that says something."""
-    said = (line.removeprefix(MARK).strip() for line in log.splitlines())
-    return next((line for line in said if line and not line.startswith("COMPUTE-SANITIZER")), "")
+    """Returns the first line of a log that is neither empty nor the tool's banner."""
+    lines = (line.removeprefix(MARK).strip() for line in log.splitlines())
+    return next((line for line in lines if line and not line.startswith("COMPUTE-SANITIZER")), "")
 
 
 def _reports(log: str) -> list[list[str]]:
-    """The lines of one error each: its headline is indented by one space, the rest by more."""
+    """Splits a log into errors. The first line of an error is indented by one space, the others by more."""
     reports: list[list[str]] = [[]]
     for text in (line.removeprefix(MARK) for line in log.splitlines() if line.startswith(MARK)):
         if len(text) - len(text.lstrip()) <= 1:
@@ -195,10 +189,10 @@ def _finding(tool: str, lines: Sequence[str], places: Places) -> Finding | None:
 
 
 def _near(address: int, places: Places) -> tuple[str, str] | None:
-    """The tensor that an address is in or nearest to, and where from it."""
+    """Returns the name of the nearest tensor, and where the address lies relative to it."""
     if not places:
         return None
-    name = min(places, key=lambda one: max(places[one][0] - address, address - sum(places[one]) + 1, 0))
+    name = min(places, key=lambda tensor: max(places[tensor][0] - address, address - sum(places[tensor]) + 1, 0))
     first, size = places[name]
     if address < first:
         return name, f"{first - address} bytes before '{name}'"
@@ -208,7 +202,7 @@ def _near(address: int, places: Places) -> tuple[str, str] | None:
 
 
 class Watching:
-    """Starts the tools where they are installed, and adds what they found to a verdict."""
+    """Starts the tools, if they are installed, and adds their findings to a verdict."""
 
     def __init__(self, task: Task, off: bool) -> None:
         self.task, self.off = task, off
@@ -216,7 +210,7 @@ class Watching:
         self._asked: list[Future[Sequence[Sanitized]]] = []
 
     def start(self, configuration: Configuration, case: Case) -> None:
-        """On one case; what they say is waited for in `joined`."""
+        """Starts all tools on one case. `joined` waits for them."""
         if self.off or find() is None:
             return
         inputs = drawn(self.task, case.sizes, case.data, case.seed)
@@ -225,19 +219,18 @@ class Watching:
             self._asked.append(self._pool.submit(sanitize, self.task, configuration, case.sizes, images, tools=(tool,)))
 
     def joined(self, verdict: Verdict) -> Verdict:
-        """The verdict with the tools' findings; one of them makes it incorrect."""
+        """Adds the tools' findings to a verdict. Any finding makes it incorrect."""
         if self.off:
             return verdict
         if not self._asked:
             return replace(verdict, tools=(ABSENT,))
-        said = [one for future in self._asked for one in future.result()]
-        findings = tuple(finding for report in said for finding in report.findings)
+        reports = [report for future in self._asked for report in future.result()]
+        findings = tuple(finding for report in reports for finding in report.findings)
+        failed = (f"{report.tool}: {report.reason}" for report in reports if report.reason)
         verdict = replace(
-            verdict,
-            findings=(*verdict.findings, *findings),
-            unverified=(*verdict.unverified, *(f"{report.tool}: {report.reason}" for report in said if report.reason)),
-            tools=tuple(map(str, said)),
-        )
+            verdict, findings=(*verdict.findings, *findings), unverified=(*verdict.unverified, *failed),
+            tools=tuple(map(str, reports)),
+        )  # fmt: skip
         if findings and verdict.verdict != "incorrect":
             return replace(verdict, verdict="incorrect", reason=f"compute-sanitizer: {findings[0]}")
         return verdict

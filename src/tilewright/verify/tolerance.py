@@ -1,10 +1,9 @@
-"""How far an output is from the reference, and how far it may be.
+"""Measures how far an output is from the float64 reference, and computes the allowed error.
 
-The reference is float64. An error is measured against the reference's own scale, element by element:
-|out − ref| / (|ref| + rms(ref)), so that zeros never pass. What is allowed is set by a
-trusted implementation in the declared precision on the same data: at most ``FACTOR`` times its error
-and never less than the unit roundoff of the output's dtype. Large outputs are compared
-slice by slice along the dimensions that the task declares independent; what was compared is said.
+The error of an element is |out − ref| / (|ref| + rms(ref)), so that zeros never pass. The allowed error is ``FACTOR``
+times that of a trusted implementation in the declared precision on the same data, but at least ``FACTOR`` unit
+roundoffs of the output's dtype. Of large outputs only slices along the independent dimensions are compared, and the
+verdict names them.
 """
 
 from __future__ import annotations
@@ -24,28 +23,23 @@ from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import HOST, Array, Arrays
 from tilewright.verify.images import storage
 
-FACTOR = 2.0
-"""How many times the trusted implementation's error a candidate may make."""
-
+FACTOR = 2.0  # a candidate's error may be this many times that of the trusted implementation
 TRUSTED_AT_MOST = 0.1
-"""Of the reference's norm that a trusted implementation may be off. Rounding to two bits of mantissa
-(float8_e5m2) costs 0.06; what is further off is not the same function."""
-
-REFERENCE_FLOP = 2e9
-"""FLOP of one float64 reference: about 0.1 s on the host."""
-REFERENCE_ELEMENTS = 1 << 18
-"""Elements that one float64 reference may hold per tensor."""
+"""The largest error of a trusted implementation, as a share of the reference's norm. Rounding to two bits of mantissa
+(float8_e5m2) costs 0.06; beyond 0.1 it is another function."""
+REFERENCE_FLOP = 2e9  # of one float64 reference: about 0.1 s on the host
+REFERENCE_ELEMENTS = 1 << 18  # of each tensor of one float64 reference
 
 UNIT_ROUNDOFF: Mapping[str, float] = {
     "float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8,
     "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3, "float8_e8m0fnu": 2.0**-1, "tf32": 2.0**-11,
 }  # fmt: skip
-"""Largest relative error of rounding to nearest; whole-number dtypes must come out exact."""
+"""The largest relative error of rounding to nearest. Integer outputs must be exact."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Which indices of each independent dimension a comparison covers; dimensions not named are whole."""
+    """The indices of each independent dimension that a comparison covers. Other dimensions are covered in full."""
 
     indices: Mapping[str, tuple[int, ...]]
 
@@ -56,8 +50,7 @@ class Slice:
 
 
 def pick_slice(task: Task, dims: Dims, rng: np.random.Generator) -> Slice:
-    """As large a slice as the reference can afford. It holds the first and last index where two fit; the others are
-    random."""
+    """Picks the largest slice that the reference can compute: the first index, the last one and random others."""
     counts = {name: int(dims[name]) for name in task.independent if isinstance(dims.get(name), int)}  # type: ignore[arg-type]
     whole = dict(counts)
 
@@ -80,13 +73,12 @@ def _indices(extent: int, count: int, rng: np.random.Generator) -> tuple[int, ..
 
 
 def axes_of(shape: Sequence[str | int], part: Slice) -> dict[int, tuple[int, ...]]:
-    """The axes of a tensor that a slice cuts, with the indices. Only axes that are a plain dimension name can be
-    cut."""
+    """Maps the axes of a tensor that a slice cuts to the indices. Only an axis that is a plain dimension is cut."""
     return {axis: part.indices[str(entry)] for axis, entry in enumerate(shape) if str(entry) in part.indices}
 
 
 def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The float64 reference on ``inputs``, checked for shape; ``dims`` are those of the slice."""
+    """Computes the float64 reference, and checks the shapes. ``dims``: of the slice that ``inputs`` are."""
     what = f"reference of task '{task.name}'"
     try:
         results = evaluated(task, dims, inputs)
@@ -105,8 +97,10 @@ def reference_outputs(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> di
 def evaluated(
     task: Task, dims: Dims, inputs: Mapping[str, Array], floats: npt.DTypeLike = np.float64
 ) -> dict[str, Array]:
-    """The reference's outputs by name, as it returns them. It gets whole numbers in int64, booleans as such, all else
-    in ``floats``. Raises TaskError where it returns another number of arrays, and what the task's own code raises."""
+    """Calls the reference with integers in int64, booleans as they are and all else in ``floats``. Returns its outputs.
+
+    Raises TaskError for a wrong number of outputs, and any exception of the task's own code.
+    """
     offered: dict[str, object] = dict(dims)
     for name, array in inputs.items():
         dtype = task.tensors[name].dtype
@@ -120,8 +114,8 @@ def evaluated(
 
 
 def try_reference(task: Task, dims: Dims) -> None:
-    """The reference on drawn inputs of one slice, for a machine without a device. Raises TaskError where it fails, has
-    the wrong shape, or cannot tell right from wrong."""
+    """Tries the reference on a slice of random inputs, without a device. Raises TaskError if it fails, returns wrong
+    shapes or does not depend on the inputs."""
     rng = np.random.default_rng(0)
     reduced = sliced_dims(dims, pick_slice(task, dims, rng))
     arrays = task.arrays(reduced)
@@ -134,7 +128,7 @@ def try_reference(task: Task, dims: Dims) -> None:
 
 
 def draw(how: Distribution, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """``how``: as `Task.distribution` gives it."""
+    """Draws values from a distribution that `Task.distribution` returned."""
     if like := how.kept(shape):
         return np.array(like, np.int64).reshape(shape)
     if how.steps is not None:
@@ -151,7 +145,7 @@ def sliced_dims(dims: Dims, part: Slice) -> dict[str, Value]:
 
 
 def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str | None:
-    """Why a reference cannot tell right from wrong: its outputs do not vary with the inputs."""
+    """Returns why a reference proves nothing: its outputs for two inputs are equal, constant or not finite."""
     for name in first:
         a, b = first[name], second[name]
         if not (np.isfinite(a).all() and np.isfinite(b).all()):
@@ -165,12 +159,10 @@ def degenerate(first: Mapping[str, Array], second: Mapping[str, Array]) -> str |
 
 @dataclass(frozen=True)
 class Error:
-    """How far an output is from the reference, and where it is worst."""
+    """How far an output is from the reference, and the values of the worst element."""
 
-    worst: float
-    """Largest |out − ref| / (|ref| + rms(ref)); infinite where the output is not finite."""
-    total: float
-    """‖out − ref‖ / ‖ref‖."""
+    worst: float  # the largest |out − ref| / (|ref| + rms(ref)); infinite if the output is not finite
+    total: float  # ‖out − ref‖ / ‖ref‖
     index: tuple[int, ...]
     got: float
     wanted: float
@@ -180,10 +172,10 @@ NO_ERROR = Error(0.0, 0.0, (), 0.0, 0.0)
 
 
 def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float = 0.0, special: bool = False) -> Error:
-    """``out`` against ``ref`` of the same shape, in any dtypes. NaN equals nothing.
+    """Compares ``out`` with ``ref`` of the same shape, in any dtypes. NaN equals nothing.
 
-    negligible: a difference up to this is none: what the output's dtype cannot hold beside zero.
-    special: infinities and NaN are right where ``ref`` has the same; such elements count for nothing else.
+    negligible: differences up to this count as 0.
+    special: infinities and NaN are right where ``ref`` has the same, and do not count for the scale.
     """
     shape, worst, off = tuple(ref.shape), Error(-1.0, 0.0, (), 0.0, 0.0), 0.0
     size, start = math.prod(shape), 0
@@ -196,8 +188,8 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
             distance = _distance(arrays, a, b, negligible, special)
             scale = _scale(arrays, b, special) + rms
             scaled = distance / arrays.where(scale < 1e-300, 1e-300, scale)
-            # Also where the reference is NaN:
-            largest, at = arrays.largest(arrays.where(~arrays.finite(scaled), math.inf, scaled))
+            scaled = arrays.where(~arrays.finite(scaled), math.inf, scaled)  # also if the reference is NaN
+            largest, at = arrays.largest(scaled)
             if largest > worst.worst:
                 index = tuple(int(i) for i in np.unravel_index(start + at, shape))
                 worst = Error(largest, 0.0, index, float(a[at]), float(b[at]))
@@ -208,13 +200,13 @@ def error_of(out: Array, ref: Array, arrays: Arrays = HOST, *, negligible: float
 
 
 def _scale(arrays: Arrays, ref: Array, special: bool) -> Array:
-    """|ref|; without what is not finite, where such elements are compared on their own."""
+    """Returns |ref|, with 0 for special elements, which `_distance` compares on their own."""
     scale = abs(arrays.wide(ref))
     return arrays.where(~arrays.finite(scale), 0.0, scale) if special else scale
 
 
 def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special: bool) -> Array:
-    """|out − ref|: not finite where one of them is not, unless ``special`` and they are the same."""
+    """Returns |out − ref|. It is not finite where an operand is not, unless ``special`` and the operands are equal."""
     a, b = arrays.wide(out), arrays.wide(ref)
     distance = abs(a - b)
     if arrays.whole(ref):  # float64 does not hold every whole number
@@ -225,8 +217,11 @@ def _distance(arrays: Arrays, out: Array, ref: Array, negligible: float, special
 
 
 def negligible(dtype: str) -> float:
-    """The difference that underflow alone makes: one step next to zero. Where denormals of the dtype are denormals of
-    float32 too, all of them, since kernels may flush those to zero."""
+    """Returns the largest difference that underflow alone can make in a dtype.
+
+    It is one step next to zero. For dtypes whose denormals are denormals of float32 too, it is the smallest normal
+    number, since kernels may flush denormals to zero.
+    """
     if is_whole(dtype):
         return 0.0
     limits = ml_dtypes.finfo(storage(dtype))  # type: ignore[no-untyped-call]
@@ -235,7 +230,7 @@ def negligible(dtype: str) -> float:
 
 
 def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
-    """Of a trusted implementation that is off by more than `TRUSTED_AT_MOST`."""
+    """Makes the error for a trusted implementation that is off by more than `TRUSTED_AT_MOST`."""
     return TaskError(
         f"trusted of task '{task.name}': '{name}' is {error.total:.2g} of its norm from the float64 reference; "
         "one of the two is wrong, and candidates would be allowed as much"
@@ -244,7 +239,7 @@ def untrustworthy(task: Task, name: str, error: Error) -> TaskError:
 
 @dataclass(frozen=True)
 class Allowance:
-    """What an error may be, and where that comes from."""
+    """The largest allowed error, in the units of `Error`, and the source of these numbers."""
 
     worst: float
     total: float
@@ -254,10 +249,10 @@ class Allowance:
 def allowance(
     dtype: str, trusted: Error | None, *, precision: str | None = None, whose: str = "the trusted implementation"
 ) -> Allowance:
-    """``FACTOR`` times the trusted implementation's error, at least ``FACTOR`` unit roundoffs.
+    """Allows ``FACTOR`` times the error ``trusted``, and at least ``FACTOR`` unit roundoffs.
 
-    precision: the arithmetic, where the task declares it coarser than the output's dtype.
-    whose: the error that ``trusted`` is, in words.
+    precision: the task's arithmetic, if it declares one coarser than the output's dtype.
+    whose: describes the implementation whose error ``trusted`` is.
     """
     floor = UNIT_ROUNDOFF.get(dtype, 0.0)
     if precision is not None and UNIT_ROUNDOFF[precision] > floor:
@@ -269,11 +264,8 @@ def allowance(
 
 
 def share(error: Error, allowed: Allowance) -> float:
-    """Error over allowance; above 1 is incorrect."""
+    """Returns the error as a share of the allowed error; above 1 is incorrect."""
     if error.worst == 0.0:
         return 0.0
-    return max(_ratio(error.worst, allowed.worst), _ratio(error.total, allowed.total))
-
-
-def _ratio(value: float, limit: float) -> float:
-    return value / limit if limit else math.inf
+    pairs = ((error.worst, allowed.worst), (error.total, allowed.total))
+    return max(value / limit if limit else math.inf for value, limit in pairs)

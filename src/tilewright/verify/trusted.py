@@ -1,7 +1,7 @@
-"""The yardstick of the allowed error: what a trusted implementation makes of the same inputs.
+"""Computes the outputs of the implementation whose error sets the allowed error.
 
-`Trusted` runs the task's own `trusted`, in a process that has torch. Without one, `yardstick` runs the reference in
-single precision. Its error is what rounding costs, and lacks what a real implementation adds, so less is allowed.
+`Trusted` runs the task's ``trusted`` function in a process that has torch. For a task without one, `yardstick` runs the
+reference in float32. Its only error is rounding, so less is allowed than with a real implementation.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from tilewright.worker.messages import ComputeTrusted, Lost, TensorFile
 from tilewright.worker.session import Session
 
 COMMAND = (sys.executable, "-m", "tilewright.worker.process.trusted")
-SECONDS = 120.0
-"""Wall time of the trusted implementation on one case, on a CPU."""
-DOUBLE_OVER_SINGLE = 2.0**-29
-"""Unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴."""
+SECONDS = 120.0  # wall time of the trusted implementation on one case, on a CPU
+DOUBLE_OVER_SINGLE = 2.0**-29  # unit roundoff of float64 over that of float32: 2⁻⁵³ / 2⁻²⁴
 
 
 class Trusted:
-    """A task's trusted implementation in a child process, which starts at once and imports torch meanwhile."""
+    """A task's trusted implementation in a child process, which starts at once and imports torch."""
 
     def __init__(self, task: Task, device: str = "cpu") -> None:
         self.task, self.device = task, device
@@ -48,7 +46,7 @@ class Trusted:
             self._unavailable = str(error)
 
     def outputs(self, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
-        """The outputs in the dtypes that the task declares, or why there are none. ``inputs``: in theirs."""
+        """Returns the outputs in their declared dtypes, or why there are none. ``inputs``: in their declared dtypes."""
         if self._session is None:
             return self._unavailable
         with tempfile.TemporaryDirectory(prefix="tilewright-trusted-") as directory:
@@ -73,7 +71,7 @@ class Trusted:
             self._gone("closed")
 
     def _gone(self, reason: str) -> str:
-        """Ends the process; every later request gets this reason."""
+        """Ends the process. Every later request returns this reason."""
         if self._session is not None:
             self._session.close(wait=False)
         self._session, self._unavailable = None, reason
@@ -90,11 +88,10 @@ class Trusted:
 
 
 def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, Array] | str:
-    """The reference in float32 on the same inputs, rounded to the outputs' dtypes; or why it has none.
+    """Returns the reference's outputs in float32, rounded to the declared dtypes, or why there are none.
 
-    Inputs are first rounded to the arithmetic that the task declares, where that is coarser than they
-    are. Whole numbers stay whole. An output in float64 is the float64 reference plus
-    the error of the one in float32, scaled to float64's roundoff: the same sum in the same order.
+    Float inputs are first rounded to the arithmetic that the task declares, if it is coarser. An output in float64 is
+    the float64 reference plus the error of the float32 reference, scaled to the roundoff of float64.
     """
     coarse, precision = dict(inputs), task.precision
     if precision is not None:
@@ -103,7 +100,7 @@ def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, 
     single = _evaluated(task, dims, coarse, np.float32)
     if isinstance(single, str):
         return single
-    found = {}
+    outputs = {}
     double: dict[str, Array] | str | None = None
     for name, spec in task.outputs.items():
         value = single[name]
@@ -113,12 +110,12 @@ def yardstick(task: Task, dims: Dims, inputs: Mapping[str, Array]) -> dict[str, 
                 return double
             value = double[name] + (value.astype(np.float64) - double[name]) * DOUBLE_OVER_SINGLE
         with np.errstate(over="ignore", invalid="ignore"):
-            found[name] = value.astype(storage(spec.dtype))
-    return found
+            outputs[name] = value.astype(storage(spec.dtype))
+    return outputs
 
 
 def to_precision(array: Array, precision: str) -> Array:
-    """To nearest, ties to even, kept in float32; tf32 is float32 with 10 bits of mantissa."""
+    """Rounds to nearest, ties to even, and returns float32. tf32 is float32 with 10 bits of mantissa."""
     if precision != "tf32":
         return rounded(array, precision).astype(np.float32)
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
@@ -127,7 +124,7 @@ def to_precision(array: Array, precision: str) -> Array:
 
 
 def _evaluated(task: Task, dims: Dims, inputs: Mapping[str, Array], precision: npt.DTypeLike) -> dict[str, Array] | str:
-    """The reference's outputs by name, on inputs of ``precision``; or why there are none."""
+    """Returns the reference's outputs for inputs in ``precision``, or why there are none."""
     try:
         with np.errstate(all="ignore"):
             return evaluated(task, dims, inputs, precision)

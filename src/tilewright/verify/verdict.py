@@ -1,7 +1,7 @@
-"""What a check found: in words, as JSON, and the command that shows a failing case again.
+"""The verdict of a check, its JSON, and the command that repeats a failing case.
 
-``correct`` means that every workload was compared and nothing was wrong. What was not compared is listed by name with
-the reason. One wrong case is enough for ``incorrect``.
+``correct`` means that every workload was compared and no mistake was found. Cases that were not compared are listed
+with the reason. One wrong case makes the verdict ``incorrect``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,18 @@ from tilewright.verify.planning import Planned, Scope
 if TYPE_CHECKING:
     from tilewright.tileir.watch.findings import Finding
 
-WORDS = get_args(Word)
-"""From the best to the worst."""
+WORDS = get_args(Word)  # from the best to the worst
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a check found."""
+    """The result of a check.
+
+    unverified: what was not compared, each with its reason.
+    yardstick: describes the implementation whose error sets the allowed error.
+    smallest: the smallest failing case.
+    tools: one line from each other tool that watched a case.
+    """
 
     verdict: Word
     reason: str
@@ -37,16 +42,12 @@ class Verdict:
     configurations: tuple[Configuration, ...]
     results: tuple[Result, ...]
     unverified: tuple[str, ...]
-    """What was not compared, each with its reason."""
     findings: tuple[Finding, ...]
     yardstick: str
-    """Whose error sets what is allowed."""
     smallest: Result | None
-    """The failing case that is cheapest to look at."""
     shipped: Configuration
     seconds: float
     tools: tuple[str, ...] = ()
-    """What other tools that watched a case said, one line each."""
 
 
 def report(
@@ -92,21 +93,21 @@ def _not_compared(examiner: Examiner, results: Sequence[Result], skipped: Sequen
 
 
 def _findings(results: Sequence[Result]) -> tuple[Finding, ...]:
-    """Each once, by kind, place in the source and tensor."""
-    found: dict[object, Finding] = {}
+    """Returns each finding once, by kind, source location and tensor."""
+    unique: dict[object, Finding] = {}
     for result in results:
         for finding in result.findings:
-            found.setdefault((finding.kind, finding.location, finding.tensor), finding)
-    return tuple(found.values())
+            unique.setdefault((finding.kind, finding.location, finding.tensor), finding)
+    return tuple(unique.values())
 
 
 def worst(verdicts: Sequence[Verdict]) -> str:
-    """The verdict on a task and its backward together."""
+    """Returns the worst verdict on a task and its backward."""
     return max((verdict.verdict for verdict in verdicts), key=WORDS.index)
 
 
 def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | None:
-    """What shows the failing case again, alone; None where nothing failed."""
+    """Returns the shell command that runs only the smallest failing case; None if no case failed."""
     failed = verdict.smallest
     if failed is None:
         return None
@@ -117,7 +118,7 @@ def command(verdict: Verdict, where: str, options: Sequence[str] = ()) -> str | 
 
 
 def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
-    """As `codec.to_json` takes it; scripts rely on these names."""
+    """Returns the verdict as JSON. Scripts rely on these names."""
     return {
         **{name: getattr(verdict, name) for name in ("verdict", "reason", "engine", "task", "seed")},
         "configurations": [dict(configuration) for configuration in verdict.configurations],
@@ -132,14 +133,14 @@ def to_json(verdict: Verdict, where: str, options: Sequence[str] = ()) -> dict[s
 
 
 def all_to_json(verdicts: Sequence[Verdict], where: str, options: Sequence[str] = ()) -> dict[str, Encodable]:
-    """The value of `check --json`: that of the task, with ``backward`` beside it where there is one."""
+    """Returns the output of `check --json`: the task's verdict, with that of its backward task inside."""
     first, *others = verdicts
     backward = to_json(others[0], beside(where, others[0]), options) if others else None
     return {**to_json(first, where, options), "verdict": worst(verdicts), "backward": backward}
 
 
 def beside(where: str, verdict: Verdict) -> str:
-    """``FILE:TASK`` of another task of the file that ``where`` names."""
+    """Returns ``FILE:TASK`` for the verdict's task in the file that ``where`` names."""
     file, _, _ = where.rpartition(":")
     return f"{file if file and Path(file).is_file() else where}:{verdict.task}"
 
