@@ -1,4 +1,8 @@
-"""Tilewright makes GPU tile kernels fast, and proves it. The names of this module are the public ones."""
+"""Tilewright makes GPU tile kernels fast, and proves it. This module has every public name.
+
+A public name is loaded when it is first used. Importing this module is therefore quick, which matters to programs
+that Tilewright patches and to every run of pytest, because its plug-in is always loaded.
+"""
 
 from __future__ import annotations
 
@@ -28,58 +32,36 @@ if TYPE_CHECKING:  # `typing` itself takes longer to import than this
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Configuration": "records",
-    "Launch": "task.task",
-    "Output": "task.tensors",
-    "Space": "space.space",
-    "Task": "task.task",
-    "Tensor": "task.tensors",
-    "TilewrightError": "errors",
-    "Workload": "records",
-    "check": "verify.check",
-    "decorated_hints": "languages.cutile.private",
-    "editable": "task.loading",
-    "inspect": "inspect.inspect",
-    "integers": "task.tensors",
-    "normal": "task.tensors",
-    "offsets": "task.tensors",
-    "optimize": "optimize.loop",
-    "powers_of_two": "runtime.wrapper.buckets",
-    "report": "report.report",
-    "tune": "tune.tune",
-    "tuned": "runtime.wrapper.wrapper",
-    "uniform": "task.tensors",
+    name: module
+    for module, names in {
+        "errors": "TilewrightError",
+        "inspect.inspect": "inspect",
+        "languages.cutile.private": "decorated_hints",
+        "optimize.loop": "optimize",
+        "records": "Configuration Workload",
+        "report.report": "report",
+        "runtime.wrapper.buckets": "powers_of_two",
+        "runtime.wrapper.wrapper": "tuned",
+        "space.space": "Space",
+        "task.loading": "editable",
+        "task.task": "Launch Task",
+        "task.tensors": "Output Tensor integers normal offsets uniform",
+        "tune.tune": "tune",
+        "verify.check": "check",
+    }.items()
+    for name in names.split()
 }
-"""Public name → the module that defines it. Each is loaded when it is first used: a program that Tilewright only
-looks after, and every run of pytest where it is installed, imports this module and little else."""
+"""Public name → the module that defines it."""
 
 __all__ = [
-    "Configuration",
-    "Launch",
-    "Output",
-    "Space",
-    "Task",
-    "Tensor",
-    "TilewrightError",
-    "Workload",
-    "check",
-    "decorated_hints",
-    "editable",
-    "inspect",
-    "integers",
-    "normal",
-    "offsets",
-    "optimize",
-    "powers_of_two",
-    "report",
-    "tune",
-    "tuned",
-    "uniform",
-]
+    "Configuration", "Launch", "Output", "Space", "Task", "Tensor", "TilewrightError", "Workload", "check",
+    "decorated_hints", "editable", "inspect", "integers", "normal", "offsets", "optimize", "powers_of_two", "report",
+    "tune", "tuned", "uniform",
+]  # fmt: skip
 
 
 class _Package(ModuleType):
-    """Keeps `tilewright.tune` the function when Python imports the folder `tune/` and would put it in its place."""
+    """Keeps `tilewright.tune` a function: importing the folder `tune/` would replace it by a module."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _HOMES or not isinstance(value, ModuleType):
@@ -90,13 +72,13 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, from its home; remembered, so that this runs once a name."""
+    """Imports a public name on its first use, and keeps it for the next ones."""
     if name not in _HOMES:
         raise AttributeError(f"module 'tilewright' has no attribute '{name}'")
-    found = getattr(import_module(f"tilewright.{_HOMES[name]}"), name)
-    globals()[name] = found
-    return found
+    globals()[name] = value = getattr(import_module(f"tilewright.{_HOMES[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Lists the public names, without the helpers of this module."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -143,7 +143,7 @@ def test_a_backward_that_is_no_gradient(file: str, capsys: pytest.CaptureFixture
     [
         (["--case", "Q=3"], "unknown dimension 'Q'; known: N"),
         (["--case", "N=3;data=lage"], "unknown data 'lage'"),
-        (["--case", "N=3", "--quick"], "--case says everything itself"),
+        (["--case", "N=3", "--quick"], "--case names shape, data and seed itself"),
         (["--workload", "big"], "unknown workload 'big'; known: small, odd"),
         (["--config", "TILE=3.5"], "error: "),
     ],

@@ -12,13 +12,14 @@ import typer
 from typer.testing import CliRunner
 
 from tilewright.cli import capture as cli_capture
+from tilewright.cli import run as cli_run
 from tilewright.errors import RequestError
 from tilewright.task.loading import load_task
 
 torch = pytest.importorskip("torch")
 
 app = typer.Typer()
-app.command(context_settings=cli_capture.SETTINGS)(cli_capture.capture)
+app.command(context_settings=cli_run.SETTINGS)(cli_capture.capture)
 app.add_typer(cli_capture.app)
 
 PROGRAM = """

@@ -343,7 +343,7 @@ def test_export_says_where_rows_are_of_several_sources(run: Run) -> None:
     for rows, source in ((4096, "old"), (8192, "new")):
         Winners().put(stored(parts(rows, source=source), 1))
     ran = run("export")
-    assert len(ran.json["rows"]) == 2 and "note: softmax: rows of 2 sources" in ran.err
+    assert len(ran.json["rows"]) == 2 and "note: softmax: rows of 2 versions of its source" in ran.err
 
 
 # What is wrong with the store

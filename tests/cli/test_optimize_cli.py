@@ -171,7 +171,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(file: Path, tmp_path: Path) -
     finally:
         process.kill()
     assert process.returncode == 130, err
-    assert err.splitlines()[-1] == cli_shared.RESUME and "Traceback" not in err
+    assert err.splitlines()[-1] == f"interrupted; {cli_shared.STORED}" and "Traceback" not in err
     with Ledger(home / "ledger.db") as ledger:
         assert all(one.finished is None for one in ledger.runs())
     assert git(file.parent, "worktree", "list").count("\n") == 1, "the worktree is gone"

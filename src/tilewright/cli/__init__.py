@@ -1,1 +1,1 @@
-"""The command line: one command a file, each with its tables."""
+"""The command line: one module for each command, and one for the table that it prints."""

@@ -1,4 +1,4 @@
-"""Tables of candidates, the best first, and what `tilewright inspect` prints: one for each architecture."""
+"""Tables of candidates, the best first, and the tables of `tilewright inspect`, one for each architecture."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def candidate_table(
     show_all: bool,
     shipped: Configuration | None = None,
 ) -> list[RenderableType]:
-    """The best ten and the one shipped today, each with its reason below it; then a count of the others."""
+    """Returns a table of the best ten candidates and the shipped one, and below it a count of the others.
+
+    The reason of a candidate is printed under its row. ``cells`` are the columns after knobs and status.
+    """
     ordered = by_time(candidates)
     best = ordered if show_all else ordered[:ROWS]
     shown = [candidate for candidate in ordered if candidate in best or candidate.configuration == shipped]
@@ -44,7 +47,7 @@ def candidate_table(
 
 
 def of_code(cell: Callable[[MachineCode], object]) -> Callable[[Candidate], str]:
-    """A cell of the machine code, where there is any."""
+    """Returns a cell that reads the machine code, and is empty where there is none."""
     return lambda candidate: str(cell(candidate.code)) if candidate.code else NOTHING
 
 
@@ -76,7 +79,7 @@ def bound_line(bound: Bound) -> Text:
 
 
 def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Measured ones first, then predicted ones, each the fastest first; what has no time comes last."""
+    """Sorts the fastest first: measured candidates, then predicted ones, then those without a time."""
 
     def key(candidate: Candidate) -> tuple[int, float]:
         if candidate.measured:
@@ -89,7 +92,7 @@ def by_time(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def microseconds(us: float) -> str:
-    """Four significant digits, or whole microseconds above that."""
+    """Writes a time with four significant digits, from 1000 µs on in whole microseconds."""
     if not math.isfinite(us):
         return NOTHING
     if us >= 1000:
@@ -99,17 +102,17 @@ def microseconds(us: float) -> str:
 
 
 def _value(configuration: Configuration, knob: str) -> Text:
-    """``auto`` where the compiler chooses."""
+    """Returns the value of a knob; ``auto`` where the compiler chooses."""
     value = configuration.get(knob)
     return Text("auto", style="dim") if value is None else Text(str(value))
 
 
 def inspected(rows: Sequence[Inspected], show_all: bool = False) -> RenderableType:
-    """One table for each architecture of ``rows``, with its bound below it."""
-    return Group(*(part for _, same in groupby(rows, lambda row: row.arch) for part in _on_one([*same], show_all)))
-
-
-def _on_one(rows: Sequence[Inspected], show_all: bool) -> list[RenderableType]:
-    title = f"{rows[0].arch} ({rows[0].board.name}), workload {rows[0].workload.name}"
-    table = candidate_table(title, [row.candidate for row in rows], INSPECTED, show_all=show_all)
-    return [*table, bound_line(rows[0].bound), Text()]
+    """Returns one table for each architecture of ``rows``, with its bound below it."""
+    parts: list[RenderableType] = []
+    for arch, same in groupby(rows, lambda row: row.arch):
+        first, *others = same
+        title = f"{arch} ({first.board.name}), workload {first.workload.name}"
+        candidates = [row.candidate for row in (first, *others)]
+        parts += [*candidate_table(title, candidates, INSPECTED, show_all=show_all), bound_line(first.bound), Text()]
+    return Group(*parts)

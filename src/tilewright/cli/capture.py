@@ -1,4 +1,4 @@
-"""`tilewright capture` and `tilewright captured`: the launches that a program makes."""
+"""`tilewright capture` and `tilewright captured`: records the kernel launches of a program, and shows the record."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli import terminal
+from tilewright.cli import run, terminal
 from tilewright.cli.exit_codes import ended
-from tilewright.cli.run import NOT_EXECUTABLE, NOT_FOUND, SETTINGS, Command, check_named, environment
 from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json
 from tilewright.cli.terminal_table import ROWS
 from tilewright.errors import RequestError, StorageError
@@ -21,8 +20,6 @@ from tilewright.errors import RequestError, StorageError
 if TYPE_CHECKING:
     from tilewright.records import Json
     from tilewright.runtime.capture.record import Capture, Recorded
-
-__all__ = ["SETTINGS", "app", "capture"]
 
 FILE = "capture.json"
 NO_LAUNCH = "no launch was recorded: no Python process of the program came to a call of cuda.tile.launch"
@@ -57,14 +54,14 @@ app.callback(invoke_without_command=True)(help_without_a_command)
 
 
 def capture(
-    command: Command,
+    command: run.Command,
     out: Out = None,
     data: WithData = False,
     data_mib: Mebibytes = 256,
     exact: Exact = False,
     as_json: AsJson = False,
 ) -> None:
-    """Runs a program and records each launch of a cuTile kernel: what, on what, how often, how long.
+    """Runs a program and records each launch of a cuTile kernel: its arguments, how often it ran, how long it took.
 
     Shows where the time goes; `tilewright captured task` makes a task file of any row. The program's exit code is
     passed on, and its output is its own (with `--json` it goes to stderr).
@@ -73,15 +70,15 @@ def capture(
     """
     from tilewright.runtime.capture import record as capture_record
 
-    check_named(command)
+    run.check_named(command)
     file = _file(out)
     earlier = _prepared(file, private=out is None)
     code = _run(command, _environment(file, data_mib if data else 0, exact), as_json)
     try:
         recorded = capture_record.merged(file)
-    except (OSError, RequestError) as error:  # the program's own exit code is not lost to it
-        said = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
-        raise ended(said, code or StorageError.exit_code, as_json) from error
+    except (OSError, RequestError) as error:  # the exit code stays the program's own
+        message = str(error) if isinstance(error, RequestError) else f"cannot write {file}: {error.strerror}"
+        raise ended(message, code or StorageError.exit_code, as_json) from error
     if earlier is None or recorded.launches():
         _show(recorded, file, None if as_json else ROWS, as_json)
     else:
@@ -140,7 +137,7 @@ def _file(given: Path | None) -> Path:
 
 
 def _prepared(file: Path, private: bool) -> Capture | None:
-    """Makes sure, before the program starts, that the record can be written. Returns an earlier record of that name."""
+    """Makes sure, before the program starts, that the record can be written. Returns an earlier record in ``file``."""
     from tilewright.ledger.file import make_private
     from tilewright.runtime.capture import record as capture_record
 
@@ -165,7 +162,7 @@ def _prepared(file: Path, private: bool) -> Capture | None:
 def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
     from tilewright.runtime.capture.capture import DATA_VARIABLE, EXACT_VARIABLE, VARIABLE
 
-    variables = {**os.environ, "PYTHONPATH": environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
+    variables = {**os.environ, "PYTHONPATH": run.environment(os.environ)["PYTHONPATH"], VARIABLE: str(file)}
     if data_mib:
         variables[DATA_VARIABLE] = str(data_mib)
     if exact:
@@ -174,16 +171,16 @@ def _environment(file: Path, data_mib: int, exact: bool) -> dict[str, str]:
 
 
 def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> int:
-    """The program's exit code, as a shell has it. Ctrl-C is the program's; a request to end is passed on."""
+    """Runs the program and returns its exit code as a shell does. The program handles Ctrl-C; SIGTERM is passed on."""
     try:
         process = subprocess.Popen(command, env=environment, stdout=2 if as_json else None)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ended(f"no such program: {command[0]}", NOT_FOUND, as_json) from error
+        raise ended(f"no such program: {command[0]}", run.NOT_FOUND, as_json) from error
     except PermissionError as error:
-        raise ended(f"cannot execute '{command[0]}'", NOT_EXECUTABLE, as_json) from error
+        raise ended(f"cannot execute '{command[0]}'", run.NOT_EXECUTABLE, as_json) from error
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        raise RequestError(f"cannot start '{command[0]}': {said}") from error
+        reason = getattr(error, "strerror", None) or str(error)
+        raise RequestError(f"cannot start '{command[0]}': {reason}") from error
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     terminated = signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number))
     try:
@@ -191,7 +188,7 @@ def _run(command: list[str], environment: Mapping[str, str], as_json: bool) -> i
     finally:
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGTERM, terminated)
-    return code if code >= 0 else 128 - code  # as shells say it of a signal
+    return code if code >= 0 else 128 - code  # a negative code is a signal, which shells add to 128
 
 
 def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None:
@@ -207,7 +204,7 @@ def _show(recorded: Capture, file: Path, top: int | None, as_json: bool) -> None
 
 
 def _show_kept(earlier: Capture, file: Path, as_json: bool) -> None:
-    """After a program that launched nothing."""
+    """Says that a program launched nothing, and that an earlier record was kept."""
     if as_json:
         print_json([])
     terminal.note(NO_LAUNCH)

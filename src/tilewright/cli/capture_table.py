@@ -1,4 +1,4 @@
-"""What `tilewright capture` prints: a row for each kind of launch, and where the time goes."""
+"""The output of `tilewright capture`: a row for each kind of launch, with its share of the time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tilewright.runtime.capture.described import Argument, DescribedLaunch
 from tilewright.runtime.capture.record import Capture, Recorded, programs
 
 ARRAYS = 4
-"""Shapes that a row shows."""
-
+"""How many shapes a row shows."""
 
 COLUMNS = (
     Column("N", right=True, always=True), Column("launches", right=True), Column("kernel", always=True),
@@ -24,7 +23,7 @@ COLUMNS = (
 
 
 def captured(capture: Capture, top: int | None = None) -> RenderableType:
-    """One row for each kind of launch, those that took longest first; below, what the numbers are."""
+    """Returns a table with one row for each kind of launch, the longest total time first, and explains the numbers."""
     kinds = capture.launches()
     table = TerminalTable(*COLUMNS)
     total = sum(kind.total_us or 0.0 for kind in kinds)
@@ -56,12 +55,12 @@ def _many(count: int, what: str = "launch", ending: str = "es") -> str:
 
 
 def launches(kind: Recorded) -> str:
-    """How many; an estimate is marked."""
+    """Writes the number of launches; ``≈`` marks an estimate."""
     return f"{'≈ ' if kind.estimated else ''}{kind.count}"
 
 
 def arrays(launch: DescribedLaunch) -> str:
-    """Shapes and dtypes in a few letters, of the first arrays."""
+    """Writes dtype and shape of the first arrays in short, such as ``bf16[4096,4096]``."""
     listed = launch.arrays()
     more = f" +{len(listed) - ARRAYS}" if len(listed) > ARRAYS else ""
     return " ".join(_shape(argument) for argument in listed[:ARRAYS]) + more
@@ -74,7 +73,7 @@ def _shape(argument: Argument) -> str:
 
 
 def hints(launch: DescribedLaunch) -> dict[str, int]:
-    """The hints that are neither left to the compiler nor the default."""
+    """Returns the hints that are neither left to the compiler nor at their default."""
     return {
         name: value for name, value in launch.hints.items() if value is not None and (name, value) != ("opt_level", 3)
     }
@@ -93,17 +92,17 @@ def _below(capture: Capture, kinds: Sequence[Recorded], top: int | None) -> list
         lines.append(f"{len(kinds) - top} more kinds; --all shows them")
     if unseen := sum(kind.estimated for kind in kinds):
         lines.append(
-            f"≈: the launches of each kernel are all counted, but {made - unseen} of the {made} looked at for their "
-            "kind: rows are estimated; with --exact each is looked at"
+            f"≈: every launch of a kernel is counted, but only {made - unseen} of the {made} were classified: "
+            "the rows are estimates; --exact classifies each launch"
         )
     if any(kind.at_most and kind.idle.samples for kind in kinds):
-        lines.append("≤: the GPU was idle when these were launched, so the time includes the way to the GPU")
+        lines.append("≤: the GPU was idle when these were launched, so the time includes the launch itself")
     if graphs := sum(kind.in_graph for kind in kinds):
         lines.append(f"{_many(graphs)} went into a CUDA graph; its replays are not seen")
     if failed := [kind for kind in kinds if kind.failed]:
         lines.append(f"{_many(sum(kind.failed for kind in failed))} failed, the first: {failed[0].error}")
     if others := sum(kind.others for kind in kinds):
-        lines.append(f"{others} launches are of more kinds than are kept, and count as another kind of their kernel")
+        lines.append(f"{others} launches were of more kinds than are kept; they count as another kind of their kernel")
     if lost := [part for part in capture.parts if not part.finished]:
         lines.append(f"{len(lost)} of {len(capture.parts)} processes did not end: their last seconds may be missing")
     for kind in kinds:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilewright.verify.cases import Case
 
 DEFAULT_SECONDS = 120.0
-"""Equals `verify.planning.SECONDS`, which `--help` does not import."""
+"""The default of `verify.planning`, repeated here so that `--help` does not import that module."""
 
 EngineName = Annotated[
     str | None, typer.Option("--engine", metavar="NAME", help="interpreter or gpu.  [default: the GPU if any]")
@@ -49,16 +49,14 @@ def check(
 
     Example: `tilewright check examples/rms_norm.py --workload odd --engine interpreter`
     """
-    from tilewright.cli import check_table as check_tables
-    from tilewright.languages import keep_torch_out
+    from tilewright.cli import check_table
     from tilewright.verify.check import check as checked
     from tilewright.verify.schedule import engine_name
     from tilewright.verify.verdict import all_to_json, beside, worst
 
-    with shared.task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+    with shared.progress(as_json) as progress:
         name = engine_name(engine)
         task = shared.loaded(where)
-        keep_torch_out()
         only, seed = _case(task, workload, case, seed, quick)
         configurations = (task.space.parse(config),) if config is not None else ()
         verdicts = checked(
@@ -72,7 +70,7 @@ def check(
         console = terminal.stdout()
         for number, verdict in enumerate(verdicts):
             place = beside(where, verdict) if number else where
-            console.print(check_tables.checked(verdict, place, options, show_all), crop=False)
+            console.print(check_table.checked(verdict, place, options, show_all), crop=False)
     if code := {"correct": 0, "incorrect": 1, "unverified": 3}[worst(verdicts)]:
         raise typer.Exit(code)
 
@@ -80,14 +78,14 @@ def check(
 def _case(
     task: Task, workload: list[str] | None, case: str | None, seed: int | None, quick: bool
 ) -> tuple[Case | None, int]:  # fmt: skip
-    """The one case that is asked for, if any, and the seed."""
+    """Returns the only case to check, None for all, and the seed: the given one, that of the case, or a drawn one."""
     import secrets
 
     from tilewright.verify.cases import parse
 
     if case is not None and (quick or workload or seed is not None):
-        raise RequestError("--case says everything itself; leave out --workload, --seed and --quick")
-    task.selected(workload)  # a wrong name before any work
+        raise RequestError("--case names shape, data and seed itself; leave out --workload, --seed and --quick")
+    task.selected(workload)  # refuses an unknown name before any work
     only = parse(case, task) if case is not None else None
     if seed is None:
         seed = only.seed if only is not None else secrets.randbelow(1 << 16)

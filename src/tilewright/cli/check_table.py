@@ -1,4 +1,4 @@
-"""What `tilewright check` prints: what was wrong first, then what was compared, then what was not."""
+"""The output of `tilewright check`: wrong cases, then correct ones, then those that were not compared."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from tilewright.verify.examining import Result
 from tilewright.verify.verdict import Verdict, command
 
 STYLES = {"correct": "green", "incorrect": "bold red", "unverified": "yellow"}
+GROUPED = {"edge": 1, "hidden": 2}
+"""Origin of the cases that share a row → place of that row after the other correct cases."""
 
 
 def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all: bool = False) -> RenderableType:
-    """Cases of one origin that are correct share a row, which shows the worst of them."""
+    """Returns the table of one verdict and its conclusion. ``where``, ``options``: for the command that reproduces it.
+
+    Correct edge cases share a row, and so do correct hidden draws; the row shows the case with the largest error.
+    """
     numbers = (
         Column(name, right=True, spare=spare) for name, spare in (("worst\nerror", 0), ("allowed", 1), ("trusted", 2))
     )
@@ -30,27 +35,23 @@ def checked(verdict: Verdict, where: str, options: Sequence[str] = (), show_all:
 
 
 def _grouped(results: Sequence[Result]) -> list[list[Result]]:
-    """Edges and hidden draws that are correct as one row, the others alone; what was not compared has a list."""
+    """Groups the compared cases into rows: correct edges and correct hidden draws together, every other case alone."""
 
-    def key(result: Result) -> object:
-        apart = result.verdict != "correct" or result.case.why not in ("edge", "hidden")
-        return id(result) if apart else result.case.why
+    def key(result: Result) -> tuple[bool, int]:
+        return result.verdict == "correct", GROUPED.get(result.case.why, 0)
 
-    shown = [result for result in results if result.verdict != "unverified"]
-    return [list(rows) for _, rows in groupby(sorted(shown, key=_order), key)]
-
-
-def _order(result: Result) -> tuple[int, int]:
-    return (
-        ("incorrect", "correct").index(result.verdict),
-        ("edge", "hidden").index(result.case.why) + 1 if result.case.why in ("edge", "hidden") else 0,
-    )
+    rows: list[list[Result]] = []
+    compared = sorted((result for result in results if result.verdict != "unverified"), key=key)
+    for (correct, group), same in groupby(compared, key):
+        alike = [*same]
+        rows += [alike] if correct and group else [[result] for result in alike]
+    return rows
 
 
 def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
-    """The cells of a row, and its reason."""
-    shown = max(rows, key=lambda result: result.error.share if result.error else 0.0)
-    case, error = shown.case, shown.error
+    """Returns the cells of a row, and its reason. The case with the largest error stands for the row."""
+    worst = max(rows, key=lambda result: result.error.share if result.error else 0.0)
+    case, error = worst.case, worst.error
     dims = ", ".join(f"{name}={value}" for name, value in case.dims)
     if len(rows) > 1:
         dims = f"{len(rows)} {'edges' if case.why == 'edge' else 'hidden draws'}, worst {dims}"
@@ -58,8 +59,8 @@ def _cells(rows: Sequence[Result]) -> tuple[list[Text], str]:
     numbers = [NOTHING] * 3
     if error:
         numbers = [f"{number:.2g}" for number in (error.error.worst, error.allowed.worst, error.trusted)]
-    verdict = Text(shown.verdict, style=STYLES[shown.verdict])
-    return [Text(dims), Text(case.data), Text(memory or "row-major"), verdict, *map(Text, numbers)], shown.reason
+    verdict = Text(worst.verdict, style=STYLES[worst.verdict])
+    return [Text(dims), Text(case.data), Text(memory or "row-major"), verdict, *map(Text, numbers)], worst.reason
 
 
 def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: bool) -> list[Text]:
@@ -80,6 +81,6 @@ def _conclusion(verdict: Verdict, where: str, options: Sequence[str], show_all: 
     if again := command(verdict, where, options):
         assert verdict.smallest is not None
         lines.append(Text(f"smallest: {verdict.smallest.case.described}: {verdict.smallest.reason}"))
-        # in one line, however long: it is there to be copied
+        # one line, however long, so that it can be copied
         lines.append(Text.assemble("reproduce: ", (again, "bold"), no_wrap=True, overflow="ignore"))
     return lines

@@ -1,4 +1,4 @@
-"""`tilewright compare`: what changed between two versions of a kernel."""
+"""`tilewright compare`: the differences between two versions of a kernel."""
 
 from __future__ import annotations
 
@@ -39,33 +39,34 @@ def compare(
 
     Example: `tilewright compare examples/matmul.py examples/matmul.py --config-b TILE_M=64 --arch sm_90`
     """
-    from tilewright.cli import compare_table as comparison_tables
+    from tilewright.cli import compare_table
     from tilewright.hardware.architectures import default_board
     from tilewright.inspect import compare as comparing
     from tilewright.languages import keep_torch_out
+    from tilewright.task.loading import load_task
 
-    with shared.task_speaks_to_stderr(as_json):
+    with shared.progress(as_json):
         board = default_board(shared.one_architecture(arch, "compare"))
-        task = shared.loaded(a)
-        tasks = task, (task if a == b else shared.loaded(b))
-        keep_torch_out()
+        task = load_task(a)
+        tasks = task, (task if a == b else load_task(b))
+        keep_torch_out()  # only now, because B may import torch
         configs = _joined(config, config_a), _joined(config, config_b)
         before, after = comparing.versions((a, b), tasks, configs, workload)
-        _say_what_is_not_allowed(before, board)
-        _say_what_is_not_allowed(after, board)
+        _note_if_outside_the_space(before, board)
+        _note_if_outside_the_space(after, board)
         result = comparing.compare(before, after, board, seconds=budget)
     if as_json:
         shared.print_json(result.to_json())
     else:
-        terminal.stdout().print(comparison_tables.compared(result, show_all))
+        terminal.stdout().print(compare_table.compared(result, show_all))
 
 
 def _joined(both: str | None, own: str | None) -> str | None:
     return ",".join(part for part in (both, own) if part) or None
 
 
-def _say_what_is_not_allowed(version: Side, board: Board) -> None:
-    """What the space would not try is still compared when asked for by name."""
+def _note_if_outside_the_space(version: Side, board: Board) -> None:
+    """Notes that a configuration is outside the space of its task. It is compared nevertheless."""
     task, dims = version.task, version.workload.dims
     if problem := task.space.allows(version.configuration, board.sm, dims):
         terminal.note(f"{version.where} {version.configuration}: outside the space on {board.arch}: {problem}")

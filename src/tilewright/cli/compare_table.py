@@ -1,4 +1,4 @@
-"""What `tilewright compare` prints: the changes in Tile IR by source line, and in machine code."""
+"""The output of `tilewright compare`: the changes in Tile IR by source line, and in machine code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUMBERS = (
 
 
 def compared(result: VersionComparison, show_all: bool = False) -> RenderableType:
-    """What changed, or one line where nothing did."""
+    """Returns both versions and what changed between them."""
     heading = [
         *(
             Text.assemble((f"{name} ", "bold"), f"{version}, grid {'x'.join(map(str, grid))}")
@@ -65,7 +65,7 @@ def _more(rows: Sequence[object], what: str, show_all: bool) -> list[Text]:
 
 
 def _lines(lines: Sequence[LineChange]) -> TerminalTable:
-    """Each line of the source, and under it the operations that changed."""
+    """Returns a table with the source lines that changed, and under each line its changed operations."""
     table = TerminalTable(Column("A", always=True), Column("B", always=True), Column("source", always=True))
     for line in lines:
         source = line.source_after or line.source_before
@@ -82,7 +82,7 @@ def _number(place: Place | None) -> Text:
 
 
 def _operations(changes: Sequence[OperationChange]) -> list[Text]:
-    """Removed, added, and in one line what changed nothing but its type or its attributes."""
+    """Describes removed and added operations. Where only type or attributes changed, one line describes both."""
     removed = [change for change in changes if change.after < change.before]
     added = [change for change in changes if change.after > change.before]
     lines = []
@@ -144,7 +144,7 @@ def _machine_code(result: VersionComparison) -> Iterator[RenderableType]:
 
 
 def _code_table(a: Code, b: Code) -> TerminalTable:
-    """The numbers always; copies and classes of instructions where they differ."""
+    """Returns a table with all numbers, and with those copies and classes of instructions that differ."""
     table = TerminalTable("", Column("A", always=True), Column("B", always=True), "change")
     for name in NUMBERS:
         table.add((name, *_cells(getattr(a.code, name), getattr(b.code, name))))

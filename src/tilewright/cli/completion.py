@@ -1,6 +1,6 @@
-"""Options with few values, and what the shell completes: architectures, kinds, task files, tasks, workloads.
+"""Shell completion of architectures, kinds, task files, tasks and workloads, and options with few values.
 
-Files are read and not run.
+Completion reads task files and does not run them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from tilewright.errors import RequestError
 
 
 def one_of(flag: str, *names: str, help: str) -> OptionInfo:
-    """An option with a few values. typer 0.12 knows no ``Literal``, and its newest release no `click`."""
+    """Returns an option that takes one of ``names``.
+
+    It is written by hand because typer 0.12 does not support ``Literal``, and the newest typer has no `click` choice.
+    """
 
     def text(given: str) -> str:
         if given not in names:
@@ -38,7 +41,7 @@ def kinds(incomplete: str) -> list[str]:
 
 
 def architectures(incomplete: str) -> list[str]:
-    """One, or the last of several with commas between them."""
+    """Completes the last of one or several architectures with commas between them."""
     from tilewright.hardware.architectures import ARCHITECTURES
 
     before, comma, last = incomplete.rpartition(",")
@@ -46,7 +49,7 @@ def architectures(incomplete: str) -> list[str]:
 
 
 def task_files(incomplete: str) -> list[str]:
-    """Folders and Python files, and behind a colon the tasks of a file."""
+    """Completes folders and Python files, and after a colon the tasks of a file."""
     file, colon, task = incomplete.rpartition(":")
     if colon:
         return [f"{file}:{name}" for name, _ in _tasks(file) if name.startswith(task)]
@@ -59,7 +62,7 @@ def task_files(incomplete: str) -> list[str]:
 
 
 def workloads(context: typer.Context, incomplete: str) -> list[str]:
-    """The workloads of the file that the command line names already, where they are written down."""
+    """Completes the workloads of the task file that the command line names already."""
     where = str(context.params.get("where") or context.params.get("a") or next(iter(context.args), ""))
     file, colon, task = where.rpartition(":")
     named = [names for name, names in _tasks(file if colon else where) if not colon or name == task]
@@ -67,7 +70,7 @@ def workloads(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _tasks(file: str) -> Iterator[tuple[str, list[str]]]:
-    """Name and workloads of each task that the file writes down."""
+    """Yields name and workloads of each `Task` call in the file, as far as they are literals."""
     from tilewright.source.source_file import SourceFile, keywords
     from tilewright.source.values import called_name
 

@@ -1,8 +1,8 @@
 """`tilewright doctor`: what works on this machine, and how to fix what does not.
 
-`examine` gives one `Probe` for each thing that Tilewright uses. A probe that breaks is reported and does not stop the
-others. Without the ``required`` ones nothing can be inspected or predicted; the others limit what can be measured. To
-test the compiler, a small kernel is compiled and its machine code is read.
+`examine` returns one `Probe` for each thing that Tilewright uses. A probe that raises an error is reported, and the
+others go on. Without the ``required`` ones nothing can be inspected or predicted; the others only limit what can be
+measured.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from tilewright.hardware.machine import driver_version, installed_version
 from tilewright.records import Json
 
 DRIVER = 580
-"""Oldest driver branch that runs what tileiras 13 compiles; it brings CUDA 13.0."""
+"""The oldest driver branch that runs machine code of tileiras 13. It comes with CUDA 13.0."""
 PROBE_ARCH = "sm_90"
 FREE_BYTES = 512 << 20
-"""A run of some hundred configurations leaves less than 100 MB of cubins and results."""
+"""Least free disk space. A run of some hundred configurations stores less than 100 MB of cubins and results."""
 
 INSTALL = "pip install 'cuda-tile[tileiras]'"
 TO_MEASURE = ("GPU", "driver", "torch")
@@ -48,14 +48,14 @@ OPTIONAL = ("tileirdisasm", "cuTile's cache", *TO_MEASURE, "NVML", "compute-sani
 
 @dataclass(frozen=True)
 class Probe:
-    """The state of one thing. ``ok`` is None where it is not needed here."""
+    """The state of one thing that Tilewright uses. ``ok`` is None where the thing is not needed on this machine."""
 
     name: str
     ok: bool | None
     detail: str
     fix: str = ""
     required: bool = True
-    """Without it nothing can be inspected or predicted."""
+    """Whether inspecting and predicting need it."""
 
 
 _optional = partial(Probe, required=False)
@@ -93,7 +93,7 @@ def table(probes: Sequence[Probe]) -> Table:
 
 
 def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu | None] = detect) -> tuple[Probe, ...]:
-    """All probes, in the order in which they are worth fixing."""
+    """Runs all probes. A probe comes before those that depend on it."""
     gpu = find_gpu()
     examinations: tuple[tuple[str, Callable[[], Probe]], ...] = (
         ("Python", python),
@@ -112,22 +112,22 @@ def examine(environ: Mapping[str, str] = os.environ, find_gpu: Callable[[], Gpu 
         ("NVML", lambda: nvml(gpu)),
         ("compute-sanitizer", lambda: compute_sanitizer(gpu)),
     )
-    found = []
+    probes = []
     for name, probe in examinations:
         try:
-            found.append(probe())
-        except Exception as error:  # whatever breaks on this machine is reported
-            found.append(Probe(name, False, in_one_line(error), required=name not in OPTIONAL))
-    return tuple(found)
+            probes.append(probe())
+        except Exception as error:  # a broken probe is a result too
+            probes.append(Probe(name, False, in_one_line(error), required=name not in OPTIONAL))
+    return tuple(probes)
 
 
 def healthy(probes: Sequence[Probe]) -> bool:
-    """Whether everything works that inspecting and predicting need."""
+    """Returns whether everything works that inspecting and predicting need."""
     return all(probe.ok is not False for probe in probes if probe.required)
 
 
 def verdict(probes: Sequence[Probe]) -> str:
-    """What this machine can do, in one line."""
+    """Says in one line what this machine can do."""
     if not healthy(probes):
         broken = ", ".join(probe.name for probe in probes if probe.required and probe.ok is False)
         return f"not ready: {broken}"
@@ -141,7 +141,7 @@ def verdict(probes: Sequence[Probe]) -> str:
 
 
 def to_json(probes: Sequence[Probe]) -> dict[str, Json]:
-    """What `doctor --json` prints; scripts rely on these names."""
+    """Returns the value of `doctor --json`; scripts rely on these names."""
     return {
         "ok": healthy(probes),
         "measures": healthy(probes) and all(probe.ok for probe in probes if probe.name in TO_MEASURE),
@@ -186,7 +186,7 @@ def tileiras() -> Probe:
 
 
 def pip_mismatch() -> str:
-    """What is wrong with the versions of the pip compiler's three packages; "" where they belong together."""
+    """Says which versions the pip compiler's packages have where these differ; returns "" where they agree."""
     from tilewright.languages.cutile.toolchain import PIP_PACKAGES, major_minor
 
     versions = {name: installed_version(name) for name in PIP_PACKAGES}
@@ -198,7 +198,7 @@ def pip_mismatch() -> str:
 
 
 def cuda_home(environ: Mapping[str, str]) -> Probe:
-    """A system tileiras fails (exit code 5) where CUDA_HOME names a toolkit of another version."""
+    """Probes CUDA_HOME: a system tileiras fails (exit code 5) where it names a toolkit of another version."""
     from tilewright.languages.cutile.toolchain import find_tileiras
 
     named = {name: environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if environ.get(name)}
@@ -218,7 +218,7 @@ def cuda_home(environ: Mapping[str, str]) -> Probe:
 
 
 def toolkit_version(home: Path) -> tuple[int, int] | None:
-    """Major and minor of the CUDA toolkit in ``home``; None where there is none."""
+    """Returns major and minor version of the CUDA toolkit in ``home``; None where there is no toolkit."""
     try:
         text = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -238,7 +238,7 @@ def nvdisasm() -> Probe:
 
 
 def compiling() -> Probe:
-    """A kernel from its source to what its machine code says."""
+    """Probes the whole compiler: compiles a small kernel and reads its machine code."""
     name, started = f"compiling for {PROBE_ARCH}", time.perf_counter()
     detail = compile_probe()
     seconds = time.perf_counter() - started
@@ -248,7 +248,7 @@ def compiling() -> Probe:
 
 
 def compile_probe() -> tuple[int] | str:
-    """The registers of a small kernel, or what went wrong."""
+    """Compiles a small kernel. Returns its registers, or the reason why that failed."""
     import cuda.tile as ct
 
     from tilewright.languages.cutile.cutile import CuTile
@@ -311,7 +311,7 @@ def cutile_cache() -> Probe:
 
 
 def free_disk() -> Probe:
-    """Where the compiler's files and the results go."""
+    """Probes the disks of the compiler's temporary files and of the results."""
     from tilewright.ledger.runs import default_path
 
     places = {_existing(Path(tempfile.gettempdir())), _existing(default_path().absolute().parent)}
@@ -322,7 +322,7 @@ def free_disk() -> Probe:
 
 
 def not_writable(directory: Path) -> str | None:
-    """Why nothing can be written into ``directory``, which need not exist yet; None where it can."""
+    """Returns why ``directory``, which need not exist yet, cannot be written; None where it can."""
     place = _existing(directory)
     try:
         with tempfile.TemporaryFile(dir=place) as file:
@@ -354,7 +354,7 @@ def gpu_found(gpu: Gpu | None, environ: Mapping[str, str]) -> Probe:
 
 
 def driver(gpu: Gpu | None, version: str | None) -> Probe:
-    """r580 or newer, by its own number where that is known, else by the CUDA it supports."""
+    """Probes for driver r580 or newer, by its version where that is known, else by the CUDA version it supports."""
     if gpu is None:
         return _optional("driver", None, "not needed without a GPU")
     ok = int(version.split(".")[0]) >= DRIVER if version else tuple(map(int, gpu.cuda_driver.split("."))) >= (13, 0)
@@ -363,7 +363,7 @@ def driver(gpu: Gpu | None, version: str | None) -> Probe:
 
 
 def torch(gpu: Gpu | None) -> Probe:
-    """Measuring takes its device memory from torch; importing it takes seconds, so its files are read."""
+    """Probes torch, which measuring needs for device memory. It reads torch's files: an import takes seconds."""
     version, fix = installed_version("torch"), "pip install torch"
     if gpu is None:
         return _optional("torch", None, f"{version or 'not installed'}; not needed without a GPU")
@@ -377,7 +377,7 @@ def torch(gpu: Gpu | None) -> Probe:
 
 
 def torch_cuda() -> str | None:
-    """The CUDA version that the installed torch is built for; None for a build without."""
+    """Returns the CUDA version that the installed torch is built for; None for a build without CUDA."""
     spec = util.find_spec("torch")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         match = re.search(r"^cuda\b.*=\s*'([^']+)'", (Path(place) / "version.py").read_text(), re.MULTILINE)

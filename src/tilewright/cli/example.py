@@ -16,11 +16,10 @@ from tilewright.errors import StorageError, UnknownChoice
 
 PACKAGE = Path(__file__).parents[1]
 FOLDERS = (PACKAGE / "examples", PACKAGE.parents[1] / "examples")
-"""In an installed package, and in a checkout."""
+"""The folder of the examples in an installed package, and the one in a checkout."""
 
 
 def names() -> list[str]:
-    """The names of the examples."""
     return sorted(path.stem for path in _folder().glob("*.py"))
 
 
@@ -64,6 +63,6 @@ def _folder() -> Path:
 
 
 def _about(path: Path) -> str:
-    """The first sentence of the example's docstring."""
+    """Returns the first paragraph of the example's docstring, in one line."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())

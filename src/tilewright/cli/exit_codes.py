@@ -1,4 +1,4 @@
-"""How `tilewright` ends: every exit code, and what an error prints with it."""
+"""The exit codes of `tilewright`, and how an error is printed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ EXIT_CODES = {
     INTERRUPTED: ("interrupted", "Ctrl-C (SIGINT)"),
     TERMINATED: ("terminated", "a request to end (SIGTERM)"),
 }
-"""Exit code → the kind of error that `--json` prints, and what it means. `tilewright run` and `capture` pass on the
-exit code of the program that they start."""
+"""Exit code → the kind of error that `--json` prints, and its meaning. `tilewright run` and `capture` return the exit
+code of the program that they start."""
 
 
 def error(text: str, code: int, as_json: bool) -> int:
-    """One line on stderr, and with ``as_json`` an error object on stdout. Returns the code."""
+    """Prints an error as one line on stderr, and with ``as_json`` as an object on stdout. Returns ``code``."""
     line = " ".join(text.split())
     prefix = "" if code in (INTERRUPTED, TERMINATED) else "error: "
     print(f"{prefix}{line}", file=sys.stderr, flush=True)
@@ -36,5 +36,5 @@ def error(text: str, code: int, as_json: bool) -> int:
 
 
 def ended(text: str, code: int, as_json: bool = False) -> typer.Exit:
-    """To raise where an error has the exit code of a shell, as 127 for a program that is not there."""
+    """Prints an error and returns the exception to raise, for an exit code of the shell, such as 127."""
     return typer.Exit(error(text, code, as_json))

@@ -1,4 +1,4 @@
-"""`tilewright inspect`: what the machine code of each configuration says."""
+"""`tilewright inspect`: registers, spills and predicted time of each configuration, from its machine code."""
 
 from __future__ import annotations
 
@@ -41,14 +41,12 @@ def inspect(
         return
     from tilewright.cli.candidate_table import inspected
     from tilewright.inspect import inspect as inspecting
-    from tilewright.languages import keep_torch_out
 
-    with shared.task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+    with shared.progress(as_json) as progress:
         archs = shared.architectures(arch)
         task = shared.loaded(where)
-        keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
-        _say_what_is_left_out(task, archs, chosen, task.selected([workload] if workload else None)[0])
+        _note_what_is_left_out(task, archs, chosen, task.selected([workload] if workload else None)[0])
         rows = inspecting.inspect(
             task, archs, config=chosen, workload=workload, jobs=jobs, seconds=budget, progress=progress
         )
@@ -61,30 +59,30 @@ def inspect(
 
 
 def _count_lines(where: str, arch: str | None, config: str | None, workload: str | None, as_json: bool) -> None:
-    from tilewright.cli import lines_table as count_tables
+    """Counts the work of each source line in one configuration, and prints it."""
+    from tilewright.cli import lines_table
     from tilewright.hardware.architectures import default_board
     from tilewright.inspect.work import count
-    from tilewright.languages import keep_torch_out
 
-    with shared.task_speaks_to_stderr(as_json):
+    with shared.progress(as_json):
         task = shared.loaded(where)
-        keep_torch_out()
         chosen = task.space.parse(config) if config is not None else None
         asked = task.selected([workload] if workload else None)[0]
         work = count(task, asked, default_board(shared.one_architecture(arch, "--lines")), chosen)
     if as_json:
-        shared.print_json(count_tables.to_json(work, asked))
+        shared.print_json(lines_table.to_json(work, asked))
     else:
-        terminal.stdout().print(count_tables.counted(work, asked))
+        terminal.stdout().print(lines_table.counted(work, asked))
 
 
-def _say_what_is_left_out(task: Task, archs: Sequence[str], config: Configuration | None, workload: Workload) -> None:
-    """What the space would not try is still compiled when asked for by name: that is how one sees why."""
+def _note_what_is_left_out(task: Task, archs: Sequence[str], config: Configuration | None, workload: Workload) -> None:
+    """Notes the values that the space drops, or that ``config`` is outside the space. Such a configuration is compiled
+    nevertheless, to show why the space excludes it."""
     from tilewright.hardware.architectures import architecture
 
     for arch in archs:
         number = architecture(arch).number
         if config is None:
-            shared.say_what_is_dropped(task, number, [workload])
+            shared.note_dropped_values(task, number, [workload])
         elif problem := task.space.allows(config, number, workload.dims):
             terminal.note(f"outside the space on {arch}: {problem}")

@@ -1,4 +1,4 @@
-"""What `tilewright inspect --lines` prints: the work of each source line, as a table and as JSON."""
+"""The output of `tilewright inspect --lines`: the work of each source line, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tilewright.tileir.read.tree import Location
 from tilewright.tileir.run.counting import Counts, LineCount
 
 MOST = 3
-"""Operations that are named for one line."""
+"""How many operations of a line are named."""
 SILENT = frozenset({"constant", "make_token", "assume", "reshape", "broadcast", "continue", "yield", "return"})
-"""Operations that cost nothing in machine code; not named in the table, counted in JSON."""
+"""Operations that cost nothing in machine code. The table leaves them out; the JSON counts them."""
 
 
 def counted(work: CountedWork, workload: Workload) -> RenderableType:
-    """One row for each line that does work; totals below."""
+    """Returns a table with one row for each source line that does work, and the totals below it."""
     if work.counts is None:
         return Text(f"{workload.name}: {work.source}")
     names = ("line", "tensor\nGFLOP", "other\nMFLOP", "loaded\nMB", "stored\nMB", "passes\na block")
@@ -51,20 +51,20 @@ def _scaled(counts: Counts, number: int, unit: float) -> str:
 
 
 def _named(line: LineCount, counts: Counts) -> str:
-    told = sorted(((times, name) for name, times in line.by_kind.items() if name not in SILENT), reverse=True)
-    more = f" +{len(told) - MOST}" if len(told) > MOST else ""
-    return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in told[:MOST]) + more
+    kinds = sorted(((times, name) for name, times in line.by_kind.items() if name not in SILENT), reverse=True)
+    more = f" +{len(kinds) - MOST}" if len(kinds) > MOST else ""
+    return ", ".join(f"{times / counts.blocks:.3g} {name}" for times, name in kinds[:MOST]) + more
 
 
 def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
-    """What `inspect --lines --json` prints; scripts rely on these names. Sums are over the blocks that ran."""
+    """Returns the value of `inspect --lines --json`; scripts rely on these names. Sums are over the blocks that ran."""
     counts = work.counts
-    said: dict[str, Json] = {
+    value: dict[str, Json] = {
         "workload": workload.name, "source": work.source, "flop": work.flops, "bytes_touched": work.bytes,
         "counts": None,
     }  # fmt: skip
     if counts is not None:
-        said["counts"] = {
+        value["counts"] = {
             "blocks": counts.blocks, "grid_blocks": counts.grid_blocks,
             "tensor_flop": counts.tensor_flop, "other_flop": counts.flop,
             "loaded_bytes": counts.loaded_bytes, "stored_bytes": counts.stored_bytes,
@@ -73,7 +73,7 @@ def to_json(work: CountedWork, workload: Workload) -> dict[str, Json]:
             "operations": dict(counts.by_kind),
             "lines": [_line_json(line) for line in counts.lines()],
         }  # fmt: skip
-    return said
+    return value
 
 
 def _line_json(line: LineCount) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""`tilewright lint`: a thin adapter over `lint`."""
+"""`tilewright lint`: finds known mistakes in cuTile code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tilewright.cli import terminal
-from tilewright.cli.shared import AsJson, print_json, task_speaks_to_stderr, write
+from tilewright.cli.shared import AsJson, print_json, progress, write
 from tilewright.errors import RequestError
 
 Paths = Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files, and folders of Python files.")]
@@ -53,7 +53,7 @@ def lint(
     only = _words(select)
     if select is not None and not only:
         raise RequestError(f"--select names no rule; known: {', '.join(rule.name for rule in rules())}")
-    with task_speaks_to_stderr(as_json):
+    with progress(as_json):
         report = lint_paths(paths, select=only, ignore=_words(ignore), compile=compile, arch=name)
     if sarif is not None:
         from tilewright import __version__

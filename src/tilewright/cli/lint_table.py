@@ -1,4 +1,4 @@
-"""A report as text for a terminal, and as a value for JSON."""
+"""The output of `tilewright lint`, as text for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilewright.records import Json
 
 
 def lines(report: LintReport, width: int) -> Iterator[str]:
-    """One line for each finding, then each rule that found something with its reason and its fix.
+    """Yields one line for each finding, then reason and fix of each rule that has findings.
 
-    The paragraphs are ``width`` characters wide; a finding stays one line, for grep.
+    Reason and fix wrap at ``width`` characters. A finding stays one line, so that grep finds it.
     """
     for finding in report.findings:
         place = f"{finding.file}:{finding.line}:{finding.column}"
@@ -42,7 +42,7 @@ def summary(report: LintReport) -> str:
 
 
 def inventory_lines(report: LintReport) -> Iterator[str]:
-    """What the files hold, file by file."""
+    """Yields the kernels, launches, spaces and searches of each file, and a count of all."""
     total: dict[str, int] = {}
     for file, items in report.inventories:
         yield str(file)
@@ -61,7 +61,7 @@ def _plural(what: str, count: int) -> str:
 
 
 def to_json(report: LintReport) -> dict[str, Json]:
-    """What `lint --json` prints."""
+    """Returns the value of `lint --json`; scripts rely on these names."""
     return {
         "files": len(report.files),
         "counts": {level: report.count(level) for level in LEVELS},

@@ -1,9 +1,9 @@
-"""The command line: the app, and how an outcome becomes an exit code.
+"""The command line: the typer app with its commands, and how an exception becomes an exit code.
 
-Results go to stdout, everything else to stderr; with ``--json`` stdout holds one JSON value and nothing else, also for
-an error. The exit codes stand in `exit_codes`. A mistake of the person who asks is one line that starts with
-``error:``, also when it is in the task file; a traceback means a mistake of ours. Each command is a module of this
-folder, and what it needs is imported when it runs.
+Results go to stdout, everything else to stderr. With ``--json`` stdout holds exactly one JSON value, also for an
+error. A mistake of the user, also one in the task file, is one line that starts with ``error:``. A traceback means a
+mistake in Tilewright. Each command is a module of this folder and imports what it needs when it runs, so that
+``--help`` is quick. `exit_codes` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from tilewright.cli.shared import Interrupted, Terminated, help_without_a_comman
 from tilewright.errors import TilewrightError, in_one_line
 
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors of the file system that a person can mend."""
+"""Errors of the file system that a user can fix."""
 
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Any wrong option or argument. Where typer keeps it depends on typer's version."""
+"""Base class of typer's errors about options and arguments. Its module depends on typer's version."""
 
 app = typer.Typer(
     name="tilewright",
@@ -87,7 +87,7 @@ for _later in (lint.lint, transfer.transfer, doctor.doctor, new.new, example.exa
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; the exit code."""
+    """Runs one command and returns its exit code."""
     as_json = _wants_json(sys.argv[1:] if arguments is None else arguments)
 
     def failed(text: str, code: int) -> int:
@@ -111,17 +111,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failed(_usage(error), exit_codes.WRONG_REQUEST)
     except BrokenPipeError:
         _give_up_stdout()
-        return exit_codes.DONE  # who reads has seen enough
+        return exit_codes.DONE  # the reader, such as `head`, closed the pipe
     except SystemExit as error:
         if place := _place_in_task(error):
             return failed(f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST)
-        return exit_codes.DONE  # typer's, where stdout went away
+        return exit_codes.DONE  # typer exits so where stdout was closed
     except Exception as error:
         return failed(*_unforeseen(error))
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether ``--json`` is among our own arguments; those of a program that `run` or `capture` starts do not count."""
+    """Whether ``--json`` is an argument of Tilewright, not of the program that `run` or `capture` starts."""
     ours = list(takewhile(lambda word: word != "--", arguments))
     if ours[:1] in (["run"], ["capture"]) and "--" not in arguments:
         ours = list(takewhile(lambda word: word.startswith("-"), ours[1:]))
@@ -130,8 +130,8 @@ def _wants_json(arguments: Sequence[str]) -> bool:
 
 @contextmanager
 def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: what was finished is kept, and child processes end. It is added to
-    ``received``."""
+    """Makes SIGTERM end a command as Ctrl-C does: finished work is kept, and child processes end. The number of the
+    signal is appended to ``received``."""
 
     def terminate(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -148,32 +148,32 @@ def _sigterm_as_ctrl_c(received: list[int]) -> Iterator[None]:
 
 
 def _usage(error: Exception) -> str:
-    """typer's own words, the nearest option or command, and where the choices stand."""
-    said = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
+    """Returns typer's message with the nearest option or command, and the ``--help`` that lists the choices."""
+    message = str(getattr(error, "format_message", error.__str__)()).replace("Value error, ", "")
     context = getattr(error, "ctx", None)  # of the innermost command
     if context is None:
-        return f"{said.rstrip('.')}; see tilewright --help"
+        return f"{message.rstrip('.')}; see tilewright --help"
     if hasattr(error, "possibilities"):
         given, kind = str(getattr(error, "option_name", "")), "option"
         known = [name for parameter in context.command.params for name in parameter.opts]
     else:
-        command = re.match(r"No such command '(.+?)'", said)
+        command = re.match(r"No such command '(.+?)'", message)
         given, kind, known = command[1] if command else "", "command", list(getattr(context.command, "commands", ()))
     if given:
         near = difflib.get_close_matches(given, known, 1)
-        said = f"no such {kind}: {given}" + (f"; did you mean {near[0]}?" if near else "")
-    return f"{said.rstrip('.')}; see {context.command_path} --help"
+        message = f"no such {kind}: {given}" + (f"; did you mean {near[0]}?" if near else "")
+    return f"{message.rstrip('.')}; see {context.command_path} --help"
 
 
 def _unforeseen(error: Exception) -> tuple[str, int]:
-    """What to say of an error that no command expects, and its exit code."""
+    """Returns the message and the exit code for an exception that no command expects."""
     if isinstance(error, OSError) and error.errno in UNWRITABLE:
         return _unwritable(error), exit_codes.CANNOT
     if place := _place_in_task(error):
         return f"{place}: {in_one_line(error)}", exit_codes.WRONG_REQUEST
     traceback.print_exception(error)
-    said = "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more"
-    return said, exit_codes.OUR_MISTAKE
+    message = "this is a mistake in Tilewright, not in your task; `tilewright doctor` may tell more"
+    return message, exit_codes.OUR_MISTAKE
 
 
 def _unwritable(error: OSError) -> str:
@@ -185,18 +185,14 @@ def _unwritable(error: OSError) -> str:
 
 
 def _place_in_task(error: BaseException) -> str | None:
-    """``ops.py:12`` where the exception came out of the task's own code, otherwise None."""
-    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_of_task(frame)]
-    if not frames:
-        return None
-    frame, line = frames[-1]
-    return f"{Path(frame.f_code.co_filename).name}:{line}"
-
-
-def _is_of_task(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_")
+    """Returns the innermost line of the task file in the traceback, such as ``ops.py:12``; None where it has none."""
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__", "")).startswith("tilewright_task_"):
+            place = f"{Path(frame.f_code.co_filename).name}:{line}"
+    return place
 
 
 def _give_up_stdout() -> None:
-    """What is still in its buffer cannot be written; without this Python would say so at its end."""
+    """Sends stdout to /dev/null: Python would report at its end that the rest of the buffer cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,4 +1,4 @@
-"""`tilewright new`: a task file to start from."""
+"""`tilewright new`: writes a task file to start from."""
 
 from __future__ import annotations
 

@@ -12,11 +12,10 @@ from tilewright.cli import shared, terminal
 from tilewright.cli.completion import one_of
 
 if TYPE_CHECKING:
-    from tilewright.optimize.optimized import Optimized
     from tilewright.progress import Progress
 
 DEFAULT_ITERATIONS, DEFAULT_MINUTES, DEFAULT_PATIENCE = 25, 10.0, 10
-"""The defaults of `optimize.options`, repeated here so that `--help` does not import it."""
+"""The defaults of `optimize.options`, repeated here so that `--help` does not import that module."""
 
 PolicyName = Annotated[
     Literal["default", "base"],
@@ -33,7 +32,7 @@ Changes = Annotated[
     typer.Option("--change", metavar="FILE", help="A patch or a rewritten file to try first. May be repeated."),
 ]
 _ENTRIES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("playbook/entries/[a-z]*.py")))
-"""The names of the files: importing the playbook takes too long for `--help`."""
+"""Taken from the names of the files, because importing the playbook takes too long for `--help`."""
 Only = Annotated[
     list[str] | None,
     typer.Option(
@@ -69,57 +68,39 @@ def optimize(
 
     Example: `tilewright optimize examples/naive/rms_norm.py`
     """
-    from tilewright.worker.early import early_worker
+    session = shared.early_session()
 
-    early = early_worker()  # before all else: its process imports torch meanwhile
-
-    from tilewright.executors.local import local
-    from tilewright.languages import keep_torch_out
     from tilewright.optimize import optimized
     from tilewright.optimize.loop import optimize as optimized_by
     from tilewright.optimize.options import Options
     from tilewright.race.rules import Policy
 
-    session = local(early)
-    with (
-        shared.resumable(True, fresh),
-        shared.task_speaks_to_stderr(as_json),
-        session or nullcontext(),
-        terminal.progress(quiet=as_json) as bars,
-    ):
+    with shared.resumable(True, fresh), session or nullcontext(), shared.progress(as_json) as bars:
         options = Options(
             policy=policy, iterations=iterations, minutes=minutes, patience=patience, lossy=allow_lossy,
             changes=tuple(path.absolute() for path in change or ()), jobs=jobs, seconds=budget, only=tuple(only or ()),
         )  # fmt: skip
-        task = shared.loaded(where)
-        keep_torch_out()
         result = optimized_by(
-            task, arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
-            seed=seed, fresh=fresh, session=session, progress=bars if as_json else _telling(bars),
+            shared.loaded(where), arch=arch, workloads=workload, options=options, policy=Policy(l2=l2, launch=launch),
+            seed=seed, fresh=fresh, session=session, progress=bars if as_json else _with_iterations(bars),
         )  # fmt: skip
     if as_json:
         shared.print_json(optimized.to_json(result))
     else:
-        _print(result, where, show_all)
+        from tilewright.cli import optimize_table
+
+        console = terminal.stdout()
+        for part in optimize_table.optimized(result, where, show_all):
+            console.print(part)
 
 
-def _telling(bars: Progress) -> Progress:
-    """The bars, and a line that stays for each finished iteration."""
+def _with_iterations(bars: Progress) -> Progress:
+    """Adds a line for each finished iteration to the bars; it stays on the terminal."""
 
-    def tell(stage: str, done: int, total: int | None, note: str = "") -> None:
+    def report(stage: str, done: int, total: int | None, note: str = "") -> None:
         if stage == "iteration":
             terminal.stderr().print(f"{done:>3}  {note}", soft_wrap=True)
         else:
             bars(stage, done, total, note)
 
-    return tell
-
-
-def _print(result: Optimized, where: str, show_all: bool) -> None:
-    from tilewright.cli import optimize_table as optimize_tables
-
-    console = terminal.stdout()
-    console.print(optimize_tables.iterations(result, show_all))
-    console.print(optimize_tables.workloads(result))
-    for line in optimize_tables.ending(result, where):
-        console.print(line)
+    return report

@@ -1,4 +1,4 @@
-"""What `tilewright optimize` prints: the iterations, the workloads before and after, and what to do next."""
+"""The output of `tilewright optimize`: the iterations, the workloads before and after, and what to do next."""
 
 from __future__ import annotations
 
@@ -14,8 +14,15 @@ from tilewright.optimize.optimized import Optimized
 STYLES = {"keep": "green", "revert": "dim", "crash": "red"}
 
 
+def optimized(result: Optimized, where: str, show_all: bool = False) -> Iterator[RenderableType]:
+    """Yields the tables of iterations and workloads, and the lines below them. ``where``: ``FILE[:TASK]``."""
+    yield iterations(result, show_all)
+    yield workloads(result)
+    yield from ending(result, where)
+
+
 def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
-    """One row for each iteration: what was kept, and of the others the first ones and a count."""
+    """Returns a table with every kept iteration and the first ten others; the rest is counted below it."""
     measured = result.record.measured
     table = TerminalTable(
         Column("", right=True), "optimization", Column("value", spare=1),
@@ -26,20 +33,21 @@ def iterations(result: Optimized, show_all: bool = False) -> RenderableType:
     for iteration in result.iterations:
         if iteration.n not in hidden:
             status = Text(iteration.status, STYLES[iteration.status])
-            what = str(iteration.n), _optimization(iteration), iteration.value
-            table.add((*what, _ms(iteration, measured), iteration.correctness, status), iteration.reason)
-    left = [(iteration.status, iteration.reason) for iteration in others if iteration.n in hidden]
-    return Group(table, *not_shown(left, "iterations"), Text())
+            name = f"{iteration.optimization}{' (lossy)' if iteration.risk == 'lossy' else ''}"
+            cells = (str(iteration.n), name, iteration.value, _ms(iteration, measured), iteration.correctness, status)
+            table.add(cells, iteration.reason)
+    rest = [(iteration.status, iteration.reason) for iteration in others if iteration.n in hidden]
+    return Group(table, *not_shown(rest, "iterations"), Text())
 
 
 def workloads(result: Optimized) -> TerminalTable:
-    """Each workload before and after."""
+    """Returns a table with the time of each workload before and after, and its speed-up."""
     record = result.record
     how = "measured" if record.measured else "predicted"
     times = (f"baseline\n{how} µs", f"final\n{how} µs", "speedup", "speed\nof light")
     table = TerminalTable("workload", *(Column(name, right=True, always=True) for name in times))
     for before, after in zip(record.baseline, record.final, strict=True):
-        a, b = _us(before), _us(after)
+        a, b = before.us, after.us
         light = after.bound.speed_of_light_us / b if after.bound and b else None
         speedup = f"{a / b:.2f}×" if a and b else NOTHING
         share = f"{light:.0%}" if light and record.measured else NOTHING
@@ -48,7 +56,7 @@ def workloads(result: Optimized) -> TerminalTable:
 
 
 def ending(result: Optimized, where: str) -> Iterator[str]:
-    """What was kept, where it lies, and the command that goes on from here."""
+    """Yields what was kept, where it is stored, and the commands to run next."""
     record = result.record
     how = "" if record.measured else " (predicted, not measured)"
     if result.kept:
@@ -64,21 +72,12 @@ def ending(result: Optimized, where: str) -> Iterator[str]:
         yield f"predicted, not measured. On a machine with a GPU: tilewright optimize {where}"
 
 
-def _optimization(iteration: Iteration) -> str:
-    return f"{iteration.optimization} (lossy)" if iteration.risk == "lossy" else iteration.optimization
-
-
 def _ms(iteration: Iteration, measured: bool) -> str:
     time = iteration.latency_ms if measured else iteration.predicted_ms
     if time is None:
         return NOTHING
     interval = f" ±{(iteration.interval_ms[1] - iteration.interval_ms[0]) / 2:.2g}" if iteration.interval_ms else ""
     return f"{time:.4g}{interval}"
-
-
-def _us(metrics: Metrics) -> float | None:
-    time = metrics.measured or metrics.predicted
-    return time.us if time else None
 
 
 def _time(metrics: Metrics) -> str:

@@ -1,4 +1,4 @@
-"""`tilewright report`: the evidence of a run, from the ledger."""
+"""`tilewright report`: shows the evidence of a run that the ledger stores."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _list(path: Path | None, as_json: bool) -> None:
 
 
 def _json(evidence: Evidence) -> Encodable:
-    """As the command that made the run prints it."""
+    """Returns the value that the command which made the run prints with ``--json``."""
     from tilewright.optimize import optimized
     from tilewright.report.evidence import TuneEvidence
     from tilewright.tune.as_json import to_json
@@ -95,7 +95,7 @@ def _json(evidence: Evidence) -> Encodable:
 
 
 def _write(path: Path, text: str, *, make: bool = False) -> None:
-    """Into a file, and say so, or to stdout."""
+    """Writes ``text`` into a file, with a note, or to stdout for ``-``. ``make``: makes a private folder for it."""
     from tilewright.ledger.file import make_private
 
     if path == Path("-"):

@@ -1,4 +1,4 @@
-"""`tilewright run`: start a program in which Tilewright searches in the place of cuda-tile."""
+"""`tilewright run`: starts a program in which Tilewright replaces the search of cuda-tile."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tilewright.cli.shared import print_json
 from tilewright.errors import RequestError
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""As shells and `env` end."""
+"""Exit codes that shells and `env` use for a program that they cannot start."""
 
 STARTUP = Path(__file__).parents[1] / "runtime" / "startup"
-"""The folder whose `sitecustomize` every Python of the program runs first."""
+"""The folder with the `sitecustomize` that every Python process of the program runs first."""
 
 SETTINGS = {"allow_interspersed_args": False}
-"""For typer: from the program's name on, options are the program's, with or without ``--``."""
+"""Settings for typer: options after the program's name belong to the program, with or without ``--``."""
 
 Command = Annotated[
     list[str], typer.Argument(metavar="-- PROGRAM [ARGS]…", help="The program, as you start it without Tilewright.")
@@ -38,10 +38,10 @@ ShowIt = Annotated[bool, typer.Option("--json", help="Print what would be starte
 
 
 def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: ShowIt = False) -> None:
-    """Runs a program with `cuda.tile.tune.exhaustive_search` replaced, and its winners remembered.
+    """Runs a program with `cuda.tile.tune.exhaustive_search` replaced, and stores the winners.
 
-    Nothing of the program or of cuda-tile is changed on disk. Workers and ranks that it starts are reached too. The
-    program takes the place of this command: its output, its exit code and its signals are its own.
+    Changes no file of the program or of cuda-tile. Works also in workers and ranks that the program starts. The
+    program replaces this process, so output, exit code and signals are the program's own.
 
     Example: `tilewright run -- python train.py --steps 100`
     """
@@ -54,13 +54,13 @@ def run(command: Command, widen: Widen = False, mode: HowMuch = None, as_json: S
 
 
 def check_named(command: Sequence[str]) -> None:
-    """Raises RequestError where no program is named, as by ``"$PYTHON"`` with that variable unset."""
+    """Raises RequestError where the program's name is empty, as ``"$PYTHON"`` is where that variable is not set."""
     if not command[0]:
         raise RequestError("the name of the program is empty; was a variable for it not set?")
 
 
 def environment(before: Mapping[str, str], *, widen: bool = False, mode: str | None = None) -> dict[str, str]:
-    """The variables to set for a program that starts with ``before``."""
+    """Returns the variables to set for the program. ``before``: the environment without them."""
     theirs = before.get("PYTHONPATH", "")
     ours_is_first = theirs.split(os.pathsep)[0] == str(STARTUP)
     joined = f"{STARTUP}{os.pathsep}{theirs}" if theirs else str(STARTUP)

@@ -1,11 +1,11 @@
-"""What the commands of the command line share: options, and from text to task and from value to JSON."""
+"""What several commands share: options, loading a task, progress, interruptions, and writing files and JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,33 +16,25 @@ from tilewright.cli.exit_codes import INTERRUPTED, TERMINATED
 from tilewright.errors import RequestError
 
 if TYPE_CHECKING:
+    from tilewright.executors.local import Local
     from tilewright.ledger.codec import Encodable
+    from tilewright.progress import Progress
     from tilewright.records import Workload
     from tilewright.task.task import Task
 
 DEFAULT_BUDGET = 10.0
-"""The default of `compile`, repeated here so that `--help` does not import it."""
+"""The default of `compile`, repeated here so that `--help` does not import that module."""
 
-Where = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE[:TASK]", help="A task file, and which of its tasks.", autocompletion=completion.task_files
-    ),
-]
+_FILE = "A task file, and which of its tasks."
+_AS_GPU = "[default: the GPU's, else sm_90]"
+
+Where = Annotated[str, typer.Argument(metavar="FILE[:TASK]", help=_FILE, autocompletion=completion.task_files)]
 Archs = Annotated[
     str | None,
-    typer.Option(
-        "--arch",
-        metavar="A,B",
-        help="Architectures.  [default: the GPU's, else sm_90]",
-        autocompletion=completion.architectures,
-    ),
+    typer.Option("--arch", metavar="A,B", help=f"Architectures.  {_AS_GPU}", autocompletion=completion.architectures),
 ]
 Arch = Annotated[
-    str | None,
-    typer.Option(
-        metavar="A", help="Architecture.  [default: the GPU's, else sm_90]", autocompletion=completion.architectures
-    ),
+    str | None, typer.Option(metavar="A", help=f"Architecture.  {_AS_GPU}", autocompletion=completion.architectures)
 ]
 Config = Annotated[
     str | None, typer.Option(metavar="KNOB=VALUE,…", help="Only this configuration; the other knobs are as shipped.")
@@ -75,13 +67,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout and n
 
 
 def help_without_a_command(context: typer.Context) -> None:
-    """For a group of commands, as its callback."""
+    """Prints the help of a group of commands where none of them is named."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
 def architectures(text: str | None) -> tuple[str, ...]:
-    """The named ones, each once; without a name the GPU's, else the default, which is said."""
+    """Returns the architectures that ``text`` names, without repetitions. None names the one of
+    `default_architecture`."""
     from tilewright.hardware.architectures import ARCHITECTURES, architecture
 
     if text is None:
@@ -93,7 +86,7 @@ def architectures(text: str | None) -> tuple[str, ...]:
 
 
 def one_architecture(text: str | None, command: str) -> str:
-    """For a command that takes a single one."""
+    """Returns the one architecture that ``text`` names. Raises RequestError where it names several."""
     names = architectures(text)
     if len(names) != 1:
         raise RequestError(f"--arch names {len(names)} architectures; {command} takes one")
@@ -101,6 +94,7 @@ def one_architecture(text: str | None, command: str) -> str:
 
 
 def default_architecture() -> str:
+    """Returns the GPU's architecture, or `DEFAULT_ARCH` with a note where no GPU can be used."""
     from tilewright.hardware.architectures import ARCHITECTURES, DEFAULT_ARCH
     from tilewright.hardware.gpu import detect
 
@@ -112,27 +106,48 @@ def default_architecture() -> str:
     return DEFAULT_ARCH
 
 
+def early_session() -> Local | None:
+    """Starts the worker process, where there is a GPU. Called before the other imports of a command: the worker
+    imports torch, which takes seconds, while they run."""
+    from tilewright.worker.early import early_worker
+
+    process = early_worker()
+
+    from tilewright.executors.local import local
+
+    return local(process)
+
+
 def loaded(where: str) -> Task:
+    """Loads ``FILE[:TASK]``. Afterwards no front end imports torch in this process."""
+    from tilewright.languages import keep_torch_out
     from tilewright.task.loading import load_task
 
-    return load_task(where)
+    task = load_task(where)
+    keep_torch_out()
+    return task
 
 
-def say_what_is_dropped(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
-    """A note for each value of the space that no configuration has, as a tile size that is no power of two."""
+def note_dropped_values(task: Task, arch: int, workloads: Iterable[Workload]) -> None:
+    """Notes each value of the space that no configuration may have, such as a tile size that is no power of two."""
     for line in dict.fromkeys(line for workload in workloads for line in task.space.dropped(arch, workload.dims)):
         terminal.note(f"left out on sm_{arch}: {line}")
 
 
 @contextmanager
-def task_speaks_to_stderr(as_json: bool) -> Iterator[None]:
-    """A task file may print; with ``--json`` stdout is not the place for it."""
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        yield
+def progress(as_json: bool) -> Iterator[Progress]:
+    """Shows progress. With ``--json`` it shows none, and what a task file prints goes to stderr."""
+    with ExitStack() as stack:
+        if as_json:
+            stack.enter_context(redirect_stdout(sys.stderr))
+        yield stack.enter_context(terminal.progress(quiet=as_json))
 
 
 def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = False) -> None:
-    """Raises RequestError where the file cannot be written, or, with ``x``, exists. ``parents``: makes the folder."""
+    """Writes a text file, with its folders where ``parents``. Mode ``x`` refuses to overwrite a file.
+
+    Raises RequestError where the file cannot be written.
+    """
     try:
         if parents:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +160,7 @@ def write(path: Path, text: str, mode: Literal["w", "x"] = "w", parents: bool = 
 
 
 def print_json(value: Encodable) -> None:
-    """With escapes where stdout's encoding lacks a character, so that none is lost."""
+    """Prints JSON. A character that stdout's encoding lacks is escaped."""
     from tilewright.ledger.codec import to_json
 
     plain = to_json(value)
@@ -158,11 +173,10 @@ def print_json(value: Encodable) -> None:
 
 
 STORED = "what was finished is stored, run the same command to resume"
-RESUME = f"interrupted; {STORED}"
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a command as Ctrl-C does."""
+    """A SIGTERM was received. It ends a command as Ctrl-C does."""
 
     code = TERMINATED
 
@@ -171,16 +185,16 @@ class Terminated(KeyboardInterrupt):
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM, with what becomes of the work."""
+    """Ctrl-C or SIGTERM ended a command; the message says what becomes of its work."""
 
-    def __init__(self, said: str, code: int):
-        super().__init__(said)
+    def __init__(self, message: str, code: int):
+        super().__init__(message)
         self.code = code
 
 
 @contextmanager
 def resumable(stored: bool, fresh: bool) -> Iterator[None]:
-    """Ctrl-C or SIGTERM inside the block says what becomes of the work."""
+    """Turns Ctrl-C or SIGTERM inside the block into `Interrupted`, which says how to resume where work is stored."""
     try:
         yield
     except KeyboardInterrupt as signal:

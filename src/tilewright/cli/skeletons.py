@@ -1,4 +1,4 @@
-"""Task files to start from: whole ones by kind of kernel, and one for a kernel that exists."""
+"""The task files that `tilewright new` writes: a complete one for a kind of kernel, or one for an existing kernel."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ import cuda.tile as ct
 
 
 def of_kind(kind: str, arch: int, file: str) -> str:
-    """A task file that runs as it is. Raises UnknownChoice for the kind."""
+    """Returns a task file that runs as it is, for ``sm_<arch>``. Raises UnknownChoice for an unknown kind."""
     name, advice = find(kind).name, advise(kind)
     text, space = KERNELS.get(name, MATMUL), advice.space(arch)
     taken = re.findall(r"(\w+): ct\.Constant", text)
@@ -201,19 +201,23 @@ task = tw.Task(
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the text of a kernel says about its parameters."""
+    """The parameters of a kernel by their use, as far as its source shows it."""
 
     kernel: str
     arrays: Mapping[str, int]
-    """Name → the number of dimensions, 1 where the text does not say."""
+    """Name → number of dimensions; 1 where the source does not show it."""
     outputs: tuple[str, ...]
     constants: tuple[str, ...]
     numbers: tuple[str, ...]
     order: tuple[str, ...]
+    """All parameters, as the kernel takes them."""
 
 
 def for_kernel(file: SourceFile, wanted: str | None, task: Path) -> str:
-    """A task file for a kernel of ``file``, its first where none is named. ``task``: the file to write."""
+    """Returns a task file for the kernel ``wanted`` of ``file``, by default its first. ``task``: the file to write.
+
+    Raises RequestError where ``file`` has no kernel, or not the one that is wanted.
+    """
     by_name = {kernel.name: kernel for kernel in kernels(file)}
     if not by_name:
         raise RequestError(f"{file.path} holds neither a task nor a cuTile kernel; choose a name that is free")
@@ -248,8 +252,11 @@ def _tensor(name: str, shape: Sequence[str], output: bool) -> str:
 
 
 def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
-    """Constants are annotated so. What the kernel stores to is an output; the indices of an access tell the number of
-    dimensions. What is only computed with is a number."""
+    """Reads the use of each parameter from the kernel's source.
+
+    A constant is annotated as ``ct.Constant``. An array that the kernel stores to is an output. The indices of a load
+    or store give the array's number of dimensions. A parameter in arithmetic is a number.
+    """
     annotations = {parameter.arg: parameter.annotation for parameter in parameters_in(kernel.node)}
     constants = [name for name, given in annotations.items() if given and "Constant" in ast.unparse(given)]
     ranks, outputs = {name: 1 for name in annotations if name not in constants}, []
@@ -268,7 +275,7 @@ def parameters_of(file: SourceFile, kernel: KernelSource) -> Parameters:
 
 
 def _listed(path: Path, kernel: str) -> dict[str, tuple[Value, ...]]:
-    """The values that the file lists for the knobs of the kernel, as far as reading alone tells them."""
+    """Returns the values that the file lists for each knob of the kernel; the file is read and not run."""
     try:
         lists = read(path, "cutile")
     except RequestError:

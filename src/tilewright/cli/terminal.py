@@ -1,4 +1,4 @@
-"""Where the command line writes: results to stdout, everything else to stderr."""
+"""Output of the command line: results go to stdout; notes, errors and progress go to stderr."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from tilewright.progress import BEST, Progress, silent
 
 WIDTH_OF_FILES = 180
-"""Columns of what goes into a file or a pipe, where `$COLUMNS` says nothing."""
+"""Width of output into a file or a pipe, where `$COLUMNS` is not set."""
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -26,25 +26,28 @@ ERRORS = "tilewright"
 REPLACEMENTS = {
     "✓": "+", "✗": "x", "–": "-", "−": "-", "→": "->", "×": "x", "±": "+-", "≤": "<=", "≈": "~", "µ": "u", "…": "...",
 }  # fmt: skip
-"""With a plain ``?``, the yes and the no of `doctor` would look alike."""
+"""For an encoding that lacks these characters. With ``?`` for both, ✓ and ✗ of `doctor` would look the same."""
 
 
 def replace_what_stdout_lacks() -> None:
-    """From now on stdout replaces characters that its encoding lacks: Latin-1 lacks →, and UTF-8 lacks the bytes of a
-    file's name that are no text. Python's stderr does so already."""
-    codecs.register_error(ERRORS, _replaced)
+    """Makes stdout replace the characters that its encoding lacks, instead of raising UnicodeEncodeError.
+
+    Latin-1 lacks →; UTF-8 cannot write the surrogates that stand for undecodable bytes of a file name. Python's
+    stderr replaces such characters by default.
+    """
+    codecs.register_error(ERRORS, _replacement)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors=ERRORS)
 
 
-def _replaced(error: UnicodeError) -> tuple[str, int]:
+def _replacement(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(REPLACEMENTS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 def stdout() -> Console:
-    """As wide as the terminal or ``$COLUMNS`` says."""
+    """Returns a console for stdout, as wide as the terminal or ``$COLUMNS``."""
     width = shutil.get_terminal_size((WIDTH_OF_FILES, 24)).columns
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
@@ -54,13 +57,13 @@ def stderr() -> Console:
 
 
 def note(text: str) -> None:
-    """One line beside the result; stdout stays for the result alone."""
+    """Prints one line to stderr; stdout is for the result alone."""
     print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """Bars on a terminal, a line now and then elsewhere, nothing where ``quiet``."""
+    """Shows progress: as bars on a terminal, as a line every few seconds elsewhere, not at all where ``quiet``."""
     if quiet:
         yield silent
     elif sys.stderr.isatty():
@@ -71,7 +74,7 @@ def progress(quiet: bool) -> Iterator[Progress]:
 
 
 class _Stages(Bars):
-    """The bars, and below them what is worked on and the best so far."""
+    """Progress bars, with the current work and the best result so far below them."""
 
     note = best = ""
 
@@ -84,25 +87,25 @@ class _Stages(Bars):
 
 
 def stages(console: Console, clock: Callable[[], float] = time.monotonic) -> _Stages:
-    """A bar a stage: how far it is, and the time that is left."""
+    """Returns the display with one bar for each stage: its progress, its time and the time that is left."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeColumn())
     return _Stages(*columns, console=console, transient=True, get_time=clock)
 
 
 class TimeColumn(ProgressColumn):
-    """The time that a stage has taken, and an estimate of what is left at the speed of the last half minute."""
+    """Time that a stage has taken, and an estimate of the rest from the speed of the last half minute."""
 
     def render(self, task: Task) -> Text:
-        left = "" if task.finished or task.time_remaining is None else f", about {_spelled(task.time_remaining)} left"
-        return Text(f"{_spelled(task.finished_time or task.elapsed or 0)}{left}")
+        rest = "" if task.finished or task.time_remaining is None else f", about {_duration(task.time_remaining)} left"
+        return Text(f"{_duration(task.finished_time or task.elapsed or 0)}{rest}")
 
 
-def _spelled(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 class _Bars:
-    """One bar a stage, and a line with the best so far. May be called from several threads."""
+    """Updates one bar for each stage, and the best result so far. May be called from several threads."""
 
     def __init__(self, bars: _Stages) -> None:
         self._bars = bars
@@ -119,7 +122,7 @@ class _Bars:
 
 
 class _Lines:
-    """The first line after some seconds, then at that distance: short work says nothing."""
+    """Prints a line every `SECONDS_BETWEEN_LINES` seconds, so that short work prints none."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -1,7 +1,8 @@
-"""A table that fits its terminal, and lists that show their first rows.
+"""A table that fits its terminal, and lists that show only their first rows.
 
-A column whose rows all agree is said once above the table. Where the rest is still too wide, spare columns move to a
-second line under their row, and the widest column of text wraps. Nothing is cut off. Text is never read as markup.
+A column with the same value in every row becomes one line above the table. Where the table is still too wide, spare
+columns move to a second line under their row, and then the widest column of text wraps. No text is cut off or read
+as markup.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column:
-    """A heading (with line breaks), and what becomes of the column on a narrow terminal."""
+    """The heading of a column, which may have line breaks, and its place on a narrow terminal."""
 
     name: str
     right: bool = False
     spare: int = 0
-    """0: always a column. The highest numbers move under their rows first."""
+    """0 stays a column always; columns with the highest number move under their rows first."""
     knob: bool = False
     """Written ``name=value`` outside the table."""
     always: bool = False
-    """Stays a column also where all its rows agree."""
+    """Whether it stays a column where all its rows are the same."""
 
-    def said(self, value: Text) -> str:
-        """The column and one value of it in a line of text."""
+    def with_value(self, value: Text) -> str:
+        """Returns the column's name with one value, as text outside the table."""
         name = re.sub(r"(?<=_)\n", "", self.name).replace("\n", " ")
         return f"{name}={value.plain}" if self.knob else f"{name} {value.plain}"
 
 
 def knob_column(knob: str) -> Column:
-    """A long name is broken, so that its column is no wider than its values need."""
+    """Returns the column of a knob. A long name is broken at its underscores, so that the column stays narrow."""
     return Column(knob if len(knob) <= 9 else knob.replace("_", "_\n"), right=True, spare=1, knob=True)
 
 
 class TerminalTable:
-    """Rows of cells, each with notes that stand under it."""
+    """A table to print with rich. Each row may have notes, which are printed under it."""
 
     def __init__(self, *columns: Column | str, title: str = ""):
         self.columns = [Column(column) if isinstance(column, str) else column for column in columns]
@@ -59,38 +60,39 @@ class TerminalTable:
         self._rows: list[tuple[list[Text], list[Text]]] = []
 
     def add(self, cells: Iterable[str | Text], *notes: str | Text) -> None:
-        """One row; empty notes are left out."""
+        """Adds one row; empty notes are left out."""
         self._rows.append(([_text(cell) for cell in cells], [_text(note) for note in notes if note]))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         if self.title:
             yield Text(self.title, style="bold")
         same = self._same()
-        if said := self._said((at for at in same if self._rows[0][0][at].plain.strip("–")), self._rows[0][0]):
-            yield Text(f"the same in all: {said}", style="dim")
+        if values := self._in_a_line(same, self._rows[0][0] if self._rows else ()):
+            yield Text(f"the same in all: {values}", style="dim")
         differing = [at for at in range(len(self.columns)) if at not in same]
         shown, below, widths = self._layout(differing, options.max_width)
         yield from self._heading(shown, widths)
         for cells, notes in self._rows:
             yield from self._lines([cells[at] for at in shown], shown, widths, console)
-            if moved := self._said(below, cells):
+            if moved := self._in_a_line(below, cells):
                 notes = [Text.assemble(moved, "; ", notes[0]) if notes else Text(moved), *notes[1:]]
             for note in notes:
                 yield from Indented(note).__rich_console__(console, options)
 
-    def _said(self, places: Iterable[int], cells: Sequence[Text]) -> str:
-        """These columns of a row as text."""
-        return ", ".join(self.columns[at].said(cells[at]) for at in places if cells[at].plain not in ("", NOTHING))
+    def _in_a_line(self, places: Iterable[int], cells: Sequence[Text]) -> str:
+        """Returns the columns at ``places`` of one row as text; empty cells are left out."""
+        shown = (at for at in places if cells[at].plain not in ("", NOTHING))
+        return ", ".join(self.columns[at].with_value(cells[at]) for at in shown)
 
     def _same(self) -> list[int]:
-        """The columns whose rows all agree."""
+        """Returns the columns that have the same value in every row."""
         if len(self._rows) < 2:
             return []
         values = ({cells[at].plain for cells, _ in self._rows} for at in range(len(self.columns)))
         return [at for at, different in enumerate(values) if len(different) == 1 and not self.columns[at].always]
 
     def _layout(self, shown: list[int], width: int) -> tuple[list[int], list[int], dict[int, int]]:
-        """The columns that stay, those that move under their rows, and the width of each."""
+        """Returns the columns that stay, the columns that move under their rows, and the width of each column."""
         wide = {at: self._width(at) for at in shown}
         below: list[int] = []
         while sum(wide[at] + GAP for at in shown) - GAP > width and any(self.columns[at].spare for at in shown):
@@ -138,7 +140,7 @@ def _text(value: str | Text) -> Text:
 
 @dataclass(frozen=True)
 class Indented:
-    """Text whose every line is indented."""
+    """Text that wraps, with every line indented."""
 
     text: Text
     by: int = INDENT
@@ -153,12 +155,15 @@ class Indented:
 
 
 def first(rows: Sequence[T], show_all: bool) -> Sequence[T]:
-    """All rows, or the first ten."""
+    """Returns all rows, or only the first ten."""
     return rows if show_all else rows[:ROWS]
 
 
 def not_shown(hidden: Sequence[tuple[str, str]], what: str = "rows") -> list[RenderableType]:
-    """How many rows are not shown, by status and reason. The parts in which reasons of one kind differ read ``…``."""
+    """Counts the rows that are not shown, by status and reason. ``hidden``: their statuses and reasons.
+
+    Reasons that differ only in numbers and values of knobs are counted together; ``…`` stands for what differs.
+    """
     if not hidden:
         return []
     kinds: dict[tuple[str, str], list[str]] = {}
@@ -179,10 +184,10 @@ def _head(reason: str) -> str:
 
 
 def _kind(reason: str) -> str:
-    """The reason without what differs from row to row: numbers, and values of knobs."""
+    """Returns the reason with ``…`` for each number and each value of a knob, which differ from row to row."""
     return re.sub(r"\S*[\d=]\S*", "…", _head(reason))
 
 
 def _common(a: str, b: str) -> str:
-    """The words that two reasons of one kind share."""
+    """Returns the words that two reasons of one kind share, with ``…`` for the others."""
     return " ".join(word if word == other else "…" for word, other in zip(a.split(" "), b.split(" "), strict=True))

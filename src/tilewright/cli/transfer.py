@@ -1,4 +1,4 @@
-"""`tilewright transfer`: a thin adapter over the package `transfer`."""
+"""`tilewright transfer`: translates tuning configurations between Triton and cuTile."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def transfer(
 ) -> None:
     """The tuning configurations of a Triton kernel for cuTile, or of a cuTile kernel for Triton.
 
-    Reads the file by syntax and runs nothing of it. Prints Python that can be pasted; what has no equivalent
-    stands in comments with the reason. Exit code 1 where nothing could be transferred.
+    Reads the file and runs no code of it. Prints Python that can be pasted; comments name what has no equivalent,
+    with the reason. Exit code 1 where nothing could be transferred.
 
     Example: `tilewright transfer softmax_triton.py:softmax_kernel --to cutile --arch sm_90`
 
@@ -52,13 +52,13 @@ def transfer(
     done = [
         (listed, transferred(listed.configurations, to=to, names=_of(listed, names), arch=arch)) for listed in lists
     ]
-    found = any(result.configurations for _, result in done)
+    any_transferred = any(result.configurations for _, result in done)
     if as_json:
         print_json([text.to_json(listed, result) for listed, result in done])
     else:
-        imports = f"import {'tilewright as tw' if to == 'cutile' else 'triton'}\n\n" if found else ""
+        imports = f"import {'tilewright as tw' if to == 'cutile' else 'triton'}\n\n" if any_transferred else ""
         print(imports + "\n\n".join(text.python(listed, result) for listed, result in done))
-    if not found:
+    if not any_transferred:
         raise typer.Exit(1)
 
 
@@ -76,6 +76,6 @@ def _names(given: list[str]) -> dict[str, str]:
 
 
 def _of(listed: Listed, names: dict[str, str]) -> dict[str, str]:
-    """The new names of what this list has."""
+    """Returns those of ``names`` that the configurations of this list have."""
     fields = {field for written in listed.configurations for field, _ in written.fields}
     return {old: new for old, new in names.items() if old in fields}

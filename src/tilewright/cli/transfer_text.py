@@ -1,4 +1,4 @@
-"""A transfer as Python that can be pasted, with what was dropped in comments, and as JSON."""
+"""The output of `tilewright transfer`: Python that can be pasted, with comments about what was dropped, and JSON."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilewright.space.knobs import HINTS
 from tilewright.transfer.triton import SPELLED, Dropped, Transferred
 
 LONGEST = 110
-"""Characters of a line; a comment is broken at a word."""
+"""Most characters of a line; comments wrap there."""
 
 
 def python(listed: Listed, done: Transferred) -> str:
-    """``name_space = tw.Space(…)`` for cuTile, ``name_configs = [triton.Config(…), …]`` for Triton."""
+    """Returns ``name_space = tw.Space(…)`` for cuTile, ``name_configs = [triton.Config(…), …]`` for Triton."""
     lines = [line for text in _remarks(listed, done) for line in _comment(text)]
     variable = re.sub(r"\W", "_", listed.name)
     if not done.configurations:
@@ -26,7 +26,7 @@ def python(listed: Listed, done: Transferred) -> str:
 
 
 def to_json(listed: Listed, done: Transferred) -> dict[str, Json]:
-    """Everything of one list."""
+    """Returns one element of the value of `transfer --json`; scripts rely on these names."""
     return {
         "name": listed.name, "line": listed.line, "to": done.to, "read": len(listed.configurations),
         "configurations": [
@@ -82,7 +82,7 @@ def _comment(text: str) -> Iterator[str]:
 def _space(variable: str, done: Transferred) -> Iterator[str]:
     try:
         space = done.space()
-    except RequestError as error:  # as a list, then
+    except RequestError as error:  # then a plain list of configurations
         yield from _comment(f"no space: {error}")
         yield f"{variable}_configurations = ["
         yield from (f"    {dict(point)!r}," for point in done.configurations)
@@ -101,7 +101,7 @@ def _space(variable: str, done: Transferred) -> Iterator[str]:
 
 def _configs(variable: str, done: Transferred) -> Iterator[str]:
     yield f"{variable}_configs = ["
-    for point in done.configurations:  # what the kernel takes as one dictionary, then what Triton's compiler takes
+    for point in done.configurations:  # the kernel's parameters are one dictionary, the compiler's are keywords
         meta = {name: value for name, value in point.items() if name not in HINTS}
         options = [f"{name}={value!r}" for name, value in point.items() if name in HINTS]
         yield f"    triton.Config({', '.join([repr(meta), *options])}),"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOP = 10
 DEFAULT_TIE_BAND = 0.01
-"""The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` imports neither."""
+"""The defaults of `tune` and of `rules.Policy`, repeated here so that `--help` does not import those modules."""
 
 Top = Annotated[int, typer.Option(min=1, help="How many candidates are raced: those predicted fastest.")]
 Strategy = Annotated[str, typer.Option(metavar="NAME", help="Which search strategy chooses what is raced.")]
@@ -56,30 +56,22 @@ def tune(
 
     Example: `tilewright tune examples/fmha.py --workload causal --top 8`
     """
-    from tilewright.worker.early import early_worker
+    session = shared.early_session()
 
-    early = early_worker()  # before all else: its process imports torch meanwhile
-
-    from tilewright.executors.local import local
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import target_of
-    from tilewright.languages import keep_torch_out
     from tilewright.race.rules import Policy
     from tilewright.tune import tune as tuning
     from tilewright.tune.as_json import to_json
 
-    session = local(early)
     policy = Policy(l2=l2, launch=launch, tie_band=tie_band, seed=seed or 0)
     target = target_of(arch, detect())
     if target.note:
         terminal.note(target.note)
-    kept = _kept(store, no_store)
-    speaks = shared.task_speaks_to_stderr(as_json)
-    bar, worker = terminal.progress(quiet=as_json), session or nullcontext()
-    with shared.resumable(not no_store, fresh), speaks, kept as results, worker, bar as progress:
+    ledger, worker = _ledger(store, no_store), session or nullcontext()
+    with shared.resumable(not no_store, fresh), ledger as results, worker, shared.progress(as_json) as progress:
         task = shared.loaded(where)
-        keep_torch_out()
-        shared.say_what_is_dropped(task, target.board.sm, task.selected(workload))
+        shared.note_dropped_values(task, target.board.sm, task.selected(workload))
         result = tuning.tune(
             task, arch=arch, workloads=workload, policy=policy, top=top, strategy=strategy, jobs=jobs, seconds=budget,
             seeds=seeds, seed=seed, store=results, fresh=fresh, executor=session, progress=progress,
@@ -108,7 +100,8 @@ def _print_tuned(result: TuningResult, note: str | None, results: TuneLedger | L
         console.print("predicted, not measured")
 
 
-def _kept(store: Path | None, no_store: bool) -> TuneLedger | nullcontext[Literal[False]]:
+def _ledger(store: Path | None, no_store: bool) -> AbstractContextManager[TuneLedger | Literal[False]]:
+    """Returns the ledger that keeps the results; it yields False for ``--no-store``."""
     from tilewright.ledger.tunings import TuneLedger
 
     if no_store and store is not None:

@@ -1,6 +1,6 @@
-"""What `tilewright tune` prints: for each workload the candidates, the best with its reason, and the noise.
+"""The output of `tilewright tune`: for each workload the candidates, the best with its reason, and the A/A noise.
 
-Predicted and measured times stand in columns of their own.
+Predicted and measured times are in separate columns.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MEASURED: tuple[Cell, Cell] = (
 
 
 def tuned(result: TuningResult, show_all: bool = False) -> RenderableType:
-    """One table for each workload."""
+    """Returns the results of every workload."""
     return Group(*(workload_result(workload, result.measured, show_all) for workload in result.workloads))
 
 
 def workload_result(result: WorkloadResult, measured: bool, show_all: bool = False) -> RenderableType:
-    """The candidates, and below them what was found."""
+    """Returns the table of candidates, and below it the bound, the best configuration and the noise."""
     cells = [PREDICTED, *(MEASURED if measured else ()), _speed_of_light(result.bound, measured), REGISTERS, SPILLS]
     title = f"workload {result.workload.name}"
     table = candidate_table(title, result.candidates, cells, show_all=show_all, shipped=result.shipped)
@@ -43,12 +43,12 @@ def _speed_of_light(bound: Bound, measured: bool) -> Cell:
 
 
 def _best(result: WorkloadResult, show_all: bool) -> list[Text]:
-    """The best as ``--config`` takes it, why it is the best, what it gains, and what ties with it."""
+    """Describes the best configuration, in the form that ``--config`` takes: its time, reason, gain and ties."""
     if result.best is None:
         return [Text.assemble("best: ", ("none", "red"), f"; {result.reason}")]
     best = result.best
-    found = Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")
-    lines = [found, Text(f"why: {result.reason}"), *_gain(result, best)]
+    heading = Text.assemble("best: ", (str(best.configuration), "bold"), f"  {_times(best, result.bound)}")
+    lines = [heading, Text(f"why: {result.reason}"), *_gain(result, best)]
     if others := [str(config) for config in result.tied if config != best.configuration]:
         shown = first(others, show_all)
         more = [f"and {len(others) - len(shown)} more; --all shows them"] if len(shown) < len(others) else []
@@ -65,7 +65,7 @@ def _times(candidate: Candidate, bound: Bound) -> str:
 
 
 def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
-    """What the shipped configuration took in the same race."""
+    """Compares the best with the shipped configuration, where both were measured."""
     if best.configuration == result.shipped:
         return [Text("it is the configuration shipped today")]
     shipped = next((candidate for candidate in result.candidates if candidate.configuration == result.shipped), None)
@@ -76,7 +76,7 @@ def _gain(result: WorkloadResult, best: Candidate) -> list[Text]:
 
 
 def _noise(result: WorkloadResult) -> list[Text]:
-    """What the A/A check said: the clock's own noise."""
+    """Describes the result of the A/A check, which measures the noise of the clock."""
     noise = (result.race or {}).get("noise")
     if not isinstance(noise, Mapping) or not noise.get("why"):
         return []
@@ -84,7 +84,7 @@ def _noise(result: WorkloadResult) -> list[Text]:
 
 
 def _half_width(interval_us: tuple[float, float]) -> str:
-    """Half of the interval; too few samples have none."""
+    """Writes half of the interval's width; too few samples have no finite interval."""
     half = (interval_us[1] - interval_us[0]) / 2
     return f"{half:.2g}" if math.isfinite(half) else NOTHING
 

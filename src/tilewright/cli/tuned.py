@@ -1,4 +1,4 @@
-"""`tilewright tuned …`: the stored results of programs that were tuned."""
+"""`tilewright tuned …`: lists, exports, imports, verifies and removes the stored results of tuned programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import typer
 
 from tilewright.cli import terminal
 from tilewright.cli.exit_codes import CANNOT, NO
-from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json, task_speaks_to_stderr, write
+from tilewright.cli.shared import All, AsJson, help_without_a_command, print_json, progress, write
 from tilewright.errors import RequestError, StorageError, UnknownChoice
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ app = typer.Typer(
 Entry = TypeVar("Entry", bound="Winner | Unreadable")
 
 SECONDS = 2.0
-"""The default of `verifying`, repeated here so that `--help` does not import it."""
-OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have one of that name."
+"""The default of `verifying`, repeated here so that `--help` does not import that module."""
+OF_KERNEL = "Only this kernel; MODULE.NAME where two modules have a kernel of that name."
 
 Kernel = Annotated[str | None, typer.Argument(metavar="[KERNEL]", help=f"{OF_KERNEL}  [default: all]")]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
@@ -62,9 +62,9 @@ def list_(kernel: Kernel = None, show_all: All = False, as_json: AsJson = False)
     elif not winners:
         print(f"nothing is stored in {store.path}")
     else:
-        from tilewright.cli import tuned_table as tuned_tables
+        from tilewright.cli import tuned_table
 
-        terminal.stdout().print(tuned_tables.listed(winners, kernels.called, show_all))
+        terminal.stdout().print(tuned_table.listed(winners, kernels.called, show_all))
 
 
 @app.command()
@@ -77,15 +77,15 @@ def show(key: Key, as_json: AsJson = False) -> None:
 
     unreadable: list[Unreadable] = []
     entries: list[Winner | Unreadable] = [*_store().all(unreadable.append)]
-    winner = _one([*entries, *unreadable], key)
+    winner = _with_key([*entries, *unreadable], key)
     if isinstance(winner, Unreadable):
         raise StorageError(winner.problem)
     if as_json:
         print_json(winner)
     else:
-        from tilewright.cli import tuned_table as tuned_tables
+        from tilewright.cli import tuned_table
 
-        terminal.stdout().print(tuned_tables.shown(winner))
+        terminal.stdout().print(tuned_table.shown(winner))
 
 
 @app.command()
@@ -119,14 +119,14 @@ def export(
             continue
         content = exporting.config_file_of(winners)
         if (sources := exporting.sources_in(content)) > 1:
-            terminal.note(f"{name}: rows of {sources} sources of it; a look-up uses those of its own source alone")
+            terminal.note(f"{name}: rows of {sources} versions of its source; a look-up uses only those of its own")
         if into is None:
             print(as_text(content), end="")
             return
         path = into / (re.sub(r"[^\w.-]+", "_", name) + (".py" if python else ".json"))
         write(path, as_text(content), parents=True)
         done.append({"kernel": name, "rows": len(content["rows"]), "file": str(path)})
-    _print(done, as_json, (f"{one['file']}: {one['rows']} rows of {one['kernel']}" for one in done))
+    _print(done, as_json, (f"{entry['file']}: {entry['rows']} rows of {entry['kernel']}" for entry in done))
 
 
 @app.command("import")
@@ -142,7 +142,7 @@ def import_(
     from tilewright.runtime.store import exporting
     from tilewright.runtime.store.config_file import load
 
-    contents = [load(file) for file in files]  # all are read before any is stored
+    contents = [load(file) for file in files]  # an unreadable file is refused before anything is stored
     imported = exporting.import_config_files(contents, _store(), replace=replace)
     for content in contents:
         if left := exporting.for_reading_only(content):
@@ -193,19 +193,19 @@ def verify(
     store, kernels, _ = _read()
     winners = kernels.of(kernel)
     if key is not None:
-        winners = (_one(winners, key),)
+        winners = (_with_key(winners, key),)
     if not winners:
         raise RequestError(f"nothing is stored in {store.path}; run the program first")
-    with task_speaks_to_stderr(as_json), terminal.progress(quiet=as_json) as progress:
+    with progress(as_json) as on_progress:
         here, device = this_machine()
-        verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=progress))
+        verdicts = list(verified(winners, here, device, seconds=seconds, seed=seed, on_progress=on_progress))
     counts = Counter(verdict.verdict for verdict in verdicts)
     if as_json:
         print_json([verdict.to_json() for verdict in verdicts])
     else:
-        from tilewright.cli import tuned_table as tuned_tables
+        from tilewright.cli import tuned_table
 
-        terminal.stdout().print(tuned_tables.verified(verdicts, kernels.called, show_all))
+        terminal.stdout().print(tuned_table.verified(verdicts, kernels.called, show_all))
         print(", ".join(f"{counts[name]} {name}" for name in ("holds", "drifted", "wrong", "cannot") if counts[name]))
     if counts["drifted"] or counts["wrong"]:
         raise typer.Exit(NO)
@@ -245,11 +245,11 @@ def prune(
     store, kernels, unreadable = _read()
     total = len(kernels.winners) + len(unreadable)
     if kernel or criteria:
-        unreadable = []  # they cannot be matched
+        unreadable = []  # what cannot be read fits no criterion
     entries: list[Winner | Unreadable] = [*kernels.of(kernel), *unreadable]
     if key is not None:
-        entries = [_one(entries, key)]
-    with task_speaks_to_stderr(as_json):
+        entries = [_with_key(entries, key)]
+    with progress(as_json):
         chosen = [entry for entry in entries if isinstance(entry, Unreadable) or all(fits(entry) for fits in criteria)]
     if not dry_run:
         store.remove(entry.key for entry in chosen)
@@ -268,7 +268,7 @@ def prune(
 def _criteria(
     older_than: float | None, toolkit_not_current: bool, missing_source: bool
 ) -> list[Callable[[Winner], bool]]:
-    """What narrows the choice beside kernel and key."""
+    """Returns the criteria for removal, beside kernel and key."""
     from tilewright.runtime.store import evidence
 
     criteria: list[Callable[[Winner], bool]] = []
@@ -302,7 +302,7 @@ def _store() -> Winners:
 
 
 def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
-    """The store, and what it holds; what cannot be read of it is named, and does not stand in the way of the rest."""
+    """Returns the store, its winners by kernel, and the entries that cannot be read, each with a note."""
     from tilewright.runtime.store.evidence import Kernels
 
     unreadable: list[Unreadable] = []
@@ -313,14 +313,15 @@ def _read() -> tuple[Winners, Kernels, list[Unreadable]]:
     return store, kernels, unreadable
 
 
-def _one(winners: Sequence[Entry], key: str) -> Entry:
-    """The winner whose key begins so; the error names the nearest ones, or those that the text fits."""
-    fitting = [winner for winner in winners if winner.key.startswith(key.lower())]
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        shown = ", ".join(winner.key[:12] for winner in fitting)
-        raise RequestError(f"'{key}' is the beginning of {len(fitting)} keys; give more of it: {shown}")
+def _with_key(winners: Sequence[Entry], key: str) -> Entry:
+    """Returns the entry whose key begins with ``key``. Raises RequestError, with the nearest keys, if not exactly one
+    does."""
+    matches = [winner for winner in winners if winner.key.startswith(key.lower())]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(winner.key[:12] for winner in matches)
+        raise RequestError(f"'{key}' is the beginning of {len(matches)} keys; give more of it: {shown}")
     likeness = SequenceMatcher(None, "", key.lower())
 
     def unlike(winner: Entry) -> float:

@@ -1,4 +1,4 @@
-"""What `tilewright tuned` prints: the stored winners, the evidence of one, and the verdicts of a new race."""
+"""The output of `tilewright tuned`: the stored winners, the evidence of one, and the verdicts of a new race."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tilewright.runtime.store.winners import Winner
 
 KEY_SHOWN = 12
 STYLES = {"wrong": "bold red", "drifted": "yellow", "cannot": "dim", "holds": "green"}
-"""Verdicts, the most urgent first."""
+"""Styles of the verdicts, the most urgent first."""
 
 
 def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
-    """One row for each winner. ``called``: what its kernel is called beside the others of the store."""
+    """Returns a table with one row for each winner. ``called`` gives the kernel's name, with its module if need be."""
     table = _table("key", "kernel", "arrays", "board", "µs", "× shipped", "tuned", "by")
     shown = first(winners, show_all)
     for winner in shown:
@@ -30,7 +30,7 @@ def listed(winners: Sequence[Winner], called: Callable[[Winner], str], show_all:
 
 
 def shown(winner: Winner) -> RenderableType:
-    """All that is stored of one winner: what its key was made of, and what became of every configuration."""
+    """Returns all that is stored of one winner: the parts of its key, and the outcome of every configuration."""
     parts = _table("part of the key", "value")
     for name, value in winner.parts.items():
         parts.add((name, _value(value)))
@@ -50,7 +50,7 @@ def shown(winner: Winner) -> RenderableType:
 
 
 def verified(results: Sequence[Verified], called: Callable[[Winner], str], show_all: bool) -> RenderableType:
-    """One row for each verdict, the bad ones first, with its reason."""
+    """Returns a table with one row for each verdict and its reason, the bad verdicts first."""
     table = _table("key", "kernel", "arrays", "configuration", "verdict", "µs")
     ordered = sorted(results, key=lambda result: list(STYLES).index(result.verdict))
     shown = first(ordered, show_all)
@@ -77,5 +77,5 @@ def _number(value: Json, digits: int) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {one}" for name, one in value.items())
+        return "\n".join(f"{name}: {part}" for name, part in value.items())
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,1 +1,1 @@
-"""What code says without being timed: counted work, machine code, and the differences of two versions."""
+"""Static views of a kernel without a GPU: registers and spills, work and bytes, differences of two versions."""

@@ -1,7 +1,7 @@
-"""`tilewright compare`: what changed between two versions of a kernel, in Tile IR and in machine code.
+"""`tilewright compare`: the differences between two versions of a kernel, in Tile IR and in machine code.
 
-A version is a task in one configuration; the two may be one task in two configurations. Both are lowered
-and compiled for the same board, with no GPU. Nothing is timed.
+A version is a task with one configuration; both versions may be of one task. They are compiled for the same board.
+No GPU is needed, and no time is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.tileir.run.launching import Launcher, Runnable
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the comparison: a task in a configuration."""
+    """One version: a task with a configuration and a workload."""
 
     where: str
     """``FILE[:TASK]``."""
@@ -38,28 +38,27 @@ class Side:
 
     def to_json(self) -> dict[str, Encodable]:
         return {
-            "where": self.where,
-            "task": self.task.name,
-            "config": dict(self.configuration),
-            "workload": self.workload.name,
-            "dims": dict(self.workload.dims),
-        }
+            "where": self.where, "task": self.task.name, "config": dict(self.configuration),
+            "workload": self.workload.name, "dims": dict(self.workload.dims),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Code:
+    """The machine code of one version."""
+
     code: MachineCode
     instruction_mix: Mapping[str, int]
 
     def to_json(self) -> dict[str, Encodable]:
-        """The same names as in `inspect --json`."""
+        """Returns the facts of the machine code under the same names as `inspect --json`."""
         facts = {name: value for name, value in vars(self.code).items() if name not in ("symbol", "sm")}
         return {**facts, "instruction_mix": dict(self.instruction_mix)}
 
 
 @dataclass(frozen=True)
 class VersionComparison:
-    """What differs between two versions. `Failed` where there is no machine code."""
+    """The differences between two versions. The code of a version is `Failed` where it does not compile."""
 
     before: Side
     after: Side
@@ -68,11 +67,11 @@ class VersionComparison:
     code_before: Code | Failed
     code_after: Code | Failed
     grids: tuple[tuple[int, ...], tuple[int, ...]]
-    """Blocks of the launch before and after; they are not part of the code."""
+    """Blocks of both launches, which are not part of the code."""
 
     @property
     def same_code(self) -> bool | None:
-        """Whether the machine code is identical; None where it is not known."""
+        """Whether the machine code is identical; None where a version has none."""
         a, b = self.code_before, self.code_after
         return None if isinstance(a, Failed) or isinstance(b, Failed) else a.code.code_hash == b.code.code_hash
 
@@ -81,21 +80,18 @@ class VersionComparison:
         return self.tile_ir.identical and self.same_code is True
 
     def to_json(self) -> dict[str, Encodable]:
-        """The value of `compare --json`; scripts rely on these names."""
+        """Returns the value of `compare --json`; scripts rely on these names."""
         chains = [{**asdict(chain), "text": str(chain)} for chain in self.tile_ir.chains]
+        sides = {}
+        for side, code in (("before", self.code_before), ("after", self.code_after)):
+            sides[side] = {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()
         return {
-            "arch": self.board.arch,
-            "board": self.board.name,
-            "identical": self.identical,
+            "arch": self.board.arch, "board": self.board.name, "identical": self.identical,
             "before": self.before.to_json() | {"grid": list(self.grids[0])},
             "after": self.after.to_json() | {"grid": list(self.grids[1])},
             "tile_ir": {**asdict(self.tile_ir), "chains": chains},
-            "machine_code": {"identical": self.same_code}
-            | {
-                side: {"failed": asdict(code)} if isinstance(code, Failed) else code.to_json()
-                for side, code in (("before", self.code_before), ("after", self.code_after))
-            },
-        }
+            "machine_code": {"identical": self.same_code, **sides},
+        }  # fmt: skip
 
 
 def versions(
@@ -104,11 +100,11 @@ def versions(
     configs: tuple[str | None, str | None],
     workload: str | None = None,
 ) -> tuple[Side, Side]:
-    """Both versions from text. Knobs that ``configs`` do not name are as each task ships them.
+    """Returns both versions. Knobs that ``configs`` does not name keep the values that each task ships.
 
-    workload: of both; by default the first of the first task, and the one of that name (else the first)
-    of the second.
-    Raises UnknownChoice and SpaceError, for a workload, a knob or a value that does not exist.
+    workload: its name, in both tasks. By default the first of the first task, and in the second task the workload of
+        that name, or else the first.
+    Raises UnknownChoice for an unknown workload or knob, SpaceError for a bad value.
     """
     a, b = tasks
     first = a.workload(workload) if workload else a.selected(None)[0]
@@ -120,26 +116,26 @@ def versions(
 
 
 def compare(before: Side, after: Side, board: Board, *, seconds: float = BUDGET_SECONDS) -> VersionComparison:
-    """What differs between two versions on one board.
+    """Compares two versions, compiled for one board.
 
-    seconds: wall time that each compiler may take. Where one takes longer, or fails, the Tile IR is still
-    compared. Raises RequestError for a version that gives no Tile IR, with the reason.
+    seconds: wall time that each compiler may take. Where a compiler takes longer or fails, only the Tile IR is
+        compared.
+    Raises RequestError for a version that gives no Tile IR, with the reason.
     """
     tile_ir, grids = compare_tile_ir(before, after, board)
-    units = [Unit(one.workload, one.configuration, board) for one in (before, after)]
-    compiled = compile_all([before.task, after.task], units, seconds=seconds)
-    code_before, code_after = map(_code, compiled)
+    units = [Unit(side.workload, side.configuration, board) for side in (before, after)]
+    code_before, code_after = map(_code, compile_all([before.task, after.task], units, seconds=seconds))
     return VersionComparison(before, after, board, tile_ir, code_before, code_after, grids)
 
 
 def compare_tile_ir(
     before: Side, after: Side, board: Board
 ) -> tuple[comparing.Comparison, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """What differs in Tile IR, and both grids; nothing is compiled further.
+    """Compares only the Tile IR, which needs no compiler. Returns the differences and both grids.
 
     Raises RequestError for a version that gives no Tile IR, with the reason.
     """
-    runnables = [_lowered(name, one, board) for name, one in (("A", before), ("B", after))]
+    runnables = [_lowered(name, side, board) for name, side in (("A", before), ("B", after))]
     comparison = comparing.compare(*(_readable(runnable) for runnable in runnables))
     return comparison, (runnables[0].launch.grid, runnables[1].launch.grid)
 
@@ -153,7 +149,7 @@ def _lowered(name: str, version: Side, board: Board) -> Runnable:
 
 
 def _readable(runnable: Runnable) -> comparing.Version:
-    """The entry, with its source and the names of its arrays where these are known."""
+    """Returns the kernel's Tile IR with its source and the names of its arrays, as far as they are known."""
     entry = runnable.module.entry()
     parameters = zip(entry.parameters, runnable.arguments, strict=False)
     tensors = {name: value.name for (name, _), value in parameters if isinstance(value, ArraySpec)}

@@ -1,7 +1,11 @@
-"""`tilewright inspect`: what the machine code of each configuration says, on any architecture, without a GPU."""
+"""`tilewright inspect`: registers, spills and predicted times of each configuration, from its machine code.
+
+It compiles for any architecture and needs no GPU.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,7 +23,7 @@ CODE_FACTS = (
     "registers", "stack_bytes", "shared_bytes", "local_loads", "local_stores", "tensor_path", "tensor_instructions",
     "copies", "threads", "cluster", "code_hash",
 )  # fmt: skip
-"""What JSON says of machine code; of `records.MachineCode`."""
+"""The fields of `records.MachineCode` that the JSON has."""
 
 
 @dataclass(frozen=True)
@@ -32,29 +36,21 @@ class Inspected:
     bound: Bound
     candidate: Candidate
     remarks: tuple[Remark, ...] = ()
-    """What the compiler said of the source, line by line."""
+    """The compiler's remarks about lines of the source."""
 
     def to_json(self) -> dict[str, Encodable]:
-        """The element of `inspect --json`; scripts rely on these names."""
+        """Returns one element of the value of `inspect --json`; scripts rely on these names."""
         candidate, code, predicted = self.candidate, self.candidate.code, self.candidate.predicted
         facts = vars(code) if code else dict.fromkeys(CODE_FACTS)
         return {
-            "config": dict(candidate.configuration),
-            "arch": self.arch,
-            "board": self.board.name,
-            "workload": self.workload.name,
-            "status": candidate.status,
-            "reason": candidate.reason,
+            "config": dict(candidate.configuration), "arch": self.arch, "board": self.board.name,
+            "workload": self.workload.name, "status": candidate.status, "reason": candidate.reason,
             **{name: facts[name] for name in CODE_FACTS},
-            "remarks": [vars(remark) for remark in self.remarks],
-            "compile_seconds": candidate.compile_seconds,
-            "predicted_us": predicted.us if predicted else None,
-            "predicted_why": predicted.why if predicted else None,
-            "bound": self.bound.kind,
-            "bound_why": self.bound.why,
-            "bound_source": self.bound.source,
+            "remarks": [vars(remark) for remark in self.remarks], "compile_seconds": candidate.compile_seconds,
+            "predicted_us": predicted.us if predicted else None, "predicted_why": predicted.why if predicted else None,
+            "bound": self.bound.kind, "bound_why": self.bound.why, "bound_source": self.bound.source,
             "speed_of_light_us": self.bound.speed_of_light_us,
-        }
+        }  # fmt: skip
 
 
 def inspect(
@@ -67,10 +63,10 @@ def inspect(
     seconds: float = BUDGET_SECONDS,
     progress: Progress = silent,
 ) -> tuple[Inspected, ...]:
-    """Every configuration of the space (or only ``config``) for each architecture.
+    """Compiles every configuration of the space, or only ``config``, for each architecture.
 
     task: a task, or ``FILE[:TASK]``.
-    workload: the one to build for; the task's first where none is named.
+    workload: name of the workload to compile for; by default the task's first.
     Raises UnknownChoice for an architecture or a workload that does not exist.
     """
     task = task_of(task)
@@ -81,28 +77,19 @@ def inspect(
         for board in boards
         for configuration in ((config,) if config is not None else task.space.configurations(board.sm, chosen.dims))
     ]
-    finished = 0
+    finished = itertools.count(1)
 
-    def count(compiled: Compiled) -> None:
-        nonlocal finished
-        finished += 1
-        progress("compile", finished, len(units), str(compiled.unit.configuration))
+    def count(done: Compiled) -> None:
+        progress("compile", next(finished), len(units), str(done.unit.configuration))
 
     compiled = compile_all(task, units, jobs=jobs, seconds=seconds, on_done=count)
     rows = []
     for board in boards:
         bound = bound_of(task, chosen, board)
-        mine = [compiled_unit for compiled_unit in compiled if compiled_unit.unit.board.arch == board.arch]
-        screened = screen_compiled(task, chosen, board, bound, mine)
-        rows += [
-            Inspected(
-                board.arch,
-                board,
-                chosen,
-                bound,
-                candidate_of(compiled_unit, screened[compiled_unit.unit.configuration]),
-                compiled_unit.built.remarks if isinstance(compiled_unit.built, Built) else (),
-            )
-            for compiled_unit in mine
-        ]
+        on_board = [each for each in compiled if each.unit.board.arch == board.arch]
+        screened = screen_compiled(task, chosen, board, bound, on_board)
+        for each in on_board:
+            candidate = candidate_of(each, screened[each.unit.configuration])
+            remarks = each.built.remarks if isinstance(each.built, Built) else ()
+            rows.append(Inspected(board.arch, board, chosen, bound, candidate, remarks))
     return tuple(rows)

@@ -1,9 +1,9 @@
-"""The work of a workload, counted in the kernel's own Tile IR instead of taken from its author.
+"""The work of a workload: its FLOP and bytes, counted in the kernel's Tile IR, and the bound that follows from them.
 
-A dry run of the configuration shipped today, over all blocks: floating-point work as it is executed
-(masked and padded parts too), and each byte of memory that is touched, once. Where addresses depend on
-data, a sample of the blocks runs on drawn inputs, and the result says so. Where neither works, the
-author's numbers are used, and the reason is said. `classify` is the roofline's verdict on the work.
+A dry run of the shipped configuration covers all blocks. It counts the floating-point operations that are executed,
+also in masked and padded parts, and each byte of memory that is touched, once. Where addresses depend on data, a
+sample of the blocks runs on drawn inputs. Where that is impossible too, the numbers that the task declares are used.
+The result says which of the three it is. `classify` compares the work with the roofline.
 """
 
 from __future__ import annotations
@@ -30,24 +30,26 @@ from tilewright.verify.tolerance import draw
 
 SAMPLED_BLOCKS = 64
 DRY_ELEMENTS = 1 << 22
-"""Elements of the largest tile of addresses, times the blocks of a dry run; above it, only a sample of blocks runs."""
+"""Most elements of the largest tile of addresses times the blocks. Above it a dry run takes a sample of the blocks."""
 DATA_BYTES = 1 << 28
-"""Inputs that a sampled run may draw."""
+"""Most bytes of inputs that a sampled run draws."""
 
 
 @dataclass(frozen=True)
 class CountedWork:
-    """FLOP and bytes of one workload, and where they come from."""
+    """FLOP and bytes of one launch of a workload."""
 
     flops: float
     bytes: float
-    """Each byte that is touched, once."""
+    """Bytes that are touched, each counted once."""
     source: str
+    """How FLOP and bytes were found, in words."""
     counts: Counts | None = None
+    """None where the task's declared numbers are used."""
 
 
 def count(task: Task, workload: Workload, board: Board, configuration: Configuration | None = None) -> CountedWork:
-    """The work of ``configuration``, by default the one shipped today."""
+    """Counts the work of ``configuration``, by default of the one shipped today."""
     configuration = configuration or task.space.shipped
     arrays = task.arrays(workload.dims)
     try:
@@ -70,22 +72,19 @@ def count(task: Task, workload: Workload, board: Board, configuration: Configura
 
 
 def bound_of(task: Task, workload: Workload, board: Board) -> Bound:
-    """The roofline on counted work. The author's stated minimum still sets the speed of light."""
+    """Returns the bound of the counted work. Where the task declares less work, that sets the speed of light."""
     work = count(task, workload, board)
+    least_flops = min(work.flops, task.work(workload.dims))
+    least_bytes = min(work.bytes, task.traffic(workload.dims))
     return classify(
-        work.flops,
-        work.bytes,
-        task.compute_dtype,
-        board,
-        least_flops=min(work.flops, task.work(workload.dims)),
-        least_bytes=min(work.bytes, task.traffic(workload.dims)),
-        source=work.source,
-    )
+        work.flops, work.bytes, task.compute_dtype, board,
+        least_flops=least_flops, least_bytes=least_bytes, source=work.source,
+    )  # fmt: skip
 
 
 def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArraySpec]) -> Counts | str:
-    """Counts over all blocks without data, or a sample where blocks compute large tiles of addresses. Where addresses
-    depend on data, a sample with data. A reason where neither works."""
+    """Counts without data over all blocks, or over a sample where tiles of addresses are large. Where addresses depend
+    on data, counts a sample with data. Returns the reason where neither is possible."""
     entry = runnable.module.entry()
     affordable = DRY_ELEMENTS // largest_tile(entry, needed(entry))
     sample = max(SAMPLED_BLOCKS, affordable) if math.prod(runnable.launch.grid) > affordable else None
@@ -103,9 +102,8 @@ def _counts(task: Task, dims: Dims, runnable: Runnable, arrays: dict[str, ArrayS
         else:
             data = np.zeros(array.shape, storage(array.dtype))
         addresses[name] = memory.allocate(name, data, written=True).address
-    return run(
-        runnable.module, runnable.bound(addresses, memory), runnable.launch.grid, memory, sample=SAMPLED_BLOCKS
-    ).counts
+    arguments, grid = runnable.bound(addresses, memory), runnable.launch.grid
+    return run(runnable.module, arguments, grid, memory, sample=SAMPLED_BLOCKS).counts
 
 
 def _declared(task: Task, workload: Workload, reason: str) -> CountedWork:
@@ -129,25 +127,25 @@ def classify(
     least_bytes: float | None = None,
     source: str = "",
 ) -> Bound:
-    """The bound of a workload of ``flops`` FLOP that moves at least ``bytes_`` bytes.
+    """Returns the bound of a launch of ``flops`` FLOP that moves ``bytes_`` bytes, with its reason.
 
-    Fixed thresholds (10 and 50 FLOP per byte) name the kind, which decides only the order in which optimisations are
-    tried; the roofline of the board decides the speed of light. Where they disagree (60 FLOP per byte is above 50, but
-    under the ridge of an H200), the reason says both.
+    The kind follows from fixed thresholds (10 and 50 FLOP per byte). It only decides the order in which optimizations
+    are tried. The speed of light follows from the roofline of the board, whose rates are the vendor's peaks: no kernel
+    can be faster. The two may disagree: 60 FLOP per byte is above 50, but under the ridge of an H200. Then the reason
+    says both.
 
-    ``dtype`` is that of the products; one without a tensor path is rated at the CUDA cores' float32 rate. ``flops`` may
-    be 0 (a pure copy). The rates are the vendor's peaks, so `Bound.speed_of_light_us` is a time that no kernel can
-    beat; ``least_flops`` and ``least_bytes`` are what any kernel must do, where one kernel's own work is more than
-    that. ``source`` says where the numbers come from. Raises RequestError where ``flops`` is negative, ``bytes_`` is
-    not above 0, or either is not finite.
+    flops: 0 for a pure copy.
+    dtype: of the products. A dtype without a tensor path gets the float32 rate of the CUDA cores.
+    least_flops, least_bytes: the minimum of any kernel for this workload, where the given kernel does more.
+    source: where the numbers come from.
+    Raises RequestError where ``flops`` is negative, ``bytes_`` is not above 0, or either is not finite.
     """
     if not (math.isfinite(flops) and flops >= 0 and math.isfinite(bytes_) and bytes_ > 0):
-        raise RequestError(
-            f"cannot classify {flops:g} FLOP over {bytes_:g} bytes: FLOP must be 0 or more, bytes above 0"
-        )
+        given = f"cannot classify {flops:g} FLOP over {bytes_:g} bytes"
+        raise RequestError(f"{given}: FLOP must be 0 or more, bytes above 0")
     intensity = flops / bytes_
-    kind: Literal["memory", "balanced", "compute"]
     ridge = board.ridge(dtype)
+    kind: Literal["memory", "balanced", "compute"]
     if intensity < MEMORY_BELOW:
         kind, threshold = "memory", f"below {MEMORY_BELOW:g}"
     elif intensity > COMPUTE_ABOVE:
@@ -171,5 +169,5 @@ def classify(
 
 
 def _number(value: float) -> str:
-    """Three digits, and whole above 100: 1365, 206, 4.37."""
+    """Writes three significant digits, and whole numbers from 100 on: 1365, 206, 4.37."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -127,6 +127,12 @@ class Metrics:
     mix: Mapping[str, int] = field(default_factory=dict)
     """Instructions by class (`instruction_mix.py`)."""
 
+    @property
+    def us(self) -> float | None:
+        """Its measured time, or else its predicted one: a run has only times of one kind."""
+        time = self.measured or self.predicted
+        return time.us if time else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRun:

@@ -17,7 +17,7 @@ from tilewright.ledger.records import Iteration, Metrics, still_kept
 from tilewright.optimize.attempting import Variant
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.gates.base import Interpreting
-from tilewright.optimize.optimized import Optimized, us_of
+from tilewright.optimize.optimized import Optimized
 from tilewright.records import Bound, MachineCode
 
 NEAR = 1.3
@@ -113,7 +113,7 @@ def _escalated(run: Bookkeeping, final: Sequence[Metrics]) -> str:
     cases = [
         FinalTime(metrics.workload, metrics.bound, us, metrics.code, math.prod(variant.grids[metrics.workload]))
         for metrics in final
-        if metrics.bound is not None and (us := us_of(metrics))
+        if metrics.bound is not None and (us := metrics.us)
     ]
     found = escalation(run.iterations[1:], cases, board.sms) if cases else None
     if found is None or not found.needed:

@@ -36,13 +36,8 @@ def speedup_of(before: Metrics, after: Metrics) -> float | None:
     """Paired where it can be: two medians of different minutes also differ by what happened in between."""
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
-    a, b = us_of(before), us_of(after)
+    a, b = before.us, after.us
     return a / b if a and b else None
-
-
-def us_of(metrics: Metrics) -> float | None:
-    time = metrics.measured or metrics.predicted
-    return time.us if time else None
 
 
 def to_json(result: Optimized) -> dict[str, Encodable]:

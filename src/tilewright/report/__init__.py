@@ -1,1 +1,1 @@
-"""`tilewright report`: the evidence of a run as Markdown and as one HTML page."""
+"""`tilewright report`: the evidence of a run, as Markdown and as one HTML page with its charts."""

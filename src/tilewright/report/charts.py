@@ -1,11 +1,11 @@
 """The charts of a report, as SVG inside the page.
 
-    latencies   time of each iteration with its 95 % interval, the incumbent's line, and the baseline's
-    roofline    arithmetic rate over intensity, each workload as two dots, under the board's roofs
+    latencies   time of each iteration with its 95 % interval, and lines for the incumbent and the baseline
+    roofline    arithmetic rate over intensity: each workload as two dots, under the board's roofs
     race        median and 95 % interval of every raced candidate of one workload
     mix         instructions by class, before and after
 
-Marks differ in shape as well as in colour, and show their numbers when pointed at.
+Marks differ in shape as well as in colour. Each shows its numbers in a tooltip.
 """
 
 from __future__ import annotations
@@ -16,44 +16,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from tilewright.ledger.records import BaseRun, Metrics
 from tilewright.machine_code.cubin import CLASSES
 from tilewright.records import Candidate, MeasuredTime
-from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs, time_us
+from tilewright.report import svg
+from tilewright.report.evidence import OptimizeEvidence, Point, TunedWorkload, WorkloadChange, knobs
 from tilewright.report.markup import Child, Markup, joined, tag
-from tilewright.report.svg import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    MARK,
-    NARROW,
-    RIGHT,
-    TOP,
-    WIDE,
-    Axis,
-    around,
-    dot,
-    drawing,
-    label,
-    legend,
-    line,
-    text,
-    x_axis,
-    y_axis,
-)
+from tilewright.report.svg import BOTTOM, HEIGHT, LEFT, MARK, NARROW, RIGHT, TOP, WIDE, Axis, around
 from tilewright.report.words import between, number
 
 STRIP = 22
-"""Below the plot of latencies: the strip for iterations without a time."""
+"""Height of the strip below the plot of latencies, for iterations without a time."""
 MOST_X_LABELS = 14
 TOGETHER = 14
-"""Marks as close as that share a label."""
+"""Marks that are closer than this share a label."""
 RACE_WIDTH, RACE_TOP, RACE_ROW, RACE_MARGIN = 420, 36, 34, 14
 MOST_LETTERS = 52
-"""Of a candidate's name in the picture of the race."""
+"""Longest name of a candidate in the chart of the race."""
 MIX_COLOURS = 8
-"""Classes with a colour of their own, the last for all others; the style sheet has as many."""
+"""How many colours the style sheet has for classes of instructions; the last one may stand for all others."""
 OTHERS = "everything else"
 BAR, GAP = 20, 5
 MOST_NAMES = 60
-"""Letters above the bars, or else the workloads' numbers in their table."""
+"""Longest list of names above the bars. Instead of a longer one, the numbers of the workloads are shown."""
 ORDER = (*(name for name, _ in CLASSES), "other")
 
 
@@ -61,7 +43,7 @@ ORDER = (*(name for name, _ in CLASSES), "other")
 
 
 def latencies(report: OptimizeEvidence) -> Markup | None:
-    """None where not even the baseline has a time."""
+    """Draws the time of each iteration; None where not even the baseline has a time."""
     points = report.points
     timed = [point for point in points if point.ms is not None]
     if not timed:
@@ -71,13 +53,13 @@ def latencies(report: OptimizeEvidence) -> Markup | None:
     x = Axis(-0.5, max(points[-1].n, 1) + 0.5, LEFT, WIDE - RIGHT)
     name = "latency, ms" if report.run.measured else "predicted latency, ms"
     axis = HEIGHT - BOTTOM - STRIP
-    return drawing(
+    return svg.drawing(
         f"{name} of each iteration",
         (WIDE, HEIGHT),
-        y_axis(y, name, WIDE),
-        line("grid", (LEFT, WIDE - RIGHT), (axis, axis)),
-        x_axis(x, "iteration", WIDE, [point.n for point in points[:: -(-len(points) // MOST_X_LABELS)]]),
-        [line("baseline", (LEFT, WIDE - RIGHT), (y(ms), y(ms))) for ms in (points[0].ms,) if ms is not None],
+        svg.y_axis(y, name, WIDE),
+        svg.line("grid", (LEFT, WIDE - RIGHT), (axis, axis)),
+        svg.x_axis(x, "iteration", WIDE, [point.n for point in points[:: -(-len(points) // MOST_X_LABELS)]]),
+        [svg.line("baseline", (LEFT, WIDE - RIGHT), (y(ms), y(ms))) for ms in (points[0].ms,) if ms is not None],
         tag("path", class_="incumbent", d=_incumbent_path(points, x, y)),
         [_point(point, x, y, name) for point in points],
         _legend(),
@@ -85,7 +67,7 @@ def latencies(report: OptimizeEvidence) -> Markup | None:
 
 
 def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
-    """Steps from each kept iteration to the next."""
+    """Returns the path of the incumbent's time, with a step at each kept iteration."""
     path, at = "", None
     for point in points:
         if point.incumbent_ms is None:
@@ -97,25 +79,25 @@ def _incumbent_path(points: Sequence[Point], x: Axis, y: Axis) -> str:
 
 
 def _point(point: Point, x: Axis, y: Axis, name: str) -> Markup:
-    """A mark with its interval and its tooltip. An iteration without a time is a cross on the axis."""
+    """Draws an iteration with its interval and its tooltip. An iteration without a time is a cross on the axis."""
     at = x(point.n)
-    said = f"{point.n}. {point.iteration.optimization}: {point.iteration.status}"
+    tooltip = f"{point.n}. {point.iteration.optimization}: {point.iteration.status}"
     if point.ms is None:
         drawn = tag("path", d=_cross(at, HEIGHT - BOTTOM - STRIP / 2 + 2))
-        return tag("g", tag("title", f"{said}, no time"), drawn, class_="point crash", data_n=point.n)
-    said += f", {name} {number(point.ms)}"
+        return tag("g", tag("title", f"{tooltip}, no time"), drawn, class_="point crash", data_n=point.n)
+    tooltip += f", {name} {number(point.ms)}"
     interval = None
     if point.interval_ms is not None and 0 < point.interval_ms[0] <= point.interval_ms[1] < float("inf"):
         low, high = point.interval_ms
-        said += f" (95 %: {between(point.interval_ms)})"
+        tooltip += f" (95 %: {between(point.interval_ms)})"
         interval = joined(
-            line("interval", (at, at), (y(low), y(high))),
-            [line("cap", (at - 4, at + 4), (y(edge), y(edge))) for edge in (low, high)],
+            svg.line("interval", (at, at), (y(low), y(high))),
+            [svg.line("cap", (at - 4, at + 4), (y(edge), y(edge))) for edge in (low, high)],
         )
     status, name = point.iteration.status, point.iteration.entry
-    entry = text(name, at + MARK + 3, y(point.ms) - MARK - 1, "entry") if status == "keep" and name else None
-    mark = dot(at, y(point.ms))
-    return tag("g", tag("title", said), interval, mark, entry, class_=f"point {status}", data_n=point.n)
+    entry = svg.text(name, at + MARK + 3, y(point.ms) - MARK - 1, "entry") if status == "keep" and name else None
+    mark = svg.dot(at, y(point.ms))
+    return tag("g", tag("title", tooltip), interval, mark, entry, class_=f"point {status}", data_n=point.n)
 
 
 def _cross(x: float, y: float) -> str:
@@ -123,12 +105,12 @@ def _cross(x: float, y: float) -> str:
 
 
 def _legend() -> Markup:
-    """Above the chart: the shapes, then their names."""
+    """Draws the legend above the chart."""
     at, y = LEFT + 6.0, 14.0
-    return legend(
+    return svg.legend(
         y + 4,
-        (tag("g", dot(at, y), class_="point keep"), "kept", at + 11),
-        (tag("g", dot(at + 62, y), class_="point revert"), "reverted", at + 73),
+        (tag("g", svg.dot(at, y), class_="point keep"), "kept", at + 11),
+        (tag("g", svg.dot(at + 62, y), class_="point revert"), "reverted", at + 73),
         (tag("g", tag("path", d=_cross(at + 148, y)), class_="point crash"), "no time: crashed or wrong", at + 159),
         (tag("path", class_="incumbent", d=f"M{at + 332:.1f} {y:.1f}h20"), "incumbent", at + 358),
         (tag("path", class_="baseline", d=f"M{at + 436:.1f} {y:.1f}h20"), "baseline", at + 462),
@@ -141,7 +123,10 @@ def _legend() -> Markup:
 def roofline(
     run: BaseRun, changes: Sequence[WorkloadChange], names: tuple[str, str] = ("before", "after")
 ) -> Markup | None:
-    """Each workload as two dots, called ``names``. None where no workload has both arithmetic and a time."""
+    """Draws each workload as two dots, which the legend calls ``names``.
+
+    None where no workload has both arithmetic and a time.
+    """
     moves = [
         (n, change, before, after)
         for n, change in enumerate(changes, 1)
@@ -156,51 +141,51 @@ def roofline(
     x = Axis(min(*intensities, ridge) / 3, max(*intensities, ridge) * 4, LEFT, NARROW - RIGHT, logarithmic=True)
     y = Axis(min(*rates, peak) / 3, max(*rates, peak) * 3, HEIGHT - BOTTOM, TOP, logarithmic=True)
     what = "" if run.measured else "predicted "
-    return drawing(
+    return svg.drawing(
         f"roofline of {run.board}, {run.dtype}: {what}rate {names[0]} and {names[1]}",
         (NARROW, HEIGHT),
-        y_axis(y, f"{what}TFLOP/s", NARROW),
-        x_axis(x, "FLOP per byte", NARROW, x.ticks(8)),
+        svg.y_axis(y, f"{what}TFLOP/s", NARROW),
+        svg.x_axis(x, "FLOP per byte", NARROW, x.ticks(8)),
         _roofs(run, x, y, ridge, peak),
         [_moved(f"{n}. {change.workload}: {what}", before, after, x, y) for n, change, before, after in moves],
         _numbers([(n, x(after[0]), y(after[1])) for n, *_, after in moves]),
-        legend(
+        svg.legend(
             18.0,
-            (dot(LEFT + 6, 14.0, MARK - 1, "before"), names[0], LEFT + 16),
-            (dot(LEFT + 86, 14.0, MARK - 1, "after"), names[1], LEFT + 96),
+            (svg.dot(LEFT + 6, 14.0, MARK - 1, "before"), names[0], LEFT + 16),
+            (svg.dot(LEFT + 86, 14.0, MARK - 1, "after"), names[1], LEFT + 96),
             (None, "numbers: the workloads, as in the table", LEFT + 160),
         ),
     )
 
 
 def _position(metrics: Metrics) -> tuple[float, float] | None:
-    """FLOP per byte, and TFLOP/s; None without arithmetic or a time."""
-    us = time_us(metrics)
+    """Returns FLOP per byte and TFLOP/s; None without arithmetic or a time."""
+    us = metrics.us
     if not us or not metrics.flops or not metrics.bytes:
         return None
     return metrics.flops / metrics.bytes, metrics.flops / us / 1e6
 
 
 def _roofs(run: BaseRun, x: Axis, y: Axis, ridge: float, peak: float) -> Iterator[Markup]:
-    """Bandwidth up to the ridge, then arithmetic; the slope begins where it enters the chart."""
+    """Draws the roof: the bandwidth up to the ridge, then the arithmetic rate."""
     slope = run.bandwidth_gbs / 1e3
-    first = max(x.low, y.low / slope)
+    first = max(x.low, y.low / slope)  # where the slope enters the chart
     path = f"M{x(first):.2f} {y(first * slope):.2f}L{x(ridge):.2f} {y(peak):.2f}H{x(x.high):.2f}"
     yield tag("path", class_="roof", d=path)
-    yield text(f"{label(peak)} TFLOP/s {run.dtype}", x(x.high), y(peak) - 7, text_anchor="end")
+    yield svg.text(f"{svg.label(peak)} TFLOP/s {run.dtype}", x(x.high), y(peak) - 7, text_anchor="end")
     middle = (first * ridge) ** 0.5
-    yield text(f"{slope:.3g} TB/s", x(middle) - 8, y(middle * slope) - 6, text_anchor="end")
+    yield svg.text(f"{slope:.3g} TB/s", x(middle) - 8, y(middle * slope) - 6, text_anchor="end")
 
 
-def _moved(said: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
+def _moved(prefix: str, before: tuple[float, float], after: tuple[float, float], x: Axis, y: Axis) -> Markup:
     (x1, y1), (x2, y2) = ((x(intensity), y(rate)) for intensity, rate in (before, after))
-    title = tag("title", f"{said}{number(before[1])} → {number(after[1])} TFLOP/s")
-    dots = (dot(x1, y1, MARK - 1, "before"), dot(x2, y2, MARK - 1, "after"))
-    return tag("g", title, line("moved", (x1, x2), (y1, y2)), dots)
+    title = tag("title", f"{prefix}{number(before[1])} → {number(after[1])} TFLOP/s")
+    dots = (svg.dot(x1, y1, MARK - 1, "before"), svg.dot(x2, y2, MARK - 1, "after"))
+    return tag("g", title, svg.line("moved", (x1, x2), (y1, y2)), dots)
 
 
 def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
-    """Beside each dot its workload's number; dots that lie together share a label, such as ``1-3, 7``."""
+    """Writes the workload's number beside each dot; dots that are close share a label, such as ``1-3, 7``."""
     groups: list[tuple[float, float, list[int]]] = []
     for n, left, top in dots:
         near = (members for x, y, members in groups if math.hypot(x - left, y - top) < TOGETHER)
@@ -209,11 +194,11 @@ def _numbers(dots: Sequence[tuple[int, float, float]]) -> Iterator[Markup]:
         else:
             groups.append((left, top, [n]))
     for left, top, members in groups:
-        yield text(ranges(members), left + MARK + 3, top + 4, "entry")
+        yield svg.text(ranges(members), left + MARK + 3, top + 4, "entry")
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers in short: ``1-3, 7``."""
+    """Writes ascending numbers in short, such as ``1-3, 7``."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][-1] + 1:
@@ -227,24 +212,24 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def race(workload: TunedWorkload) -> Markup | None:
-    """The raced candidates on one scale of time, the fastest first; None where nothing was raced."""
+    """Draws the raced candidates on one time axis, the fastest first; None where nothing was raced."""
     raced = [(candidate, time) for candidate in workload.candidates if (time := candidate.measured) is not None]
     if not raced:
         return None
     edges = [us for _, time in raced for us in _edges(time)]
     left, bottom = RACE_MARGIN, RACE_TOP + RACE_ROW * len(raced)
     x = around(edges, left, RACE_WIDTH - left)
-    return drawing(
+    return svg.drawing(
         f"race of workload {workload.name}: median and 95 % interval of each candidate, µs",
         (RACE_WIDTH, bottom + 44),
-        [line("grid", (x(value), x(value)), (RACE_TOP - 8, bottom)) for value in x.ticks(7)],
-        [text(label(value), x(value), bottom + 18, text_anchor="middle") for value in x.ticks(7)],
+        [svg.line("grid", (x(value), x(value)), (RACE_TOP - 8, bottom)) for value in x.ticks(7)],
+        [svg.text(svg.label(value), x(value), bottom + 18, text_anchor="middle") for value in x.ticks(7)],
         _tie_band(workload.tie_band, raced[0][1].us, x, bottom),
         [_racer(candidate, time, workload, x, RACE_TOP + RACE_ROW * n) for n, (candidate, time) in enumerate(raced)],
-        text("time of one launch, µs", RACE_WIDTH / 2, bottom + 38, "axis", text_anchor="middle"),
-        legend(
+        svg.text("time of one launch, µs", RACE_WIDTH / 2, bottom + 38, "axis", text_anchor="middle"),
+        svg.legend(
             16,
-            (tag("g", dot(left + 4, 12, MARK - 1, "median"), class_="racer winner"), "winner", left + 13),
+            (tag("g", svg.dot(left + 4, 12, MARK - 1, "median"), class_="racer winner"), "winner", left + 13),
             (tag("g", _rect("median", left + 66, 8, 8, 8), class_="racer"), "shipped today", left + 80),
             (_rect("band", left + 170, 5, 14, 14), "tied with the fastest", left + 190),
         ),
@@ -252,18 +237,18 @@ def race(workload: TunedWorkload) -> Markup | None:
 
 
 def _edges(measured: MeasuredTime) -> tuple[float, float]:
-    """Of the interval; both are the median where the samples were too few for an interval."""
+    """Returns the ends of the interval; twice the median where too few samples give no interval."""
     low, high = measured.interval_us
     return (low, high) if 0 < low <= high < math.inf else (measured.us, measured.us)
 
 
 def _tie_band(share: float | None, fastest_us: float, x: Axis, bottom: float) -> Markup | None:
-    """From the fastest median to the end of the tie band."""
+    """Draws the tie band, which begins at the fastest median. ``share``: its width as a share of that time."""
     if share is None:
         return None
     left, top = x(fastest_us), RACE_TOP - 8
     width = min(x(fastest_us * (1 + share)), x.end) - left
-    title = tag("title", f"within {share:.1%} of the fastest median: too little for a change of winner")
+    title = tag("title", f"within {share:.1%} of the fastest median: counts as tied with it")
     return _rect("band", left, top, width, bottom - top, title)
 
 
@@ -272,7 +257,10 @@ def _rect(kind: str, x: float, y: float, width: float, height: float, *children:
 
 
 def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x: Axis, top: float) -> Markup:
-    """Its name, and below it the interval with the median as a mark: filled for the winner, a square if shipped."""
+    """Draws a candidate: its name, and below it the interval with a mark at the median.
+
+    The mark is filled for the winner, and a square for the shipped configuration.
+    """
     (low, high), median = _edges(time), time.us
     winner, shipped = workload.is_best(candidate), workload.is_shipped(candidate)
     name = knobs(candidate.configuration, workload.varying) or "the only configuration"
@@ -280,18 +268,18 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
     most = MOST_LETTERS - len(end)
     name = (name if len(name) <= most else name[: most - 1] + "…") + end
     y = top + 19
-    mark = dot(x(median), y, MARK, "median")
+    mark = svg.dot(x(median), y, MARK, "median")
     if shipped:
         mark = _rect("median", x(median) - MARK, y - MARK, 2 * MARK, 2 * MARK)
     interval, within = None, "too few samples for an interval"
     if low < high:
         within = between((low, high))
-        caps = [line("cap", (x(edge), x(edge)), (y - 4, y + 4)) for edge in (low, high)]
-        interval = joined(line("interval", (x(low), x(high)), (y, y)), caps)
+        caps = [svg.line("cap", (x(edge), x(edge)), (y - 4, y + 4)) for edge in (low, high)]
+        interval = joined(svg.line("interval", (x(low), x(high)), (y, y)), caps)
     return tag(
         "g",
         tag("title", f"{candidate.configuration}: {number(median)} µs (95 %: {within}); {candidate.reason}"),
-        text(name, RACE_MARGIN, top + 6, "entry" if end else "tick"),
+        svg.text(name, RACE_MARGIN, top + 6, "entry" if end else "tick"),
         interval,
         mark,
         class_=f"racer{' winner' if winner else ''}",
@@ -303,7 +291,10 @@ def _racer(candidate: Candidate, time: MeasuredTime, workload: TunedWorkload, x:
 
 
 def mix(report: OptimizeEvidence) -> Markup | None:
-    """Bars on one scale; workloads with the same machine code share theirs. None where a side's are not known."""
+    """Draws two bars for each workload; workloads with the same machine code share them.
+
+    None where no workload has both mixes.
+    """
     groups, classes = mixes(report), mix_classes(report)
     if not groups:
         return None
@@ -315,35 +306,35 @@ def mix(report: OptimizeEvidence) -> Markup | None:
         names = ", ".join(report.workloads[n].workload for n in workloads)
         if len(names) > MOST_NAMES:
             names = f"workload {', '.join(str(n + 1) for n in workloads)}"
-        bars.append(text(names, LEFT, top + 12, "axis"))
+        bars.append(svg.text(names, LEFT, top + 12, "axis"))
         for name, counts in (("before", before), ("after", after)):
             top += BAR + GAP if name == "after" else BAR
             bars.append(_bar(name, counts, classes, x, top))
         top += BAR + 3 * GAP
-    return drawing("instructions by class, before and after", (NARROW, top), bars)
+    return svg.drawing("instructions by class, before and after", (NARROW, top), bars)
 
 
 def mixes(report: OptimizeEvidence) -> list[tuple[Mapping[str, int], Mapping[str, int], list[int]]]:
-    """The mix before, the mix after, and the places of the workloads that have both."""
+    """Groups the workloads that have the same mixes. Returns the mix before, the mix after, and their indices."""
     groups: list[tuple[Mapping[str, int], Mapping[str, int], list[int]]] = []
     for n, change in enumerate(report.workloads):
         before, after = change.before.mix, change.after.mix
-        alike = next((members for b, a, members in groups if (b, a) == (before, after)), None)
-        if alike is not None:
-            alike.append(n)
+        same = next((members for b, a, members in groups if (b, a) == (before, after)), None)
+        if same is not None:
+            same.append(n)
         elif before and after:
             groups.append((before, after, [n]))
     return groups
 
 
 def in_order(*mixes: Mapping[str, int]) -> list[str]:
-    """The classes of the mixes, in the order of `CLASSES`."""
+    """Returns the classes of the mixes, in the order of `CLASSES`."""
     names = dict.fromkeys(name for mix in mixes for name in mix)
     return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
 
 def mix_classes(report: OptimizeEvidence) -> list[str]:
-    """The classes that have a colour of their own, in the order of `CLASSES`; `OTHERS` where some have none."""
+    """Returns the classes that have a colour, in the order of `CLASSES`; `OTHERS` is the last where some have none."""
     most: dict[str, int] = {}
     for before, after, _ in mixes(report):
         for counts in (before, after):
@@ -368,4 +359,6 @@ def _bar(name: str, counts: Mapping[str, int], classes: Sequence[str], x: Axis, 
             pieces.append(_rect(f"mix{colour}", x(done), top, width, BAR, title))
             done += count
     middle = top + BAR / 2 + 4
-    return joined(text(name, LEFT - 8, middle, text_anchor="end"), pieces, text(f"{total:,}", x(total) + 6, middle))
+    return joined(
+        svg.text(name, LEFT - 8, middle, text_anchor="end"), pieces, svg.text(f"{total:,}", x(total) + 6, middle)
+    )

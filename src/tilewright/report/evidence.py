@@ -1,7 +1,7 @@
-"""The evidence of a run as one value: what the Markdown and the page show.
+"""The evidence of a run as one value, from which the Markdown and the page are written.
 
-It is collected from the ledger's records alone, so the report of an old run is the same on any machine. A run of
-`optimize` that has not finished ends with the last change that was kept.
+It is made from the ledger's records alone, so an old run has the same report on every machine. A run of `optimize`
+that has not finished is reported as if it ended with its last kept change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.records import Candidate, Configuration, Json, TuningResult, Wor
 
 @dataclass(frozen=True)
 class Speedup:
-    """Old time over new time: above 1 is faster. Bounds are None where no interval is known."""
+    """Old time over new time; above 1 is faster. The bounds are None where no interval is known."""
 
     centre: float
     low: float | None = None
@@ -28,14 +28,14 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Point:
-    """One iteration in the chart of latencies, measured or predicted as the run is."""
+    """One iteration in the chart of latencies. Its times are measured or predicted, as the run is."""
 
     iteration: Iteration
     ms: float | None
-    """None where there is no time: it crashed, or it is wrong."""
+    """None where the iteration crashed or was wrong."""
     interval_ms: tuple[float, float] | None
     incumbent_ms: float | None
-    """Of the code that is kept after it."""
+    """Time of the code that is kept after this iteration."""
 
     @property
     def n(self) -> int:
@@ -44,7 +44,7 @@ class Point:
 
 @dataclass(frozen=True)
 class WorkloadChange:
-    """One workload before and after the run; for `tune`, as shipped today and with the best configuration."""
+    """One workload before and after the run. For `tune`: with the shipped and with the best configuration."""
 
     before: Metrics
     after: Metrics
@@ -55,44 +55,44 @@ class WorkloadChange:
 
     @property
     def speedup(self) -> Speedup | None:
-        """Paired by rounds where the two were raced; None where one has no time."""
+        """Speed-up from paired rounds where both versions raced, else from both times; None where a time is missing."""
         if paired := speedup_of(self.after.against_baseline):
             return paired
-        old, new = time_us(self.before), time_us(self.after)
+        old, new = self.before.us, self.after.us
         return Speedup(old / new) if old and new else None
 
 
 @dataclass(frozen=True)
 class OptimizeEvidence:
-    """A run of `optimize` and what follows from its records."""
+    """A run of `optimize` with its iterations, and the numbers that follow from them."""
 
     run: RunRecord
     iterations: tuple[Iteration, ...]
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
-        found, incumbent, measured = [], None, self.run.measured
+        points, incumbent, measured = [], None, self.run.measured
         for iteration in self.iterations:
             ms = iteration.latency_ms if measured else iteration.predicted_ms
             if ms is None or not (math.isfinite(ms) and ms > 0) or iteration.status == "crash":
-                found.append(Point(iteration, None, None, incumbent))
+                points.append(Point(iteration, None, None, incumbent))
                 continue
             incumbent = ms if iteration.status == "keep" else incumbent
-            found.append(Point(iteration, ms, iteration.interval_ms if measured else None, incumbent))
-        return tuple(found)
+            points.append(Point(iteration, ms, iteration.interval_ms if measured else None, incumbent))
+        return tuple(points)
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """An unfinished run stands as its last kept change left it; the work is taken to be the baseline's."""
+        """Every workload. In an unfinished run, after its last kept change, with FLOP and bytes of the baseline."""
         final = {metrics.workload: metrics for metrics in self.run.final}
         kept = () if final else self.kept[-1:]
         outcomes = {outcome.workload: outcome for iteration in kept for outcome in iteration.outcomes}
         changes = []
         for before in self.run.baseline:
             after = final.get(before.workload, before)
-            if made := outcomes.get(before.workload):
-                after = replace(before, measured=made.measured, predicted=made.predicted, code=made.code, mix={})
-                after = replace(after, against_baseline=made.against_baseline)
+            if outcome := outcomes.get(before.workload):
+                after = replace(before, measured=outcome.measured, predicted=outcome.predicted, code=outcome.code,
+                                mix={}, against_baseline=outcome.against_baseline)  # fmt: skip
             changes.append(WorkloadChange(before, after))
         return tuple(changes)
 
@@ -102,7 +102,7 @@ class OptimizeEvidence:
 
     @property
     def tried(self) -> tuple[Iteration, ...]:
-        """Without the baseline."""
+        """The iterations without the baseline."""
         return tuple(iteration for iteration in self.iterations if iteration.n > 0)
 
     @property
@@ -111,7 +111,7 @@ class OptimizeEvidence:
 
     @property
     def before_ms(self) -> float | None:
-        """Geometric mean over the workloads, as is `after_ms`."""
+        """Geometric mean of the workloads' times before, as `after_ms` is of the times after."""
         return _mean_ms(change.before for change in self.workloads)
 
     @property
@@ -124,23 +124,17 @@ class OptimizeEvidence:
 
     @property
     def ruled_out(self) -> tuple[str, ...]:
-        """The causes that the run excluded, each once, for a person who continues from here."""
+        """The causes that the run excluded, without repetitions."""
         return tuple(dict.fromkeys(text for iteration in self.iterations for text in iteration.ruled_out))
 
 
 def collect(run: RunRecord, iterations: Iterable[Iteration]) -> OptimizeEvidence:
-    """The report of a run, from what `Ledger.run` and `Ledger.iterations` return."""
+    """Returns the evidence of a run from `Ledger.run` and `Ledger.iterations`."""
     return OptimizeEvidence(run, tuple(iterations))
 
 
-def time_us(metrics: Metrics) -> float | None:
-    """Its time, measured or else predicted: a run has only one of them."""
-    time = metrics.measured or metrics.predicted
-    return time.us if time else None
-
-
 def speedup_of(ratio: Interval | None) -> Speedup | None:
-    """The speed-up behind a ratio new / old; without bounds where too few samples bound it."""
+    """Turns a ratio new / old into a speed-up; without bounds where the samples are too few for an interval."""
     if ratio is None or ratio.centre <= 0:
         return None
     if not ratio.decided or ratio.low <= 0:
@@ -149,7 +143,7 @@ def speedup_of(ratio: Interval | None) -> Speedup | None:
 
 
 def settings(values: Mapping[str, Encodable]) -> tuple[tuple[str, str], ...]:
-    """A mapping as pairs of name and text; nested names are joined with dots."""
+    """Flattens a mapping into pairs of name and text; nested names are joined with dots."""
     return tuple(_flat("", to_json(values)))
 
 
@@ -179,30 +173,32 @@ class TunedWorkload:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """Those with a time first, the fastest first: by the measured time, then by the predicted one."""
-        rows = self.result.candidates
-        return tuple(sorted(rows, key=lambda one: [t.us if t else math.inf for t in (one.measured, one.predicted)]))
+        """The candidates by measured time, then by predicted time, the fastest first."""
+
+        def times(candidate: Candidate) -> list[float]:
+            return [time.us if time else math.inf for time in (candidate.measured, candidate.predicted)]
+
+        return tuple(sorted(self.result.candidates, key=times))
 
     @cached_property
     def varying(self) -> tuple[str, ...]:
         """The knobs whose values differ between the candidates."""
-        configurations = [candidate.configuration for candidate in self.candidates]
-        return tuple(
-            knob
-            for knob in dict.fromkeys(knob for configuration in configurations for knob in configuration)
-            if len({str(configuration.get(knob)) for configuration in configurations}) > 1
-        )
+        values: dict[str, set[str]] = {}
+        for candidate in self.candidates:
+            for knob, value in candidate.configuration.items():
+                values.setdefault(knob, set()).add(str(value))
+        return tuple(knob for knob, different in values.items() if len(different) > 1)
 
     @property
     def tie_band(self) -> float | None:
-        """Share of the time that is worth no change of winner."""
+        """Times within this share of the fastest count as tied; None where nothing was raced."""
         policy = (self.result.race or {}).get("policy")
         band = policy.get("tie_band") if isinstance(policy, dict) else None
         return float(band) if isinstance(band, (int, float)) else None
 
     @property
     def change(self) -> WorkloadChange:
-        """From the configuration shipped today to the best one."""
+        """The change from the shipped configuration to the best one."""
         shipped = next((candidate for candidate in self.candidates if self.is_shipped(candidate)), None)
         return WorkloadChange(self._metrics(shipped), self._metrics(self.result.best))
 
@@ -210,29 +206,27 @@ class TunedWorkload:
         return self.result.best is not None and candidate.configuration == self.result.best.configuration
 
     def is_shipped(self, candidate: Candidate) -> bool:
-        """True also for the candidate that was raced in its place because their machine code is equal."""
+        """Whether the candidate is the shipped one, or was raced for it because their machine code is identical."""
         shipped = next((other for other in self.candidates if other.configuration == self.result.shipped), None)
         if shipped is None or shipped.status != "duplicate" or shipped.code is None or candidate.code is None:
             return candidate.configuration == self.result.shipped
         return candidate.measured is not None and candidate.code.code_hash == shipped.code.code_hash
 
     def _metrics(self, candidate: Candidate | None) -> Metrics:
-        """For a measured run the measured time only: a predicted time is not compared with it."""
+        """Returns the candidate's time and work. A measured run uses measured times only: predicted ones do not
+        compare with them."""
         bound = self.result.bound
-        return Metrics(
-            workload=self.name,
-            measured=candidate.measured if candidate and self.measured else None,
-            predicted=candidate.predicted if candidate and not self.measured else None,
-            bound=bound,
-            flops=bound.flops,
-            bytes=bound.bytes,
-            code=candidate.code if candidate else None,
-        )
+        metrics = Metrics(workload=self.name, bound=bound, flops=bound.flops, bytes=bound.bytes)
+        if candidate is None:
+            return metrics
+        if self.measured:
+            return replace(metrics, code=candidate.code, measured=candidate.measured)
+        return replace(metrics, code=candidate.code, predicted=candidate.predicted)
 
 
 @dataclass(frozen=True)
 class TuneEvidence:
-    """A run of `tune` and what follows from its records."""
+    """A run of `tune` with its workloads, and the numbers that follow from them."""
 
     run: TuneRun
     result: TuningResult
@@ -244,27 +238,27 @@ class TuneEvidence:
 
     @property
     def speedup(self) -> float | None:
-        """Of the best over the shipped configuration."""
+        """Speed-up of the best over the shipped configuration, as geometric mean over the workloads."""
         return _mean_speedup(self.changes)
 
 
 def collect_tune(run: TuneRun, result: TuningResult) -> TuneEvidence:
-    """The evidence of a run, from what `TuneLedger.run` and `TuneLedger.load` return."""
+    """Returns the evidence of a run from `TuneLedger.run` and `TuneLedger.load`."""
     return TuneEvidence(run, result, tuple(TunedWorkload(workload, run.measured) for workload in result.workloads))
 
 
 def knobs(configuration: Configuration, varying: Iterable[str]) -> str:
-    """The configuration without the knobs that are the same for all candidates."""
+    """Writes only the knobs ``varying`` of a configuration."""
     return str(Configuration.of({knob: configuration[knob] for knob in varying if knob in configuration}))
 
 
 def _mean_ms(versions: Iterable[Metrics]) -> float | None:
-    mean_us = _geometric_mean([time_us(metrics) for metrics in versions])
+    mean_us = _geometric_mean([metrics.us for metrics in versions])
     return None if mean_us is None else mean_us / 1e3
 
 
 def _mean_speedup(changes: Iterable[WorkloadChange]) -> float | None:
-    """Geometric mean over the workloads; None where one of them has none."""
+    """Returns the geometric mean over the workloads; None where a workload has no speed-up."""
     return _geometric_mean([speedup.centre if (speedup := change.speedup) else None for change in changes])
 
 

@@ -1,6 +1,6 @@
 """The report of a run as Markdown, for a pull request or a terminal.
 
-Text of a record is never read as markup: it is escaped, and a diff cannot close the fence around it.
+Text from the ledger is escaped, so it is never read as markup. The fence around a diff is longer than any in it.
 """
 
 from __future__ import annotations
@@ -10,43 +10,32 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tilewright.report.charts import in_order
 from tilewright.report.evidence import OptimizeEvidence
-from tilewright.report.words import (
-    NOTHING,
-    TuneWords,
-    Words,
-    between,
-    environment,
-    faster,
-    number,
-    outcome_cells,
-    place,
-    workload_cells,
-)
+from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
 
 _SPECIAL = re.compile(r"([\\`*\[\]<|~]|(?<!\w)_|_(?!\w))")
-"""What Markdown reads as markup within a line. An underscore inside a word is not markup."""
+"""Characters that are markup within a line. An underscore inside a word is none."""
 
 
 def framed(words: Words | TuneWords, *parts: str) -> str:
-    """A whole report around its parts, headings from level 1."""
+    """Returns a complete report: the title, the outcome, ``parts``, the environment and the command."""
     whole = [
         f"# {text(words.title)}",
         text(words.subtitle),
         f"**{text(words.outcome)}**",
         listed(words.notes()),
         *parts,
-        *section("Environment", table(["", "value"], environment(words.report))),
+        *section("Environment", table(["", "value"], words.environment())),
         *section(words.command_name, fenced(words.command, "sh")),
     ]
     return "\n\n".join(part for part in whole if part) + "\n"
 
 
 def markdown(report: OptimizeEvidence) -> str:
-    """The whole report of a run of `optimize`."""
+    """Returns the report of a run of `optimize`."""
     words = Words(report)
     return framed(
         words,
-        *section("Workloads", table(*workload_cells(report, words))),
+        *section("Workloads", table(*words.workloads())),
         *section("Iterations", _iterations(report, words)),
         *section("Why, and what else was tried", *_details(report)),
         *section("What was ruled out", listed(report.ruled_out)),
@@ -56,7 +45,7 @@ def markdown(report: OptimizeEvidence) -> str:
 
 
 def text(value: object) -> str:
-    """One line that Markdown shows as it is."""
+    """Returns the value as one line, escaped so that Markdown shows it unchanged."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
 
 
@@ -65,14 +54,14 @@ def listed(lines: Iterable[str]) -> str:
 
 
 def fenced(content: str, language: str = "") -> str:
-    """A block of code; its fence is longer than any run of backticks in it."""
+    """Returns a block of code. Its fence is longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall(r"`+", content)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{content.rstrip(chr(10))}\n{fence}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; cells are escaped. Nothing where there are no rows."""
+    """Returns a table with escaped cells; "" where there are no rows."""
     lines = [f"| {' | '.join(text(cell) for cell in row)} |" for row in rows]
     if not lines:
         return ""

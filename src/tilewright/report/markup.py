@@ -1,8 +1,8 @@
 """Elements of HTML and SVG as text, and the parts that every page is made of.
 
-`tag` escapes every child and attribute that is not already a `Markup`, so nothing out of a record can become an
-element: a diff with ``<script>`` in it stays a diff. A page loads nothing (its ``Content-Security-Policy`` forbids
-it), and everything that may be wider than the page is in a box that scrolls.
+`tag` escapes every child and attribute that is not `Markup`, so text from the ledger cannot become an element: a diff
+with ``<script>`` in it stays a diff. A page loads nothing, which its ``Content-Security-Policy`` enforces. What may be
+wider than the page is in a box that scrolls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 _DIFF_LINES = {"+": "added", "-": "removed", "@": "hunk"}
 
 VOID = frozenset({"meta", "br", "hr", "col"})
-"""Elements of HTML without an end tag."""
+"""HTML elements without an end tag."""
 
 
 class Markup(str):
@@ -27,7 +27,10 @@ Child: TypeAlias = "str | int | float | Iterable[Child] | None"
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """An element. ``class_`` is ``class``, ``_`` within a name is ``-``; None and False leave out an attribute."""
+    """Returns an element. ``class_`` becomes ``class``, and ``_`` within a name ``-``.
+
+    An attribute that is None or False is left out; one that is True has no value.
+    """
     given = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items())
     shown = "".join(
         f" {key}" if value is True else f' {key}="{html.escape(_short(value))}"'
@@ -40,11 +43,11 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def joined(*children: Child) -> Markup:
-    """The children one after the other."""
-    return Markup("".join(map(_one, children)))
+    """Returns the children one after the other, escaped where they are not `Markup`."""
+    return Markup("".join(map(_escaped, children)))
 
 
-def _one(child: Child) -> str:
+def _escaped(child: Child) -> str:
     if child is None:
         return ""
     if isinstance(child, Markup):
@@ -55,7 +58,7 @@ def _one(child: Child) -> str:
 
 
 def _short(value: str | int | float) -> str:
-    """Positions to a hundredth of a pixel; text without what XML cannot hold."""
+    """Writes a number to a hundredth of a pixel, and text without the characters that XML forbids."""
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return "".join(c for c in str(value) if c >= " " or c in "\n\t").encode("utf-8", "replace").decode()
@@ -69,7 +72,7 @@ def section(title: str, *content: Child) -> Markup:
 
 
 def scroll(*content: Child) -> Markup:
-    """A box that scrolls where its content is wider than the page; the keyboard reaches it."""
+    """Returns a box that scrolls where its content is wider than the page, also by keyboard."""
     return tag("div", content, class_="scroll", tabindex=0)
 
 
@@ -82,8 +85,10 @@ def folded(title: str, *content: Child) -> Markup:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Iterable[int] = ()) -> Markup:
-    """``numbers``: the columns that hold numbers. Where it is wider than the page it scrolls; on a narrow page each
-    row becomes a block, and each cell shows the name of its column."""
+    """Returns a table that scrolls where it is wider than the page. ``numbers``: the columns that hold numbers.
+
+    On a narrow page each row becomes a block, and each cell shows the name of its column.
+    """
     kinds = dict.fromkeys(numbers, "number")
     head = tag("tr", [tag("th", name, class_=kinds.get(n)) for n, name in enumerate(header)])
     body = [
@@ -94,13 +99,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Itera
 
 
 def settings_table(values: Iterable[tuple[str, str]]) -> Markup:
-    """Name and value; long values wrap."""
+    """Returns a table of names and values, in which long values wrap."""
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in values]
     return tag("table", tag("tbody", rows), class_="plain")
 
 
 def diff(text: str) -> Markup:
-    """A unified diff, each line in its colour; the signs stay for those who see none."""
+    """Returns a unified diff with coloured lines. The signs stay for readers who cannot tell the colours apart."""
     lines = text.rstrip("\n").split("\n")
     kinds = (None if line[:3] in ("+++", "---") else _DIFF_LINES.get(line[:1]) for line in lines)
     shown = (tag("span", line, class_=kind) for line, kind in zip(lines, kinds, strict=True))

@@ -1,6 +1,6 @@
-"""The report of a run of `optimize` as one HTML page that needs nothing else: no script, no font, no picture.
+"""The report of a run of `optimize` as one HTML page without scripts, fonts or other files.
 
-What is long is folded; without folding the page still reads from top to bottom.
+Long parts are folded. A browser that does not fold shows everything, from top to bottom.
 """
 
 from __future__ import annotations
@@ -12,22 +12,11 @@ from tilewright.report.charts import in_order, latencies, mix, mix_classes, mixe
 from tilewright.report.evidence import OptimizeEvidence, settings
 from tilewright.report.markup import Child, Markup, bullets, diff, folded, scroll, section, settings_table, table, tag
 from tilewright.report.style import STYLE
-from tilewright.report.words import (
-    NOTHING,
-    TuneWords,
-    Words,
-    between,
-    environment,
-    faster,
-    number,
-    outcome_cells,
-    place,
-    workload_cells,
-)
+from tilewright.report.words import NOTHING, TuneWords, Words, between, faster, number, outcome_cells, place
 
 
 def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections: Child) -> str:
-    """A whole page, from its doctype. ``tiles``: a number and what it is."""
+    """Returns a complete page. ``tiles``: the numbers at its top, each with its name."""
     shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for value, name in tiles]
     badge = tag("span", "predicted, not measured", class_="badge predicted") if words.predicted else None
     top = tag(
@@ -38,7 +27,7 @@ def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections
         tag("p", tag("strong", words.outcome), class_="outcome"),
         [tag("p", note) for note in words.notes()],
     )
-    environs = section("Environment", settings_table(environment(words.report)))
+    environment = section("Environment", settings_table(words.environment()))
     again = section(words.command_name, tag("pre", words.command, tabindex=0))
     head = tag(
         "head",
@@ -48,11 +37,11 @@ def framed(words: Words | TuneWords, tiles: Iterable[tuple[str, str]], *sections
         tag("title", f"{words.title}: {words.outcome}"),
         tag("style", Markup(STYLE)),
     )
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', top, sections, environs, again), lang='en')}\n"
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', top, sections, environment, again), lang='en')}\n"
 
 
 def page(report: OptimizeEvidence) -> str:
-    """The whole page of a run of `optimize`."""
+    """Returns the page of a run of `optimize`."""
     words = Words(report)
     tiles = [
         (faster(report.speedup), f"{words.p}speed-up, geometric mean"),
@@ -82,7 +71,7 @@ def _latencies(report: OptimizeEvidence, words: Words) -> Markup | None:
 
 
 def _workloads(report: OptimizeEvidence, words: Words) -> Markup:
-    header, rows = workload_cells(report, words)
+    header, rows = words.workloads()
     shown: list[list[Child]] = []
     for n, (row, change) in enumerate(zip(rows, report.workloads, strict=True), 1):
         bound = change.before.bound

@@ -1,4 +1,4 @@
-"""`tilewright.report`: the evidence of a run of `tune` or `optimize`, from the ledger."""
+"""`tilewright.report`: returns the evidence of a run of `tune` or `optimize`, which the ledger stores."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from tilewright.task.task import Task
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the ledger says of one run. Its views are texts that need nothing else."""
+    """What the ledger stores of one run. `markdown` and `html` return it as text that needs no other file."""
 
     details: OptimizeEvidence | TuneEvidence
     folder: Path
-    """Where the files of the run lie."""
+    """The folder with the files of the run."""
 
     @property
     def run(self) -> str:
-        """The whole name of the run."""
+        """The complete name of the run."""
         return self.details.run.run
 
     def markdown(self) -> str:
-        """For a pull request or a terminal."""
+        """Returns the report as Markdown, for a pull request or a terminal."""
         return tune_views.markdown(self.details) if isinstance(self.details, TuneEvidence) else markdown(self.details)
 
     def html(self) -> str:
-        """One page, with its charts in it."""
+        """Returns the report as one HTML page with its charts."""
         return tune_views.page(self.details) if isinstance(self.details, TuneEvidence) else page.page(self.details)
 
     @property
     def patch(self) -> str:
-        """From the untouched code to what `optimize` ended with. Raises `RequestError` for a run of `tune`."""
+        """The diff from the untouched code to the result of `optimize`. Raises `RequestError` for a run of `tune`."""
         if isinstance(self.details, TuneEvidence):
             raise RequestError(f"run {self.run} is of `tune`, which changes no code: it has no patch")
         return self.details.patch
 
     def export_jsonl(self, stream: TextIO) -> None:
-        """Every record of the run, one a line, with all samples."""
+        """Writes every record of the run as JSON, one a line, with all samples."""
         if isinstance(self.details, TuneEvidence):
             write_jsonl(stream, self.details.run, "workload", self.details.result.workloads)
         else:
@@ -54,10 +54,10 @@ class Evidence:
 
 
 def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
-    """The evidence of a run of `tune` or `optimize`.
+    """Returns the evidence of a run of `tune` or `optimize`.
 
-    run: a run's name, its beginning or ``latest``; or a task, or ``FILE[:TASK]``, for its newest run.
-    ledger: the file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
+    run: the name of a run, its beginning or ``latest``; or a task or ``FILE[:TASK]``, for its newest run.
+    ledger: the ledger's file; by default ``ledger.db`` in ``$TILEWRIGHT_HOME`` or ``.tilewright/``.
     Raises `RequestError` where there is no such run, and `StorageError` where the ledger cannot be read.
     """
     with LedgerFile(ledger) as file:
@@ -76,9 +76,9 @@ def report(run: str | Task = LATEST, *, ledger: Path | None = None) -> Evidence:
 def _newest_of(asked: Task | str, file: LedgerFile) -> str:
     task = task_of(asked)
     where = where_is(task)
-    for one in file.runs(task.name):
-        if one.where == where:
-            return one.run
+    for run in file.runs(task.name):
+        if run.where == where:
+            return run.run
     raise RequestError(
         f"no run of {where} in {file.path}; `tilewright tune {asked if asked is not task else where}` makes one"
     )

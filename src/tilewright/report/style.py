@@ -1,6 +1,6 @@
-"""The style sheet of a report's page: light and dark by the reader's setting, wide and narrow, and print.
+"""The style sheet of the page: for light and dark settings, for wide and narrow screens, and for print.
 
-The colours of marks are Okabe and Ito's (2008), which people with any colour vision can tell apart.
+The colours of the marks are those of Okabe and Ito (2008), which people with any colour vision can tell apart.
 """
 
 STYLE = """

@@ -1,6 +1,6 @@
-"""The frame of a chart, as SVG inside the page: its axes, its ticks, and the element around it.
+"""The elements of a chart, as SVG inside the page: axes, ticks, marks, legend, and the element around them.
 
-Colours come from the page's style sheet by class, so they follow light and dark.
+Colours come from the page's style sheet by class, so they follow its light and dark settings.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tilewright.report.markup import Child, Markup, tag
 
 WIDE, NARROW = 960, 540
-"""Widths: of a chart on its own, and of one that has another beside it."""
+"""Width of a chart on its own, and of a chart with another one beside it."""
 HEIGHT = 320
 LEFT, RIGHT, TOP, BOTTOM = 78, 18, 34, 46
 MARK = 5.0
@@ -21,7 +21,7 @@ MARK = 5.0
 
 @dataclass(frozen=True)
 class Axis:
-    """From a value to a position: ``low`` is drawn at ``start``, ``high`` at ``end``."""
+    """Maps a value to a position: ``low`` to ``start``, ``high`` to ``end``."""
 
     low: float
     high: float
@@ -30,14 +30,12 @@ class Axis:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, value = (self._bent(one) for one in (self.low, self.high, value))
+        low, high, value = map(math.log10 if self.logarithmic else float, (self.low, self.high, value))
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
-    def _bent(self, value: float) -> float:
-        return math.log10(value) if self.logarithmic else value
-
     def ticks(self, most: int = 6) -> list[float]:
-        """Round values within the scale: 1, 2 and 5 times powers of ten; of a long logarithmic one, the powers."""
+        """Returns round values on the axis: 1, 2 and 5 times powers of ten, or only the powers of a long logarithmic
+        axis. ``most``: about how many."""
         if not self.logarithmic:
             step = _round_step((self.high - self.low) / most)
             first = math.ceil(self.low / step - 1e-9)
@@ -57,7 +55,7 @@ def _round_step(least: float) -> float:
 
 
 def around(values: Iterable[float], start: float, end: float) -> Axis:
-    """A scale that holds positive values with some air: logarithmic where they span more than a factor of 5."""
+    """Returns an axis around positive values, with some space; logarithmic where they span more than a factor of 5."""
     numbers = list(values)
     low, high = min(numbers), max(numbers)
     if high > 5 * low:
@@ -67,12 +65,12 @@ def around(values: Iterable[float], start: float, end: float) -> Axis:
 
 
 def label(value: float) -> str:
-    """The text of a tick."""
+    """Returns the text of a tick."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def drawing(name: str, size: tuple[int, float], *parts: Child) -> Markup:
-    """The element around a chart of ``size`` (width, height); ``name`` is what a screen reader says."""
+    """Returns a chart of ``size`` (width, height). ``name``: its text for screen readers."""
     box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
     kind = {WIDE: "wide", NARROW: "narrow"}.get(size[0], "race")
     return tag("svg", tag("title", name), parts, class_=kind, viewBox=box, role="img", aria_label=name)
@@ -91,7 +89,7 @@ def dot(x: float, y: float, radius: float = MARK, kind: str | None = None) -> Ma
 
 
 def legend(y: float, *entries: tuple[Child, str, float]) -> Markup:
-    """Each a mark, its name, and where the name begins."""
+    """Returns a legend at height ``y``. ``entries``: a mark, its name, and the x position of the name."""
     return tag("g", [(mark, text(name, x, y)) for mark, name, x in entries], class_="legend")
 
 

@@ -1,4 +1,4 @@
-"""The report of a run of `tune`, as Markdown and as one HTML page: candidates, races and roofline."""
+"""The report of a run of `tune` as Markdown and as one HTML page, with candidates, races and roofline."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tilewright.ledger.records import Metrics
 from tilewright.records import Candidate
 from tilewright.report import charts
 from tilewright.report import markdown as as_markdown
-from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings, time_us
+from tilewright.report.evidence import TunedWorkload, TuneEvidence, knobs, settings
 from tilewright.report.markup import Child, bullets, folded, scroll, section, settings_table, table, tag
 from tilewright.report.page import framed
 from tilewright.report.words import NOTHING, TuneWords, faster, interval_us, light, number
 
 
 def page(report: TuneEvidence) -> str:
-    """The whole page, from its doctype."""
+    """Returns the page of a run of `tune`."""
     words = TuneWords(report)
     roofs = charts.roofline(report.run, report.changes, ("shipped", "best"))
     tiles = [
@@ -34,7 +34,7 @@ def page(report: TuneEvidence) -> str:
 
 
 def markdown(report: TuneEvidence) -> str:
-    """The whole report, headings from level 1."""
+    """Returns the Markdown of a run of `tune`."""
     words = TuneWords(report)
     parts = [*as_markdown.section("Workloads", as_markdown.table(_summary_header(words), _summary(report)))]
     for workload in report.workloads:
@@ -61,31 +61,22 @@ def _summary(report: TuneEvidence) -> Iterator[list[str]]:
     for n, workload in enumerate(report.workloads, 1):
         change, best = workload.change, workload.result.best
         yield [
-            str(n),
-            workload.name,
-            number(time_us(change.before)),
-            number(time_us(change.after)),
-            faster(change.speedup),
-            f"{light(change.before)} → {light(change.after)}",
-            workload.result.bound.kind,
+            str(n), workload.name, number(change.before.us), number(change.after.us), faster(change.speedup),
+            f"{light(change.before)} → {light(change.after)}", workload.result.bound.kind,
             str(best.configuration) if best else "none works",
-        ]
+        ]  # fmt: skip
 
 
 def _reasons(workload: TunedWorkload) -> Iterator[str]:
-    """Why the best is the best, and what the reader must know of the race."""
+    """Yields the dimensions, the bound, the best configuration with its reason, and the noise of the race."""
     result = workload.result
     dims = ", ".join(f"{name}={value}" for name, value in result.workload.dims.items())
     yield f"Dimensions: {dims}."
     yield f"Bound: {result.bound.why}."
-    yield f"Best: {result.best.configuration if result.best else 'none'}; {result.reason}."
+    best = result.best.configuration if result.best else None
+    yield f"Best: {best or 'none'}; {result.reason}."
     yield f"Shipped today: {result.shipped}."
-    tied = [
-        str(configuration)
-        for configuration in result.tied
-        if not result.best or configuration != result.best.configuration
-    ]
-    if tied:
+    if tied := [str(configuration) for configuration in result.tied if configuration != best]:
         yield f"Tied with the best: {'; '.join(tied)}."
     noise = (result.race or {}).get("noise")
     if isinstance(noise, dict):
@@ -98,7 +89,7 @@ def _header(words: TuneWords) -> list[str]:
 
 
 def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], list[str]]]:
-    """Each candidate, its name, its roles and its cells from the predicted time to the reason."""
+    """Yields each candidate with its name, its roles, and its cells from the predicted time to the reason."""
     for candidate in workload.candidates:
         name = knobs(candidate.configuration, workload.varying) or "the only one"
         shipped = candidate.configuration == workload.result.shipped
@@ -107,13 +98,11 @@ def _rows(workload: TunedWorkload) -> Iterator[tuple[Candidate, str, list[str], 
 
 
 def _cells(candidate: Candidate, workload: TunedWorkload) -> list[str]:
-    """Predicted and measured times never share a column."""
+    """Returns the cells after the status. Predicted and measured times have separate columns."""
     code = candidate.code
+    predicted = None if workload.measured else candidate.predicted
     metrics = Metrics(
-        workload=workload.name,
-        measured=candidate.measured,
-        predicted=None if workload.measured else candidate.predicted,
-        bound=workload.result.bound,
+        workload=workload.name, measured=candidate.measured, predicted=predicted, bound=workload.result.bound
     )
     measured = [number(candidate.measured.us if candidate.measured else None), interval_us(metrics)]
     return [
@@ -146,7 +135,7 @@ def _workload(workload: TunedWorkload, words: TuneWords) -> Iterator[Child]:
 
 
 def _shown(workload: TunedWorkload) -> Iterator[Sequence[Child]]:
-    """The reason is below the name: a column of its own would be too narrow."""
+    """Yields the rows of the table. The reason is below the name, because a column for it would be too narrow."""
     for candidate, name, roles, (*cells, reason) in _rows(workload):
         kind = {"raced": "keep", "failed": "crash", "wrong": "crash"}.get(candidate.status, "revert")
         badges = [tag("span", candidate.status, class_=f"badge {kind}"), " "]

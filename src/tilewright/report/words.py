@@ -1,4 +1,4 @@
-"""The words and numbers of a report, the same in Markdown and on the page."""
+"""The sentences, numbers and table cells of a report, which the Markdown and the page share."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from tilewright.ledger.codec import Encodable
 from tilewright.ledger.records import Iteration, Metrics, RunRecord, TuneRun
-from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, settings, speedup_of, time_us
+from tilewright.report.evidence import OptimizeEvidence, Speedup, TuneEvidence, settings, speedup_of
 
 NOTHING = "–"
 
 
 def number(value: float | None) -> str:
-    """Four significant digits; whole above 1000."""
+    """Writes four significant digits, and whole numbers from 1000 on."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if abs(value) >= 1000:
@@ -23,14 +23,14 @@ def number(value: float | None) -> str:
 
 
 def between(interval: tuple[float, float] | None) -> str:
-    """An interval in words; too few samples have none."""
+    """Writes an interval; too few samples have no finite one."""
     if interval is None or not all(map(math.isfinite, interval)):
         return NOTHING
     return f"{number(interval[0])} to {number(interval[1])}"
 
 
 def faster(speedup: Speedup | float | None) -> str:
-    """``1.53× (1.50 to 1.56)``, without the bounds where none are known."""
+    """Writes ``1.53× (1.50 to 1.56)``, without the bounds where they are not known."""
     if speedup is None:
         return NOTHING
     if isinstance(speedup, float):
@@ -40,38 +40,25 @@ def faster(speedup: Speedup | float | None) -> str:
 
 
 def light(metrics: Metrics) -> str:
-    """Share of the speed of light."""
-    us = time_us(metrics)
+    """Writes the share of the speed of light."""
+    us = metrics.us
     share = metrics.bound.speed_of_light_us / us if metrics.bound and us else None
     return NOTHING if share is None else f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
 def interval_us(metrics: Metrics) -> str:
-    """The 95 % interval of a measured time."""
+    """Writes the 95 % interval of a measured time."""
     return between(metrics.measured.interval_us) if metrics.measured else NOTHING
 
 
 def place(iteration: Iteration) -> str:
-    """Where the change is, and what it puts there."""
+    """Returns the site of the change and its value, as far as its name does not have them."""
     parts = (part for part in (iteration.site, iteration.value) if part and part not in iteration.optimization)
     return " = ".join(parts)
 
 
-def workload_cells(report: OptimizeEvidence, words: Words) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of workloads; of predicted times there is no interval."""
-    step = 2 if words.predicted else 1
-    times = [f"{words.p}before, µs", "95 %", f"{words.p}after, µs", "95 %"][::step]
-    rows = []
-    for change in report.workloads:
-        cells = [cell for side in (change.before, change.after) for cell in (number(time_us(side)), interval_us(side))]
-        lights = f"{light(change.before)} → {light(change.after)}"
-        bound = change.before.bound.kind if change.before.bound else NOTHING
-        rows.append([change.workload, *cells[::step], faster(change.speedup), lights, bound])
-    return ["workload", *times, f"{words.p}speed-up", f"{words.p}speed of light", "bound"], rows
-
-
 def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of what an iteration did on each workload; without ratios where nothing was measured."""
+    """Returns header and rows of an iteration's outcomes on the workloads, without ratios for predicted times."""
     measured = any(outcome.ratio or outcome.against_baseline for outcome in iteration.outcomes)
     rows = []
     for outcome in iteration.outcomes:
@@ -82,25 +69,8 @@ def outcome_cells(iteration: Iteration) -> tuple[list[str], list[list[str]]]:
     return ["workload", "verdict", *(ratios if measured else []), "checked"], rows
 
 
-def environment(report: OptimizeEvidence | TuneEvidence) -> tuple[tuple[str, str], ...]:
-    """Everything that a reader needs to judge the numbers, or to make them again."""
-    run, machine = report.run, report.run.machine
-    gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
-    values: dict[str, Encodable] = {"gpu": gpu, "arch": machine.arch, "driver": machine.driver, "host": machine.host}
-    values |= machine.versions
-    if isinstance(run, TuneRun):
-        values |= {"seed": run.seed, "raced at most": run.top, "policy": run.policy}
-        values |= {f"seconds, {stage}": f"{value:.2f}" for stage, value in run.seconds.items()}
-    elif isinstance(run, RunRecord):
-        values |= run.environment
-        values |= {f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()}
-        values |= {"branch": run.branch, "base commit": run.base_commit, "seed": run.seed}
-        values |= {"policy": run.policy, "options": run.options}
-    return settings(values)
-
-
 class RunWords:
-    """Where nothing was measured, each number of time is called predicted."""
+    """The words of a run of `tune` or `optimize`. Where nothing was measured, each time is called predicted."""
 
     command_name = "Reproduce"
 
@@ -109,12 +79,28 @@ class RunWords:
         self.report = report
         self.predicted = not run.measured
         self.p = "predicted " if self.predicted else ""
-        """Before the name of a number."""
+        """Prefix of the names of times."""
         what = run.kernel if isinstance(run, RunRecord) else run.task
         self.title = f"{what} {'for' if self.predicted else 'on'} {gpu} ({run.machine.arch})"
         times = "predicted times, nothing was measured" if self.predicted else "measured"
         started = f"started {run.started[:19].replace('T', ' ')} UTC, {'finished' if run.finished else 'not finished'}"
         self.subtitle = f"run {run.run} of {run.where or run.task}, {started}; {times}"
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """Returns name and value of everything that is needed to judge the numbers or to repeat the run."""
+        run, machine = self.report.run, self.report.run.machine
+        gpu = machine.gpu or f"none; predicted for {run.board or machine.arch}"
+        values: dict[str, Encodable] = {"gpu": gpu, "arch": machine.arch}
+        values |= {"driver": machine.driver, "host": machine.host, **machine.versions}
+        if isinstance(run, TuneRun):
+            values |= {"seed": run.seed, "raced at most": run.top, "policy": run.policy}
+            values |= {f"seconds, {stage}": f"{value:.2f}" for stage, value in run.seconds.items()}
+        elif isinstance(run, RunRecord):
+            values |= run.environment
+            values |= {f"A/A noise, {name}": str(interval) for name, interval in run.noise.items()}
+            values |= {"branch": run.branch, "base commit": run.base_commit, "seed": run.seed}
+            values |= {"policy": run.policy, "options": run.options}
+        return settings(values)
 
 
 class Words(RunWords):
@@ -128,7 +114,7 @@ class Words(RunWords):
 
     @property
     def outcome(self) -> str:
-        """The result in one sentence."""
+        """The result of the run in one sentence."""
         report = self.report
         if not report.tried:
             return "No change has been tried yet."
@@ -143,7 +129,7 @@ class Words(RunWords):
         )
 
     def notes(self) -> Iterator[str]:
-        """What a reader must know beside the result."""
+        """Yields warnings about the result."""
         report, run = self.report, self.report.run
         lossy = [iteration for iteration in report.kept if iteration.risk == "lossy"]
         if lossy:
@@ -163,8 +149,21 @@ class Words(RunWords):
         return run.confirm or again if self.predicted else again
 
     def time(self, iteration: Iteration) -> float | None:
-        """Of one iteration, milliseconds."""
+        """Returns the time of one iteration in milliseconds."""
         return iteration.predicted_ms if self.predicted else iteration.latency_ms
+
+    def workloads(self) -> tuple[list[str], list[list[str]]]:
+        """Returns header and rows of the table of workloads. Predicted times have no interval."""
+        step = 2 if self.predicted else 1
+        times = [f"{self.p}before, µs", "95 %", f"{self.p}after, µs", "95 %"][::step]
+        rows = []
+        for change in self.report.workloads:
+            sides = (change.before, change.after)
+            cells = [cell for side in sides for cell in (number(side.us), interval_us(side))]
+            lights = f"{light(change.before)} → {light(change.after)}"
+            bound = change.before.bound.kind if change.before.bound else NOTHING
+            rows.append([change.workload, *cells[::step], faster(change.speedup), lights, bound])
+        return ["workload", *times, f"{self.p}speed-up", f"{self.p}speed of light", "bound"], rows
 
 
 def _counted(n: int, what: str) -> str:
@@ -178,7 +177,7 @@ class TuneWords(RunWords):
 
     @property
     def outcome(self) -> str:
-        """The result in one sentence."""
+        """The result of the run in one sentence."""
         report = self.report
         if not report.workloads:
             return "No workload is done yet."
@@ -195,7 +194,7 @@ class TuneWords(RunWords):
         return f"{name} {speedup} over the configuration shipped today (geometric mean, {done})."
 
     def notes(self) -> Iterator[str]:
-        """What a reader must know beside the result."""
+        """Yields warnings about the result."""
         run = self.report.run
         for workload in self.report.workloads:
             best = workload.result.best
