@@ -1,9 +1,7 @@
-"""What each architecture and each board has, with sources, and where to look it up.
+"""The limits of each GPU architecture with their sources, and functions that look up architectures and boards.
 
-`Architecture` holds what the compiler's output is judged by (registers, shared memory, CTAs per SM, the tensor path to
-expect); `boards.Board` holds the rates of one product.
-
-Sizes are in bytes; 1 KiB is 1024 bytes, which is what NVIDIA's tables call KB.
+`Architecture` has the limits of an SM: registers, shared memory, CTAs. `boards.Board` has the rates of one product.
+Sizes are in bytes; 1 KiB is 1024 bytes, which NVIDIA's tables call KB.
 """
 
 from __future__ import annotations
@@ -36,47 +34,32 @@ class Architecture:
     """The limits of one SM, and what the tile compiler is expected to use on it."""
 
     name: str
-    """As tileiras and Tilewright call it: ``sm_90``."""
-    family: str
+    """Such as ``sm_90``."""
     shared_bytes_per_sm: int
-    """Shared memory that the CTAs of one SM can hold together, with their reserved part."""
+    """Shared memory of all CTAs of an SM together, with their reserved part."""
     shared_bytes_per_cta: int
-    """Most that one CTA can have, by opt-in."""
+    """Most shared memory of one CTA."""
     max_ctas_per_sm: int
     max_warps_per_sm: int
     tensor_path: TensorPath
-    """The instructions that a bfloat16 product should use; a slower family is a finding."""
+    """The tensor instructions that a bfloat16 product should use."""
     clusters: tuple[int, ...]
-    """Values of num_ctas worth trying; always holds 1."""
-    portable_cluster: int
-    """Largest cluster that every board of the architecture can launch; 1 where there is none."""
+    """The values of num_ctas that are worth trying, always with 1."""
     tma: bool
-    multicast: bool
-    """Whether TMA can write one tile to several CTAs of a cluster at full speed."""
     default_board: str
-    """Name of the board that is assumed when only the architecture is known."""
+    """Name of the board that is assumed where only the architecture is known."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
-    """Field → where its value comes from; "assumed" marks what no public document states."""
+    """Field → source of its value; "assumed" marks a value that no public document states."""
     registers_per_sm: int = 65536
     """32-bit registers."""
     max_registers_per_thread: int = 255
     reserved_shared_per_cta: int = KIB
-    """Shared memory that the driver keeps for itself in each CTA."""
+    """Shared memory of each CTA that the driver uses itself."""
 
     @property
     def number(self) -> int:
         """Compute capability as one number: 90."""
         return int(self.name.removeprefix("sm_"))
-
-    @property
-    def max_cluster(self) -> int:
-        """Largest num_ctas worth trying."""
-        return max(self.clusters)
-
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """The fields whose value is assumed from the nearest relative."""
-        return tuple(name for name, source in self.sources.items() if source.startswith("assumed"))
 
 
 _GUIDE = "CUDA Programming Guide 13, tables of technical specifications per compute capability"
@@ -88,10 +71,11 @@ _CLUSTERS = "tileiras 13.4.92, 2026-11-21: larger values are ignored (sm_80) or 
 
 
 def _architecture(
-    name: str, family: str, shared_kib: int, ctas: int, warps: int, path: TensorPath, board: str, **sources: str
+    name: str, shared_kib: int, ctas: int, warps: int, path: TensorPath, board: str, **sources: str
 ) -> Architecture:
     """One row: shared memory per SM in KiB (a CTA can have 1 KiB less), CTAs and warps per SM."""
     number = int(name.removeprefix("sm_"))
+    # TMA can write one tile to several CTAs at full speed: ptxas 13.4 advises it for sm_90a, 100, 103, 107, 110 only.
     multicast = 90 <= number < 120
     stated = {
         "registers_per_sm": _GUIDE, "max_registers_per_thread": _GUIDE,
@@ -99,16 +83,12 @@ def _architecture(
         "reserved_shared_per_cta": "CUDA Programming Guide: 1 KB per thread block is reserved",
         "max_ctas_per_sm": f"{_OCCUPANCY}; {_PTXAS}", "max_warps_per_sm": f"{_GUIDE}; {_PTXAS}",
         "tensor_path": _OBSERVED, "clusters": _CLUSTERS, "tma": _REQUIRES,
-        "portable_cluster": "CUDA Programming Guide, thread block clusters: 8 is portable",
         "default_board": "chosen, see default_board()",
-        "multicast": "ptxas 13.4 advises it for sm_90a, 100, 103, 107 and 110 only",
     }  # fmt: skip
     return Architecture(
-        name=name, family=family, tensor_path=path,
+        name=name, tensor_path=path, max_ctas_per_sm=ctas, max_warps_per_sm=warps,
         shared_bytes_per_sm=shared_kib * KIB, shared_bytes_per_cta=(shared_kib - 1) * KIB,
-        max_ctas_per_sm=ctas, max_warps_per_sm=warps,
-        clusters=(1, 2, 4) if multicast else (1,), portable_cluster=8 if number >= 90 else 1,
-        tma=number >= 90, multicast=multicast, default_board=board, sources=stated | sources,
+        clusters=(1, 2, 4) if multicast else (1,), tma=number >= 90, default_board=board, sources=stated | sources,
     )  # fmt: skip
 
 
@@ -129,27 +109,27 @@ _SM_107 = {
 _SM_110 = {"clusters": "assumed: as sm_100"}
 
 _ROWS = (
-    #             name      family            KiB  CTAs warps  bfloat16 path, default board
-    _architecture("sm_80", "Ampere", 164, 32, 64, "HMMA", "A100-80GB"),
-    _architecture("sm_86", "Ampere", 100, 16, 48, "HMMA", "A10"),
-    _architecture("sm_87", "Ampere (Orin)", 164, 16, 48, "HMMA", "Jetson AGX Orin"),
-    _architecture("sm_88", "Ampere", 100, 16, 48, "HMMA", "sm_88 (assumed)", **_SM_88),
-    _architecture("sm_89", "Ada", 100, 24, 48, "HMMA", "L40S"),
-    _architecture("sm_90", "Hopper", 228, 32, 64, "HGMMA", "H200"),
-    _architecture("sm_100", "Blackwell", 228, 32, 64, "UTCMMA", "B200"),
-    _architecture("sm_103", "Blackwell Ultra", 228, 32, 64, "UTCMMA", "B300"),
-    _architecture("sm_107", "10.7 (unnamed)", 328, 16, 32, "UTCMMA", "sm_107 (assumed)", **_SM_107),
-    _architecture("sm_110", "Blackwell (Thor)", 228, 24, 48, "UTCMMA", "Jetson Thor", **_SM_110),
-    _architecture("sm_120", "Blackwell (RTX)", 100, 24, 48, "HMMA", "RTX 5090"),
-    _architecture("sm_121", "Blackwell (GB10)", 100, 24, 48, "HMMA", "GB10"),
+    #             name     KiB  CTAs warps path, default board
+    _architecture("sm_80", 164, 32, 64, "HMMA", "A100-80GB"),  # Ampere
+    _architecture("sm_86", 100, 16, 48, "HMMA", "A10"),
+    _architecture("sm_87", 164, 16, 48, "HMMA", "Jetson AGX Orin"),
+    _architecture("sm_88", 100, 16, 48, "HMMA", "sm_88 (assumed)", **_SM_88),
+    _architecture("sm_89", 100, 24, 48, "HMMA", "L40S"),  # Ada
+    _architecture("sm_90", 228, 32, 64, "HGMMA", "H200"),  # Hopper
+    _architecture("sm_100", 228, 32, 64, "UTCMMA", "B200"),  # Blackwell
+    _architecture("sm_103", 228, 32, 64, "UTCMMA", "B300"),
+    _architecture("sm_107", 328, 16, 32, "UTCMMA", "sm_107 (assumed)", **_SM_107),
+    _architecture("sm_110", 228, 24, 48, "UTCMMA", "Jetson Thor", **_SM_110),
+    _architecture("sm_120", 100, 24, 48, "HMMA", "RTX 5090"),
+    _architecture("sm_121", 100, 24, 48, "HMMA", "GB10"),
 )
 
 ARCHITECTURES: Mapping[str, Architecture] = MappingProxyType({row.name: row for row in _ROWS})
-"""Name → architecture: every target of tileiras 13.4."""
+"""Name → architecture, for every target of tileiras 13.4."""
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture called ``name``; raises UnknownChoice with all of them."""
+    """The architecture called ``name``. Raises UnknownChoice, or RequestError where the name is nearly right."""
     if name in ARCHITECTURES:
         return ARCHITECTURES[name]
     base = name[:-1]
@@ -162,24 +142,24 @@ def architecture(name: str) -> Architecture:
 
 
 def board(name: str) -> Board:
-    """The board called ``name``; raises UnknownChoice with all of them."""
+    """The board called ``name``. Raises UnknownChoice."""
     if name not in BOARDS:
         raise UnknownChoice("board", name, BOARDS)
     return BOARDS[name]
 
 
 DEFAULT_ARCH = "sm_90"
-"""What is compiled for where there is no GPU and none is named."""
+"""The architecture to compile for where there is no GPU and none is named."""
 
 
-def default_board(arch: str | Architecture) -> Board:
-    """The board that is assumed when only the architecture is known.
+def default_board(arch: str) -> Board:
+    """The board that is assumed where only the architecture is known.
 
-    The usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but half the tensor rate),
-    H200 for sm_90 (the one that we measure on), RTX 5090 for sm_120 (the one that TileGym tunes for). sm_88 and sm_107
-    have no documented board: theirs are assumed from the nearest relative, and say so.
+    It is the usual data-centre board, with these choices: A10 for sm_86 (RTX 3090 has the same SM but half the tensor
+    rate), H200 for sm_90 (the board that we measure on), RTX 5090 for sm_120 (the board that TileGym tunes for). No
+    board with sm_88 or sm_107 is documented, so their numbers are those of a related board.
     """
-    return BOARDS[(arch if isinstance(arch, Architecture) else architecture(arch)).default_board]
+    return BOARDS[architecture(arch).default_board]
 
 
 _GPU_NAMES = (
@@ -191,18 +171,18 @@ _GPU_NAMES = (
     (r"\bRTX 5080\b", "RTX 5080"), (r"\bRTX 5090\b", "RTX 5090"),
     (r"\bRTX PRO 6000 Blackwell\b", "RTX PRO 6000 Blackwell"), (r"\bGB10\b", "GB10"),
 )  # fmt: skip
-"""Pattern in the driver's marketing name → board; the first match counts."""
+"""Pattern in the driver's name of the GPU, and the board's name; the first match counts."""
 
 _VARIANT = re.compile(r"\b(Laptop|Max-Q|MIG|NVL|Nano|NX|D)\b")
-"""Words that mark a slower relative, or a slice, of the board that the name otherwise matches."""
+"""Words in a GPU's name that mark a slower variant, or a slice, of the board."""
 
 
 def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | None = None) -> Board:
     """The board behind the driver's name of a GPU ("NVIDIA H200", "NVIDIA H100 80GB HBM3", …).
 
-    A name that is not known, a slice (MIG) and a variant (laptop, NVL, fewer SMs) get an estimate: the rates of the
-    known board, or of ``arch``'s default board, scaled by the SMs that the device reports; its sources then start with
-    "assumed". Raises UnknownChoice for an unknown name where ``arch`` (such as ``sm_90``) is not given either.
+    Unknown GPUs, slices (MIG) and variants (laptop, NVL, fewer SMs) get an estimate: the rates of the known board, or
+    of the default board of ``arch``, scaled by the number of SMs. The sources of an estimate start with "assumed".
+    Raises UnknownChoice for an unknown name without ``arch``.
     """
     if sms <= 0 or memory_bytes <= 0:
         raise RequestError(f"GPU '{gpu_name}' with {sms} SMs and {memory_bytes} bytes: both must be above 0")
@@ -212,21 +192,16 @@ def board_for_gpu(gpu_name: str, sms: int, memory_bytes: int, *, arch: str | Non
     if named is None and arch is None:
         raise UnknownChoice("GPU", gpu_name, BOARDS)
     base = named or default_board(arch or "")
-    share = sms / base.sms  # bandwidth and L2 shrink in the same proportion, but never grow
+    share = sms / base.sms  # bandwidth and L2 shrink with the SMs, but never grow
     source = f"assumed: {base.name} scaled by {sms} of {base.sms} SMs"
     queried = "queried from the device"
     return replace(
-        base,
-        name=gpu_name,
-        sms=sms,
-        memory_bytes=memory_bytes,
-        bandwidth_gbs=base.bandwidth_gbs * min(share, 1),
-        l2_bytes=int(base.l2_bytes * min(share, 1)),
+        base, name=gpu_name, sms=sms, memory_bytes=memory_bytes, measured={},
+        bandwidth_gbs=base.bandwidth_gbs * min(share, 1), l2_bytes=int(base.l2_bytes * min(share, 1)),
         tensor_tflops={dtype: rate * share for dtype, rate in base.tensor_tflops.items()},
         fp32_tflops=base.fp32_tflops * share,
-        measured={},
         sources=dict.fromkeys(base.sources, source) | {"sms": queried, "memory_bytes": queried},
-    )
+    )  # fmt: skip
 
 
 Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
@@ -234,7 +209,7 @@ Resource: TypeAlias = Literal["registers", "shared memory", "threads", "CTAs"]
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many CTAs of a kernel fit on one SM at a time; 0 where it cannot be launched."""
+    """The number of a kernel's CTAs that fit on one SM at a time; 0 where it cannot be launched."""
 
     ctas: int
     limited_by: Resource
@@ -244,9 +219,9 @@ class Occupancy:
 def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_bytes: int) -> Occupancy:
     """CTAs per SM for a kernel with ``registers`` per thread, ``threads`` and ``shared_bytes`` per CTA.
 
-    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h): registers go to warps in units of 256
-    within each quarter of the SM, shared memory to CTAs in units of 128 bytes with 1 KiB reserved in each. Tensor
-    memory and barriers are not counted. Raises RequestError where a number is negative or there are no threads.
+    The rules are those of the CUDA occupancy calculator (cuda_occupancy.h). Warps get registers in units of 256 from
+    their quarter of the SM. CTAs get shared memory in units of 128 bytes, with 1 KiB reserved in each. Tensor memory
+    and barriers are not counted. Raises RequestError where a number is negative or there are no threads.
     """
     if registers < 0 or threads < 1 or shared_bytes < 0:
         raise RequestError(
@@ -260,7 +235,7 @@ def attainable_ctas(arch: Architecture, *, registers: int, threads: int, shared_
         kib, most_kib = shared_bytes / KIB, arch.shared_bytes_per_cta / KIB
         return Occupancy(0, "shared memory", f"shared memory {kib:.6g} KiB > {most_kib:.6g} KiB per CTA")
     warps = _ceil(threads, WARP)
-    # A warp takes at least one granule of registers, from the quarter of the SM that it runs in.
+    # A warp takes at least one granule of registers, from its quarter of the SM.
     registers_per_warp = max(1, _ceil(registers * WARP, REGISTER_GRANULE)) * REGISTER_GRANULE
     resident_warps = arch.registers_per_sm // SUB_PARTITIONS // registers_per_warp * SUB_PARTITIONS
     shared_per_cta = _ceil(shared_bytes + arch.reserved_shared_per_cta, SHARED_GRANULE) * SHARED_GRANULE

@@ -1,12 +1,12 @@
-"""The boards: what each GPU product delivers at its peak, as its vendor states it.
+"""The boards: the peak rates of each GPU product, as its vendor states them.
 
-Rates are dense (where a datasheet states the rate with structured sparsity, half of it), in TFLOP/s, or TOP/s for
-``int8``. Where a product has two rates for float16, the one that accumulates in float32 stands here, since tile kernels
-accumulate so; float8 on the RTX 50 boards is the exception, because their block-scaled products run at the higher of
-the two rates. Bandwidth is in GB/s (10^9 bytes). Every number has its source in `Board.sources`; a source that starts
-with "assumed" or "computed" is not a vendor's statement.
+Rates are in TFLOP/s, or TOP/s for ``int8``, and dense: half the rate of a datasheet that assumes structured sparsity.
+Where a product has two rates for float16, the table has the rate with float32 accumulation, which tile kernels use. For
+float8 on the RTX 50 boards it has the higher rate, which their block-scaled products reach. Bandwidth is in GB/s
+(10^9 bytes). `Board.sources` has the source of every number; one that starts with "assumed" or "computed" is not a
+vendor's statement.
 
-`architectures` looks boards up; this module only holds them.
+`architectures` looks boards up.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ GB = 10**9
 MIB = 2**20
 
 ACHIEVABLE_BANDWIDTH = 0.90
-"""Share of the DRAM peak that a good copy reaches where nothing was measured: 4.3 of 4.8 TB/s on an H200 (2026-11-20),
-assumed for the other boards."""
+"""Share of the DRAM peak that a good copy reaches: 4.3 of 4.8 TB/s on an H200 (2026-11-20), assumed for all boards."""
 
 ACHIEVABLE_TFLOPS = 0.80
-"""Share of the tensor peak that a good product reaches where nothing was measured: 790 of 989 TFLOP/s on an H200
-(2026-11-20), assumed for the other boards."""
+"""Share of the tensor peak that a good product reaches: 790 of 989 TFLOP/s on an H200 (2026-11-20), else assumed."""
 
 FP64_SHARE = 1 / 64
-"""float64 over float32 rate of the CUDA cores where there is no float64 tensor path: 2 against 128 results per clock
-and SM on 8.6, 8.9 and 12.x (CUDA C Programming Guide, arithmetic throughput)."""
+"""Rate of float64 over float32 on CUDA cores: 2 against 128 results per clock and SM on 8.6, 8.9 and 12.x
+(CUDA C Programming Guide, arithmetic throughput)."""
 
 NUMBERS = (
     "sms", "boost_clock_mhz", "bandwidth_gbs", "l2_bytes", "memory_bytes", "tensor_tflops", "fp32_tflops",
@@ -55,17 +53,17 @@ class Board:
     fp32_tflops: float
     """CUDA cores, float32, TFLOP/s."""
     sources: Mapping[str, str] = field(hash=False, repr=False)
-    """Field → where its number comes from."""
+    """Field → source of its number."""
     measured: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """``bandwidth_gbs`` or a dtype → what we measured, GB/s or TFLOP/s; its source is ``sources["measured"]``."""
+    """``bandwidth_gbs`` or a dtype → measured rate in GB/s or TFLOP/s; its source is ``sources["measured"]``."""
 
     @property
     def sm(self) -> int:
-        """The architecture as one number, as `MachineCode.sm` and `Space` have it: 90."""
+        """The architecture as one number: 90."""
         return int(self.arch.removeprefix("sm_"))
 
     def tflops(self, dtype: str) -> float:
-        """Peak TFLOP/s for products of ``dtype``; the CUDA cores' where it has no tensor path."""
+        """Peak TFLOP/s for products of ``dtype``; that of the CUDA cores where tensor cores do not support it."""
         if dtype in self.tensor_tflops:
             return self.tensor_tflops[dtype]
         return self.fp32_tflops * FP64_SHARE if dtype == "float64" else self.fp32_tflops
@@ -82,37 +80,21 @@ class Board:
         """TFLOP/s that a good product reaches: measured, or `ACHIEVABLE_TFLOPS` of the peak."""
         return self.measured.get(dtype, ACHIEVABLE_TFLOPS * self.tflops(dtype))
 
-    @property
-    def assumed(self) -> bool:
-        """Whether any number is that of a related board, neither stated nor measured."""
-        return any(source.startswith("assumed") for source in self.sources.values())
-
 
 def _tensor(half: float, tf32: float, int8: float, **others: float) -> Mapping[str, float]:
-    """The rates of one board; ``half`` is float16 and bfloat16. ``others``: fp8, fp4 and fp64, where it has a path."""
+    """The tensor rates of one board. ``half``: float16 and bfloat16. ``others``: fp8, fp4 and fp64 where supported."""
     dtypes = {"fp8": ("float8_e4m3fn", "float8_e5m2"), "fp4": ("float4_e2m1fn",), "fp64": ("float64",)}
     rates = {"float16": half, "bfloat16": half, "tfloat32": tf32, "int8": int8}
     return rates | {dtype: rate for path, rate in others.items() for dtype in dtypes[path]}
 
 
 def _board(
-    name: str,
-    arch: str,
-    sms: int,
-    clock: float,
-    bandwidth: float,
-    l2: int,
-    memory: int,
-    fp32: float,
-    tensor: Mapping[str, float],
-    source: str,
-    /,
-    **others: str,
-) -> Board:
+    name: str, arch: str, sms: int, clock: float, bandwidth: float, l2: int, memory: int, fp32: float,
+    tensor: Mapping[str, float], source: str, /, **others: str,
+) -> Board:  # fmt: skip
     """One row of the table. ``source`` is the source of every number that is not in ``others``."""
-    return Board(
-        name, arch, sms, clock, bandwidth, l2 * MIB, memory * GB, tensor, fp32, dict.fromkeys(NUMBERS, source) | others
-    )
+    sources = dict.fromkeys(NUMBERS, source) | others
+    return Board(name, arch, sms, clock, bandwidth, l2 * MIB, memory * GB, tensor, fp32, sources)
 
 
 _AMPERE = "NVIDIA A100 Tensor Core GPU Architecture whitepaper, table of A100 specifications"

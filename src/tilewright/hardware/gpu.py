@@ -1,5 +1,4 @@
-"""Which GPU is here, asked of the driver alone: no torch, no context, a few milliseconds. And what else happened on it
-while it was timed, which NVML tells where it is installed."""
+"""Asks the driver which GPU this machine has, without torch, and NVML whether the GPU was throttled during a race."""
 
 from __future__ import annotations
 
@@ -27,7 +26,6 @@ class Gpu:
 
     @property
     def board(self) -> Board:
-        """What this GPU has. Raises as `hardware.board_for_gpu` does."""
         return board_for_gpu(self.name, self.sms, self.memory_bytes, arch=self.arch)
 
 
@@ -38,18 +36,18 @@ _ATTRIBUTES: Mapping[str, int] = {"sms": 16, "l2_bytes": 38, "major": 75, "minor
 
 
 def detect() -> Gpu | None:
-    """The first visible GPU, or None where there is no driver or no device. Asked once a process."""
-    with _asking:  # a second thread waits for the answer of the first
+    """The first visible GPU; None without a driver or a GPU. The driver is asked once in a process."""
+    with _asking:  # a second thread waits for the first
         return _detected()
 
 
 def has_driver() -> bool:
-    """Whether there is a driver at all; unlike `detect` this does not initialise it, which takes 0.2 s."""
+    """Whether the driver is installed. Does not initialise it as `detect` does, which takes 0.2 s."""
     return _driver() is not None
 
 
 def make_context() -> None:
-    """Makes the CUDA context that torch will use; other threads run meanwhile."""
+    """Makes the CUDA context that torch will use, in C code that lets other threads run."""
     context, device, driver = ctypes.c_void_p(), ctypes.c_int(), _driver()
     if driver is not None and detect() is not None and not driver.cuDeviceGet(ctypes.byref(device), 0):
         driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
@@ -80,19 +78,13 @@ def _detected() -> Gpu | None:
     for key, number in _ATTRIBUTES.items():
         driver.cuDeviceGetAttribute(ctypes.byref(value), number, device)
         values[key] = value.value
-    return Gpu(
-        name=name.value.decode(),
-        arch=f"sm_{values['major']}{values['minor']}",
-        sms=values["sms"],
-        memory_bytes=memory.value,
-        l2_bytes=values["l2_bytes"],
-        cuda_driver=f"{version.value // 1000}.{version.value % 1000 // 10}",
-    )
+    arch, cuda = f"sm_{values['major']}{values['minor']}", f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Gpu(name.value.decode(), arch, values["sms"], memory.value, values["l2_bytes"], cuda)
 
 
 DISTURBING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake")
-"""Reasons that make a round worthless. The software power cap is not among them: a kernel that draws full power runs
-under it in production too."""
+"""The reasons for slower clocks that spoil a round. A kernel at full power meets the software power cap in production
+too, so that reason is not among them."""
 
 _REASONS = {  # nvml.h, nvmlClocksEventReason*
     "applications_clocks": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20,
@@ -101,7 +93,7 @@ _REASONS = {  # nvml.h, nvmlClocksEventReason*
 
 
 class Monitor:
-    """Reads NVML while a race runs. ``disturbance()`` is called once a round and takes microseconds."""
+    """Reads clocks and throttling from NVML during a race."""
 
     def __init__(self, device: int = 0) -> None:
         self._clocks: list[int] = []
@@ -116,11 +108,11 @@ class Monitor:
             self._handle = pynvml.nvmlDeviceGetHandleByIndex(device)
         except ImportError:
             self.unavailable = "NVML is not installed (pip install nvidia-ml-py)"
-        except Exception as error:  # NVML's own error type exists only where NVML does
+        except Exception as error:  # NVML's own error class exists only where it is installed
             self.unavailable = f"NVML does not answer: {error}"
 
     def disturbance(self) -> str | None:
-        """The reason to throw the round away, or None; remembers the clock either way."""
+        """The reason to discard the last round, if any. Also records the clock. Takes microseconds."""
         if self._handle is None:
             return None
         try:
@@ -135,23 +127,19 @@ class Monitor:
         return f"the GPU was throttled: {', '.join(bad)}" if bad else None
 
     def others(self) -> list[int]:
-        """Process ids of other programs computing on this GPU."""
+        """The process ids of other programs that compute on this GPU."""
         if self._handle is None:
             return []
         try:
             running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)
         except Exception:
             return []
-        return sorted(int(one.pid) for one in running if int(one.pid) not in (os.getpid(), os.getppid()))
+        return sorted({int(process.pid) for process in running} - {os.getpid(), os.getppid()})
 
     def record(self) -> dict[str, Json]:
         if self.unavailable:
             return {"nvml": self.unavailable}
         clocks = sorted(self._clocks)
         ends: Json = {"min": clocks[0], "median": clocks[len(clocks) // 2], "max": clocks[-1]} if clocks else None
-        return {
-            "nvml": "ok",
-            "sm_clock_mhz": ends,
-            "limits_seen": [*sorted(self._reasons)],
-            "other_processes": [*self.others()],
-        }
+        limits: list[Json] = [*sorted(self._reasons)]
+        return {"nvml": "ok", "sm_clock_mhz": ends, "limits_seen": limits, "other_processes": [*self.others()]}

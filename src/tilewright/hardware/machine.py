@@ -1,4 +1,4 @@
-"""What is tuned for, and where that happens: the board, this machine, and the versions of its packages."""
+"""The board to tune for, and the record of this machine with the versions of its packages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from tilewright.hardware.gpu import Gpu
 from tilewright.records import Machine
 
 VERSIONED = ("tilewright", "cuda-tile", "nvidia-cuda-tileiras", "torch", "numpy")
-"""The packages whose versions belong to a result."""
+"""The packages whose versions are recorded with a result."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is tuned for: the board, and whether it is the one in this machine."""
+    """The board to tune for."""
 
     board: Board
     gpu: Gpu | None
+    """This machine's GPU where it is that board, else None: nothing is measured then."""
     note: str | None = None
 
     @property
@@ -31,7 +32,7 @@ class Target:
 
 
 def target_of(arch: str | None, gpu: Gpu | None) -> Target:
-    """The board to tune for: that of ``arch``, else this machine's, else the default's, with a note."""
+    """The target for ``arch``; where none is given, this machine's GPU, or without one the default board."""
     if gpu is not None and arch in (None, gpu.arch):
         return Target(gpu.board, gpu)
     board = default_board(arch or DEFAULT_ARCH)
@@ -43,7 +44,7 @@ def target_of(arch: str | None, gpu: Gpu | None) -> Target:
 
 
 def machine_of(target: Target) -> Machine:
-    """The record of where a result was made."""
+    """The record of this machine."""
     return Machine(
         arch=target.board.arch,
         gpu=target.gpu.name if target.gpu else None,
@@ -54,7 +55,7 @@ def machine_of(target: Target) -> Machine:
 
 
 def installed_version(package: str) -> str | None:
-    """Of a pip package, without importing it; None where it is not installed."""
+    """The version of a pip package, without importing it; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -62,8 +63,8 @@ def installed_version(package: str) -> str | None:
 
 
 def driver_version() -> str | None:
-    """Of the kernel module, e.g. ``580.159.03``; None where neither NVML nor /proc tells."""
-    with suppress(Exception):  # not installed, or no driver: NVML has one error type a case
+    """The version of the GPU driver, e.g. ``580.159.03``; None where neither NVML nor /proc has it."""
+    with suppress(Exception):  # NVML is not installed, or there is no driver
         import pynvml
 
         pynvml.nvmlInit()

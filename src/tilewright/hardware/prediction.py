@@ -1,24 +1,25 @@
-"""How long will a compiled kernel take? Predicted from its machine code, without running it.
+"""Predicts the time of a compiled kernel from its machine code, without running it.
 
     predict(code, grid, work, board)      a `PredictedTime` whose ``why`` names the terms
 
-A roofline with what the machine code adds to it. Five times pass side by side and are joined as the root of their
-squares, because each hides the others in part; spilling and the launch come on top.
+The model is a roofline with more terms. The first five overlap in part, so their times are combined as the root of the
+sum of their squares. The time for spills and for the launch is added.
 
     memory     the work's bytes at the achievable bandwidth
-    products   the work's FLOP at the achievable rate of the tensor path that the code has, longer where
-               the tiles on an SM are small, where the last wave is thin; and the staging of their operands
+    products   the work's FLOP at the achievable rate of the code's tensor instructions, longer for small tiles and a
+               partly filled last wave; and the staging of their operands
     overhead   the other instructions around the products, for each element that the CTAs write
-    issue      every instruction of every warp once: what many small CTAs are bound by
-    latency    waves × the life of one CTA: what few CTAs an SM, or little staged memory, are bound by
-    spill      local loads and stores as traffic: the caches do not hold what a whole SM spills
+    issue      every instruction of every warp once, which limits many small CTAs
+    latency    waves × the life of one CTA, which limits few CTAs per SM or little staged memory
+    spill      local loads and stores as memory traffic, because the spills of a whole SM do not fit into the caches
 
-Trip counts are not in the machine code; they are inferred from the work: FLOP over those of the static tensor
-instructions, or bytes over those of one pass (loads and stores by width; TMA: shared memory).
+The machine code has no trip counts. The model computes them from the work: its FLOP over those of the tensor
+instructions in the code, or its bytes over those of one pass (by the width of loads and stores; with TMA the size of
+the shared memory).
 
 The coefficients come from a random descent, rounded by hand, on three recordings of 785 configurations in 21 cases, all
-five tasks, on H200s on 2026-11-21; the third is bench/recorded/h200-2026-11-21.json.gz. They are fitted and judged on
-the same data: no task was left out. Elsewhere, trust the order more than the time.
+five tasks, on H200s on 2026-11-21; the third is bench/recorded/h200-2026-11-21.json.gz. No task was left out of the
+fit to test it. On other boards the order is more reliable than the times.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ WARPGROUP = 4 * WARP
 
 @dataclass(frozen=True)
 class Work:
-    """The least work of a workload: FLOP, bytes to and from memory, dtype of the products."""
+    """The least work of a workload: its FLOP, the bytes to and from memory, and the dtype of its products."""
 
     flops: float
     bytes: float
@@ -49,32 +50,32 @@ class Coefficients:
     """The fitted numbers: H200, 2026-11-21, bench/recorded/h200-2026-11-21.json.gz."""
 
     launch_us: float = 5.0
-    """Launch, ramp and drain of a grid under cold L2: what the smallest kernels take beyond their bytes."""
+    """Launch, start and end of a grid with cold L2: the time of the smallest kernels beyond that for their bytes."""
     start_us: float = 0.6
     """From the start of a CTA to its first data."""
     turn_us: float = 2.0
-    """One turn of a CTA's shared memory in a TMA pipeline: filled, worked on, stored."""
+    """Filling, using and storing a CTA's shared memory once in a TMA pipeline."""
     clocks_per_instruction: float = 16.0
-    """Clocks from one instruction of a warp to its next, averaged over straight code with its loads."""
+    """Clocks between two instructions of a warp, on average over straight code with its loads."""
     looped_share: float = 0.037
-    """Share of the static instructions (and spills) that the inner loop repeats."""
+    """Share of the instructions in the code (and of the spills) that the inner loop repeats."""
     alone: float = 1.2
-    """Added to the time of the products where the tiles of an SM hold 8192 elements: fewer hide less latency."""
+    """Relative extra time of the products where an SM's tiles have 8192 elements. Smaller tiles hide less latency."""
     shared_tile: float = 0.5
-    """What the tile counts where the warpgroups of a CTA exchange values of it among each other."""
+    """Factor for the tile's elements where the warpgroups of a CTA exchange values of it."""
     wait_us: float = 1.3
-    """Waiting for memory, where all loads of a thread would fill its registers once: these bound those in flight."""
+    """Wait for memory where the loads of a thread fill its registers once. Registers limit the loads in flight."""
     cache_rate: float = 5.3
-    """Rate of staging tiles from the L2 over that of memory; an effective number, beyond what the L2 gives."""
+    """Rate of staging tiles from the L2 over the rate of memory: a fitted number, higher than the L2's real rate."""
     overhead: float = 9.4
-    """Time of the other instructions over that of the products × instructions for each element written."""
+    """Time of the other instructions over the time of the products, times instructions per written element."""
 
 
 FITTED = Coefficients()
 
 MMA_SYNC_SHARE: Mapping[tuple[TensorPath, TensorPath], float] = {("HGMMA", "HMMA"): 0.62, ("UTCMMA", "HMMA"): 0.25}
-"""(the architecture's path, the code's path) → assumed share of the rate that the older instruction reaches.
-Hopper: after Luo et al., arXiv 2402.13499, who find mma.sync well below wgmma; no recorded kernel tests it."""
+"""(the architecture's path, the code's path) → assumed share of the tensor rate that the older instruction reaches.
+For Hopper after Luo et al., arXiv 2402.13499, where mma.sync is much slower than wgmma. No recorded kernel tests it."""
 
 CUDA_CORE_SHARE = 0.8
 """Assumed share of the float32 peak that code without tensor instructions reaches."""
@@ -84,25 +85,25 @@ _FLOPS_PER_WARP: Mapping[TensorPath, float] = {
     "OMMA": 2 * 16 * 8 * 64, "HGMMA": 2 * 64 * 128 * 16 / 4, "QGMMA": 2 * 64 * 128 * 32 / 4,
     "IGMMA": 2 * 64 * 128 * 32 / 4,
 }  # fmt: skip
-"""FLOP of one tensor instruction, by warp. Instructions of warpgroups come in many widths; 128 columns are assumed."""
+"""FLOP of one tensor instruction per warp. Warpgroup instructions have many widths; 128 columns are assumed."""
 _UTCMMA_FLOPS = 2 * 128 * 256 * 16
-"""FLOP of one UTCMMA, which one thread issues for the CTA; likewise one size for all."""
+"""Assumed FLOP of one UTCMMA, which one thread issues for the whole CTA."""
 _WARPGROUP_PATHS = ("HGMMA", "QGMMA", "IGMMA")
 _LOADS, _STORES = ("LDG", "LDGSTS", "LD"), ("STG", "ST")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How the launch lies on the board."""
+    """The distribution of a launch's CTAs over the board."""
 
     ctas: int
     resident: int
-    """CTAs on one SM at a time; 1 where not even one fits (the screen then says so)."""
+    """CTAs on one SM at a time; 1 where none fits, which the screen reports."""
     waves: int
     busy: float
-    """CTAs over the places in all waves, at most 1: the last wave may be thin."""
+    """CTAs over the number that all waves could hold, at most 1. The last wave may be partly filled."""
     threads: int
-    """Threads per CTA; a warpgroup where the code leaves it to the launch."""
+    """Threads per CTA; one warpgroup where the code does not say."""
 
 
 def predict(
@@ -110,22 +111,22 @@ def predict(
 ) -> PredictedTime:
     """The time of one launch of ``code`` over ``grid`` on ``board``, with cold L2.
 
-    grid: blocks as the tile language counts them; each is a cluster of ``code.cluster`` CTAs.
+    grid: in blocks of the tile language, each of which is a cluster of ``code.cluster`` CTAs.
     """
     shape = shape_of(code, grid, board)
     terms = _side_by_side(code, shape, work, board, by)
     spill_bytes = _spilled_bytes(code, shape, work, by)
     spill_us = spill_bytes / _bytes_per_us(board)
     together = math.sqrt(sum(us**2 for us, _ in terms))
-    told = [text for us, text in sorted(terms, reverse=True) if us >= 0.3 * together]
+    reasons = [text for us, text in sorted(terms, reverse=True) if us >= 0.3 * together]
     if spill_bytes:
-        told.append(f"+ {_us(spill_us)} spill ({_size(spill_bytes)})")
-    told.append(f"+ {_us(by.launch_us)} launch")
-    return PredictedTime(together + spill_us + by.launch_us, "; ".join(told))
+        reasons.append(f"+ {_us(spill_us)} spill ({_size(spill_bytes)})")
+    reasons.append(f"+ {_us(by.launch_us)} launch")
+    return PredictedTime(together + spill_us + by.launch_us, "; ".join(reasons))
 
 
 def spill_us(code: MachineCode, grid: Sequence[int], work: Work, board: Board, by: Coefficients = FITTED) -> float:
-    """The part of the predicted time that spilling takes, in microseconds."""
+    """The time for spills in the predicted time, in microseconds."""
     return _spilled_bytes(code, shape_of(code, grid, board), work, by) / _bytes_per_us(board)
 
 
@@ -146,7 +147,7 @@ def occupancy_of(code: MachineCode, board: Board) -> Occupancy:
 
 
 Term = tuple[float, str]
-"""Microseconds, and the same in words."""
+"""Microseconds, and a text that explains them."""
 
 
 def _side_by_side(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coefficients) -> list[Term]:
@@ -170,9 +171,9 @@ def _latency(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coef
     else:
         executed = _executed(code, shape, work, by)
         clocks = executed * code.instructions * by.clocks_per_instruction
-        # Registers that all loads of a thread would fill together, one pass.
-        asked = sum(n * max(1, bits // 32) for kind, bits, n in _by_width(code.copies) if kind in ("LDG", "LD"))
-        waits = executed * by.wait_us * asked / max(code.registers, WARP // 2)
+        # Registers that all loads of a thread in one pass fill.
+        loaded = sum(n * max(1, bits // 32) for kind, bits, n in _by_width(code.copies) if kind in ("LDG", "LD"))
+        waits = executed * by.wait_us * loaded / max(code.registers, WARP // 2)
         life, of = by.start_us + waits + clocks / board.boost_clock_mhz, "each"
     us = shape.waves * life
     waves = "1 wave" if shape.waves == 1 else f"{shape.waves} waves"
@@ -189,9 +190,9 @@ def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coe
     rate = board.achievable_tflops(dtype) * MMA_SYNC_SHARE.get((expected, code.tensor_path), 1.0)
     ideal = work.flops / (rate * 1e6) / shape.busy
     others = max(1, code.instructions - code.local_loads - code.local_stores)
-    longer = 1 + by.alone * 8192 / (_area(code, shape, by) * shape.resident)
-    products, overhead = ideal * longer, ideal * by.overhead * others / _written(code, shape)
     tiles = _area(code, shape, by) * shape.resident
+    longer = 1 + by.alone * 8192 / tiles
+    products, overhead = ideal * longer, ideal * by.overhead * others / _written(code, shape)
     at = f"{code.tensor_path} at {rate:.0f} TFLOP/s ×{longer / shape.busy:.2f} ({tiles:,.0f} elements an SM)"
     staged = work.flops * _staged_share(code, shape, by) / (by.cache_rate * _bytes_per_us(board))
     return [
@@ -203,18 +204,22 @@ def _products(code: MachineCode, shape: Shape, work: Work, board: Board, by: Coe
 
 def _written(code: MachineCode, shape: Shape) -> float:
     """Elements (of two bytes) that the CTAs of one SM write in one pass over the code."""
-    if _exchanges(code):  # the warpgroups write one tile together, and stage more than outputs
+    if _exchanges(code):  # the warpgroups write one tile together, and also stage other values
         return max(1.0, _width(code, "STSM") * WARPGROUP / 2 * shape.resident)
     width = _width(code, *(("STSM", "STS") if _boxes(code, "UTMASTG") else _STORES))
     return max(width, 8) * _consumers(code, shape) / 2 * shape.resident
 
 
+def _stored_boxes(code: MachineCode) -> int:
+    """TMA boxes in one tile. More TMA stores than that belong to copies of the same code."""
+    return max(1, min(_boxes(code, "UTMASTG"), _boxes(code, "UTMALDG") - 1))
+
+
 def _area(code: MachineCode, shape: Shape, by: Coefficients) -> float:
-    """Elements of the tile that a CTA writes; further copies of the code store it again."""
-    stores, loads = _boxes(code, "UTMASTG"), _boxes(code, "UTMALDG")
+    """Elements of the tile that a CTA writes."""
+    stores, boxes = _boxes(code, "UTMASTG"), _stored_boxes(code)
     if not stores:
         return _written(code, shape) / shape.resident
-    boxes = max(1, min(stores, loads - 1))
     if _exchanges(code):
         return _width(code, "STSM") * WARPGROUP / 2 * by.shared_tile
     return max(1024, _width(code, "STSM", "STS") * _consumers(code, shape) / 2 * boxes / stores)
@@ -223,35 +228,32 @@ def _area(code: MachineCode, shape: Shape, by: Coefficients) -> float:
 def _staged_share(code: MachineCode, shape: Shape, by: Coefficients) -> float:
     """Bytes (of two-byte elements) staged for each FLOP: 1 / rows + 1 / columns of the tile that a CTA writes.
 
-    Told by the TMA: a box is 128 bytes wide, a store of every box once is one tile, and loads go over the same columns.
-    Stores beyond that are further copies of the code, and no larger tile. A multicast tile is the cluster's.
+    A TMA box is 128 bytes wide, so the number of boxes gives the columns. With multicast a cluster shares one tile.
     """
-    stores, loads = _boxes(code, "UTMASTG"), _boxes(code, "UTMALDG")
-    if not stores or code.tensor_path not in _WARPGROUP_PATHS:
+    if not _boxes(code, "UTMASTG") or code.tensor_path not in _WARPGROUP_PATHS:
         return 0.0
-    boxes = max(1, min(stores, loads - 1))
-    columns = 64 * boxes
+    columns = 64 * _stored_boxes(code)
     area = _area(code, shape, by) * (code.cluster if any("MULTICAST" in kind for kind in code.copies) else 1)
     return 1 / columns + columns / max(area, columns)
 
 
 def _consumers(code: MachineCode, shape: Shape) -> int:
-    """Threads that take up the products: tileiras keeps one warpgroup of a larger CTA for the TMA copies."""
+    """Threads that compute products. In a CTA with more than one warpgroup, tileiras uses one for the TMA copies."""
     return shape.threads - (WARPGROUP if _uses_tma(code) and shape.threads > WARPGROUP else 0)
 
 
 def _exchanges(code: MachineCode) -> bool:
-    """Whether warpgroups read back from shared memory what others wrote: their operands and TMA need no LDS.
+    """Whether warpgroups exchange values through shared memory, which LDS instructions show.
 
-    Elsewhere LDS says nothing: with UTCMMA it reads the address of tensor memory, with HMMA the operands. Without STSM
-    it reads something else, such as the table of a list of arrays.
+    Their operands and TMA need no LDS. With other tensor paths LDS reads something else: the address of tensor memory
+    with UTCMMA, the operands with HMMA. Without STSM it reads for example the table of a list of arrays.
     """
     exchanged = _width(code, "LDS") > 0 and _width(code, "STSM") > 0
     return code.tensor_path in _WARPGROUP_PATHS and _boxes(code, "UTMASTG") > 0 and exchanged
 
 
 def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
-    """How often each CTA goes through its code, as the work tells. May be below 1 for TMA."""
+    """How often each CTA runs through its code, computed from the work. May be below 1 for TMA."""
     if code.tensor_path == "UTCMMA":
         return work.flops / (shape.ctas * code.tensor_instructions * _UTCMMA_FLOPS)
     if code.tensor_path != "none":
@@ -264,7 +266,7 @@ def _passes(code: MachineCode, shape: Shape, work: Work) -> float:
 
 
 def _executed(code: MachineCode, shape: Shape, work: Work, by: Coefficients) -> float:
-    """How often an instruction of a CTA runs on average; those in the loop run more than once."""
+    """How often an instruction of a CTA runs on average, because those in a loop run more than once."""
     return 1 + by.looped_share * max(0.0, _passes(code, shape, work) - 1)
 
 
@@ -276,7 +278,7 @@ def _spilled_bytes(code: MachineCode, shape: Shape, work: Work, by: Coefficients
 
 
 def _width(code: MachineCode, *kinds: str) -> int:
-    """Bytes for each thread, in one pass, of the copies of ``kinds`` (``LDG`` counts ``LDG.128`` and all)."""
+    """Bytes that a thread copies in one pass by instructions of ``kinds``; ``LDG`` means all of its widths."""
     return sum(bits * count // 8 for kind, bits, count in _by_width(code.copies) if kind in kinds)
 
 

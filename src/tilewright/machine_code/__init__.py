@@ -1,1 +1,1 @@
-"""What a cubin says about its kernel, read without a GPU."""
+"""Reads the machine code in cubins, without a GPU."""

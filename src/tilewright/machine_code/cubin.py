@@ -1,16 +1,14 @@
-"""What a cubin says about its kernel, read without a GPU.
+"""Reads the facts about a kernel from its cubin.
 
-    fingerprint(cubin)      the hash of the code alone, in a millisecond: finds duplicates first
-    headers(cubins)         that and the launch properties, for searches that cannot wait for nvdisasm
+    headers(cubins)         launch properties and hash of the code, in a millisecond each, without nvdisasm
     read(cubin)             the whole `MachineCode`
-    read_all(cubins)        the same for many; a broken one is a value among the others
-    remarks(text)           what the compiler said of each source line
-    instruction_mix(names)  how many instructions of each kind
+    read_all(cubins)        the same for many; a broken cubin gives an error as its value
+    remarks(text)           the compiler's remarks about each source line
+    instruction_mix(names)  the number of instructions of each class
 
 Registers, stack, threads, cluster and shared memory come from the container (`elf.py`). The instructions come from
-``nvdisasm``, whose start takes 0.25 to 0.35 s whatever the size (13.5.37, a machine with 2 cores, 2026-11-21).
-`read_all` therefore hands it the kernels of one architecture as one raw binary: sixteen sm_90 kernels in 0.54 s, and
-the same opcodes as from the sixteen files.
+``nvdisasm``, whose start takes 0.25 to 0.35 s for any size (13.5.37, a machine with 2 cores, 2026-11-21). So `read_all`
+gives it all kernels of one architecture as one raw binary: it reads sixteen sm_90 kernels in 0.54 s.
 
 Counts are static: an instruction in a loop counts once.
 """
@@ -22,6 +20,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -43,31 +42,19 @@ from tilewright.records import MachineCode, Remark, TensorPath
 REQUIRED_THREADS, MAX_THREADS = 0x10, 0x05
 FRAME_SIZE, MIN_STACK_SIZE = 0x11, 0x12
 REGISTERS, CLUSTER = 0x2F, 0x3D
-"""Numbers of the ``nv.info`` attributes; nvdisasm prints their names."""
+"""Numbers of ``nv.info`` attributes; nvdisasm prints their names."""
 
 RESERVED_SHARED_BYTES = 1024
-"""What the driver keeps of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
+"""The driver's part of each CTA's shared memory. From sm_90 on the ELF section includes it: ``.nv.shared.k`` has
 5120 bytes where ``ptxas -v`` says 4096 (sm_90, 100, 120; equal on sm_80)."""
 
-INSTRUCTION_BYTES = 16
-"""Since sm_70."""
-
+INSTRUCTION_BYTES = 16  # since sm_70
 DISASSEMBLY_SECONDS = 120
-
-
-def fingerprint(cubin: bytes) -> str:
-    """SHA-256 of the instructions and launch properties; starts no process.
-
-    Equal for cubins that behave alike: neither the symbol's name nor debug text (where the compiler records source
-    lines and hints) nor relocated addresses enter. The code for the CPU that tileiras packs beside the kernel does, so
-    compare cubins made for one kind of host. Raises `MachineCodeError`.
-    """
-    return _hash(elf.parse(cubin))
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the container alone says, without the instructions' meaning; the fields are those of `MachineCode`."""
+    """The facts that a cubin's container has, without the instructions. The fields are those of `MachineCode`."""
 
     registers: int
     stack_bytes: int
@@ -79,19 +66,18 @@ class Header:
 
 
 def headers(cubins: Iterable[bytes]) -> tuple[Header | MachineCodeError, ...]:
-    """Of each cubin, in a millisecond; starts no process."""
+    """The header of each cubin; starts no process."""
+    parsed = [_parsed(cubin) for cubin in cubins]
     return tuple(
-        one
-        if isinstance(one, MachineCodeError)
-        else Header(**_launch(one), code_bytes=len(one.code()), code_hash=_hash(one))
-        for one in map(_parsed, cubins)
+        Header(**_launch(each), code_bytes=len(each.code()), code_hash=_hash(each)) if isinstance(each, Cubin) else each
+        for each in parsed
     )
 
 
 def read(cubin: bytes) -> MachineCode:
-    """Everything that the cubin tells. Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
+    """The facts about the kernel in a cubin. Raises `MachineCodeError`, or `CompilerMissing` without nvdisasm.
 
-    ``threads`` is 0 where the code leaves it to the launch.
+    ``threads`` is 0 where the code does not fix the number.
     """
     if isinstance(outcome := read_all([cubin])[0], MachineCodeError):
         raise outcome
@@ -99,7 +85,7 @@ def read(cubin: bytes) -> MachineCode:
 
 
 def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, ...]:
-    """`read` for many cubins, of any architectures, with one nvdisasm for each architecture."""
+    """As `read`, for many cubins of any architectures. Starts nvdisasm once for each architecture."""
     outcomes: list[Cubin | MachineCode | MachineCodeError] = [_parsed(cubin) for cubin in cubins]
     for sm in sorted({each.sm for each in outcomes if isinstance(each, Cubin)}):
         group = {i: each for i, each in enumerate(outcomes) if isinstance(each, Cubin) and each.sm == sm}
@@ -110,9 +96,9 @@ def read_all(cubins: Iterable[bytes]) -> tuple[MachineCode | MachineCodeError, .
 
 
 def opcodes(cubins: Iterable[bytes]) -> tuple[tuple[str, ...], ...]:
-    """The instructions of each cubin by their opcodes (``LDG.E.128``), without those that pad the end.
+    """The opcodes of each cubin (``LDG.E.128``), without the padding at the end.
 
-    Raises `MachineCodeError` for the first that cannot be read.
+    Raises `MachineCodeError` for the first cubin that cannot be read.
     """
     listings: list[tuple[str, ...]] = []
     for cubin in map(elf.parse, cubins):
@@ -136,25 +122,20 @@ def _described(cubin: Cubin, opcodes: Sequence[str]) -> MachineCode:
     counts = Counter(opcode for opcode in opcodes if opcode != "NOP")  # NOP pads the end
     path, products = _tensor_path(counts)
     copies: Counter[str] = Counter()
+    families: Counter[str] = Counter()
     for opcode, count in counts.items():
+        families[opcode.partition(".")[0]] += count
         if kind := _copy_kind(opcode):
             copies[kind] += count
     return MachineCode(
-        symbol=cubin.kernel.name,
-        sm=cubin.sm,
-        **_launch(cubin),
-        local_loads=_of_family(counts, "LDL"),
-        local_stores=_of_family(counts, "STL"),
-        tensor_path=path,
-        tensor_instructions=products,
-        copies=dict(sorted(copies.items())),
-        instructions=counts.total(),
-        code_hash=_hash(cubin),
-    )
+        symbol=cubin.kernel.name, sm=cubin.sm, **_launch(cubin), code_hash=_hash(cubin),
+        local_loads=families["LDL"], local_stores=families["STL"], instructions=counts.total(),
+        tensor_path=path, tensor_instructions=products, copies=dict(sorted(copies.items())),
+    )  # fmt: skip
 
 
 def _launch(cubin: Cubin) -> dict[str, int]:
-    """The launch properties, named as in `MachineCode`; bytes per thread (stack) and per CTA (shared)."""
+    """The launch properties, named as in `MachineCode`."""
     attributes = cubin.attributes
     if REGISTERS not in attributes:
         raise MachineCodeError(f"the cubin does not say how many registers '{cubin.kernel.name}' needs")
@@ -175,14 +156,16 @@ def _number(payload: bytes) -> int:
 
 
 def _volume(payload: bytes | None, otherwise: int) -> int:
-    """x · y · z of three 32-bit words."""
-    if payload is None or len(payload) != 12:
-        return otherwise
-    x, y, z = struct.unpack("<III", payload)
-    return int(x * y * z)
+    """The product of three 32-bit words."""
+    return math.prod(struct.unpack("<III", payload)) if payload is not None and len(payload) == 12 else otherwise
 
 
 def _hash(cubin: Cubin) -> str:
+    """SHA-256 of the instructions and launch properties. Cubins that behave alike have the same hash.
+
+    The symbol's name, relocated addresses and debug text (with source lines and hints) are left out. The CPU code that
+    tileiras packs beside the kernel counts, so only compare cubins that were made for the same kind of host.
+    """
     digest = hashlib.sha256(repr((cubin.sm, sorted(_launch(cubin).items()))).encode())
     for data in (cubin.code(), *_literals(cubin), *cubin.host_code()):
         digest.update(struct.pack("<Q", len(data)))
@@ -191,9 +174,9 @@ def _hash(cubin: Cubin) -> str:
 
 
 def _literals(cubin: Cubin) -> Iterator[bytes]:
-    """Constants that the code reads (constant bank 2 …, initialised globals), not parameters (bank 0).
+    """The constants that the code reads: constant banks except the parameters (bank 0), and initialised globals.
 
-    A bank with relocations holds addresses, which depend on the symbols: bank 4 always does.
+    Banks with relocations are left out: they have addresses, which depend on the symbols.
     """
     relocated = {each.info for each in cubin.sections if each.kind in elf.SECTION_RELOCATIONS and each.size}
     for index, section in enumerate(cubin.sections):
@@ -203,7 +186,7 @@ def _literals(cubin: Cubin) -> Iterator[bytes]:
 
 
 def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
-    """The family with the most instructions, and how many. HFMA2.MMA is no product: it is a plain FMA."""
+    """The tensor instruction with the highest count, and this count. HFMA2.MMA is left out: it is a plain FMA."""
     families: Counter[str] = Counter()
     for opcode, count in counts.items():
         base = opcode.partition(".")[0]
@@ -215,28 +198,23 @@ def _tensor_path(counts: Mapping[str, int]) -> tuple[TensorPath, int]:
     return cast(TensorPath, family), count
 
 
-def _of_family(counts: Mapping[str, int], family: str) -> int:
-    return sum(count for opcode, count in counts.items() if opcode.partition(".")[0] == family)
-
-
 _BY_WIDTH = {"LDG", "STG", "LD", "ST", "LDS", "STS", "LDGSTS", "STAS"}
 _BY_MATRICES = {"LDSM", "STSM"}
 _KEPT = dict.fromkeys(("UTMALDG", "UTMASTG", "UTMAREDG"), r"\dD|MULTICAST") | dict.fromkeys(("LDTM", "STTM"), r"x\d+")
-"""Opcode → the modifiers that belong to the kind of copy."""
+"""Opcode → pattern of the modifiers that are kept in the kind of copy."""
 _PLAIN = {"RED": "RED", "REDG": "RED", "ATOM": "ATOM", "ATOMG": "ATOM", "ATOMS": "ATOMS"}
 _PLAIN |= {name: name for name in ("UBLKCP", "UBLKRED", "UTCCP")}
 
 
 def _copy_kind(opcode: str) -> str | None:
-    """The kind of copy with its width; None for other instructions.
+    """The kind of copy with its width in bits per thread (32 where the opcode has none); None for other instructions.
 
-    ``LDG.E.128`` → ``LDG.128``: bits for each thread, 32 where the opcode names none. ``LDSM.16.M88.4`` → ``LDSM.128``:
-    likewise (four 32-bit registers). ``UTMALDG.2D.MULTICAST.2CTA`` → ``UTMALDG.2D.MULTICAST``.
-    ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
+    ``LDG.E.128`` → ``LDG.128``, ``LDSM.16.M88.4`` → ``LDSM.128``, ``UTMALDG.2D.MULTICAST.2CTA`` →
+    ``UTMALDG.2D.MULTICAST``, ``LDTM.16dp32bit_t0_t15.x32`` → ``LDTM.x32``.
     """
     base, *modifiers = opcode.split(".")
     if base in _BY_WIDTH:
-        # The modifier that is a width: ``64``, ``U8``; not ``LTC128B``.
+        # A width is ``64`` or ``U8``, but not ``LTC128B``.
         widths = [m.lstrip("US") for m in modifiers if re.fullmatch(r"[US]?(8|16|32|64|128|256)", m)]
         return f"{base}.{widths[-1] if widths else 32}"
     if base in _BY_MATRICES:
@@ -250,7 +228,7 @@ def _copy_kind(opcode: str) -> str | None:
 
 @functools.cache
 def find_nvdisasm() -> Path:
-    """nvdisasm of the pip packages, on PATH, or of the toolkit in CUDA_HOME; else `CompilerMissing`."""
+    """Finds nvdisasm in the pip packages, on PATH, or in CUDA_HOME. Raises `CompilerMissing`."""
     for candidate in _places():
         if candidate.is_file() and os.access(candidate, os.X_OK):
             return candidate
@@ -262,15 +240,14 @@ def _places() -> Iterator[Path]:
     for folder in (package.submodule_search_locations or ()) if package else ():
         yield from sorted(Path(folder).glob("cu[0-9]*/bin/nvdisasm*"), reverse=True)
         yield from Path(folder).glob("cuda_nvdisasm/bin/nvdisasm*")
-    on_path = shutil.which("nvdisasm")
-    if on_path:
+    if on_path := shutil.which("nvdisasm"):
         yield Path(on_path)
     if os.environ.get("CUDA_HOME"):
         yield from Path(os.environ["CUDA_HOME"], "bin").glob("nvdisasm*")
 
 
 def _disassembled(sm: int, codes: Sequence[bytes]) -> list[Sequence[str] | MachineCodeError]:
-    """The opcodes of each piece of code, padding included."""
+    """The opcodes of each piece of code, with its padding."""
     try:
         opcodes = _opcodes(sm, b"".join(codes))
     except MachineCodeError as error:
@@ -290,10 +267,10 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
         try:
             if ran.returncode == 0:  # the schema is ``[header, [{"sass-instructions": [{"opcode": …}, …]}, …]]``
                 functions = json.loads(ran.stdout)[1]
-                opcodes = [str(each["opcode"]) for one in functions for each in one["sass-instructions"]]
+                opcodes = [str(each["opcode"]) for function in functions for each in function["sass-instructions"]]
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise MachineCodeError(f"nvdisasm wrote JSON of an unknown shape ({error!r})") from error
-        if opcodes is None and "json" in ran.stderr:  # an older one knows no -json
+        if opcodes is None and "json" in ran.stderr:  # older versions have no -json
             ran = _nvdisasm(["-ndf"], sm, file)
             opcodes = _TEXT_LINE.findall(ran.stdout) if ran.returncode == 0 else None
     if opcodes is None:
@@ -304,8 +281,7 @@ def _opcodes(sm: int, code: bytes) -> list[str]:
 
 
 def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.CompletedProcess[str]:
-    """The architecture-specific set (``a``, from sm_90 on) holds wgmma and tcgen05."""
-    architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"
+    architecture = f"SM{sm}a" if sm >= 90 else f"SM{sm}"  # the set with ``a`` has wgmma and tcgen05
     command = [str(find_nvdisasm()), *options, "-b", architecture, str(file)]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DISASSEMBLY_SECONDS)
@@ -316,18 +292,16 @@ def _nvdisasm(options: Sequence[str], sm: int, file: Path) -> subprocess.Complet
 
 
 _TEXT_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
-
-
 _TENSOR = re.compile(r"[HIDQO]MMA|[HQI]GMMA|UTC\w*MMA")
 _PLACE = re.compile(r"File: '?(.*?)'?, Line: (\d+)")
 _FIELD = re.compile(r"\s*(?:- )?(\w+):\s*(.*)")
 
 
 def remarks(yaml_text: str) -> tuple[Remark, ...]:
-    """The remarks of ``tileiras --remarks=all --remark-format=yaml``, by line, each once.
+    """The remarks of ``tileiras --remarks=all --remark-format=yaml``, sorted by line, without repetitions.
 
-    Read line by line, not as YAML: tileiras does not escape quotes, and repeats a remark up to three times and the
-    reason of a failure a thousand times.
+    The text is not read as YAML because tileiras does not escape quotes. It repeats a remark up to three times and the
+    reason of a failure up to a thousand times.
     """
     documents = re.split(r"^--- !", yaml_text, flags=re.MULTILINE)[1:]
     unique = dict.fromkeys(_remark(document) for document in documents)
@@ -392,13 +366,13 @@ CLASSES: tuple[tuple[str, str], ...] = (
     ("move and select", r"MOV|MOVM|SEL|PRMT|CS2R|S2R|P2R|R2P|B2R|R2B|S2UR"),
     ("uniform", r"U\w+|R2UR"),
 )
-"""Class → its opcodes, without their modifiers. The first that matches."""
+"""Class of instructions, and a pattern for its opcodes without modifiers. The first match counts."""
 
 _PATTERNS = tuple((name, re.compile(pattern)) for name, pattern in CLASSES)
 
 
 def instruction_mix(opcodes: Iterable[str]) -> dict[str, int]:
-    """Instructions by class, in the order of `CLASSES`, ``other`` last; classes without any are left out."""
+    """Class → number of instructions, in the order of `CLASSES` with ``other`` last; empty classes are left out."""
     bases = (opcode.partition(".")[0] for opcode in opcodes)
     counts = Counter(next((name for name, pattern in _PATTERNS if pattern.fullmatch(base)), "other") for base in bases)
     names = [*(name for name, _ in CLASSES), "other"]

@@ -1,8 +1,7 @@
-"""The container of a cubin: a 64-bit little-endian ELF file, read with `struct`.
+"""Reads the container of a cubin, a 64-bit little-endian ELF file: sections, kernel symbol and ``nv.info`` attributes.
 
-Only what `machine_code.py` needs: the sections, the kernel's symbol and the ``nv.info`` attributes. Numbers of
-attributes and flags are those that ``nvdisasm`` and ``readelf -SW`` show for cubins of tileiras 13.4 and ptxas 13.4
-(ABI version 8); NVIDIA does not document them.
+NVIDIA does not document the numbers of attributes and flags. They are those that ``nvdisasm`` and ``readelf -SW`` show
+for cubins of tileiras 13.4 and ptxas 13.4 (ABI version 8).
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ SECTION_RELOCATIONS = (4, 9)
 FLAG_EXECUTABLE = 0x4
 SYMBOL_FUNCTION = 2
 OTHER_ENTRY = 0x10
-"""STO_CUDA_ENTRY in a symbol's ``st_other``: this function is a kernel."""
+"""STO_CUDA_ENTRY, which marks a kernel in its symbol's ``st_other``."""
 
 
 class MachineCodeError(ValueError):
-    """A cubin that cannot be read; one line, for `records.Failed(stage="machine code")`."""
+    """A cubin cannot be read. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class Section:
     kind: int
     flags: int
     info: int
-    """For a relocation section: the index of the section that it changes."""
+    """For a relocation section, the index of the section that it changes."""
     size: int
-    """Bytes in memory; also of a section that occupies nothing in the file (``.nv.shared.*``)."""
+    """Bytes in memory. A section such as ``.nv.shared.*`` has no bytes in the file."""
     data: bytes
 
     @property
@@ -43,11 +42,13 @@ class Section:
 
 @dataclass(frozen=True)
 class KernelSymbol:
-    """The symbol of a kernel: its name, its number in the symbol table, its section's number."""
+    """The symbol of a kernel."""
 
     name: str
     index: int
+    """In the symbol table."""
     section: int
+    """Index of the section with its code."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,16 @@ class Cubin:
         return next((section for section in self.sections if section.name == name), None)
 
     def code(self) -> bytes:
-        """The instructions: the kernel's own section first, then functions that it calls."""
+        """The instructions of the kernel, then those of the functions that it calls."""
         own = self.sections[self.kernel.section]
         others = [s.data for s in self.sections if s.executable and s is not own]
         return own.data + b"".join(sorted(others))
 
     def host_code(self) -> tuple[bytes, ...]:
-        """The machine code for the CPU that tileiras packs beside the kernel; none from ptxas.
+        """The CPU code that tileiras packs beside the kernel; empty for cubins of ptxas.
 
-        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster (it seems to fill in the
-        TMA descriptors), so it belongs to what the kernel does. It does not depend on the kernel's name, which stands
-        in the read-only data beside it.
+        Its function ``__CUDA_TILEIR_FUNC_ON_ARGUMENTS_CHANGE_0`` depends on tile and cluster, because it seems to fill
+        in the TMA descriptors. So this code is a part of the kernel's behaviour. It does not contain the kernel's name.
         """
         packed = self.section(".nv.host")
         if packed is None:
@@ -87,11 +87,11 @@ class Cubin:
 
 
 _DAMAGE = (struct.error, IndexError, OverflowError, UnicodeDecodeError)
-"""What reading outside of a damaged file raises."""
+"""The exceptions that reading a damaged file raises."""
 
 
 def parse(image: bytes) -> Cubin:
-    """Read a cubin. Raises `MachineCodeError` unless it is whole and has exactly one kernel."""
+    """Reads a cubin. Raises `MachineCodeError` unless it is complete and has exactly one kernel."""
     if image[:4] != b"\x7fELF":
         raise MachineCodeError(f"not a cubin: {len(image)} bytes that do not begin with the ELF mark")
     try:
@@ -150,20 +150,19 @@ def _kernels(sections: tuple[Section, ...]) -> Iterator[KernelSymbol]:
 
 
 def _kernel_attributes(sections: tuple[Section, ...], kernel: KernelSymbol) -> dict[int, bytes]:
-    """The file-wide section (registers, stack) has an entry for each function and names it by its symbol's number,
-    whose high byte is left to flags; the kernel's own section holds the rest.
-    """
+    """The attributes of the kernel from its own section, and from the section that all functions share."""
     by_name = {section.name: section.data for section in sections}
-    found: dict[int, bytes] = {}
+    attributes: dict[int, bytes] = {}
     for number, payload in _attributes(by_name.get(".nv.info", b"")):
+        # An entry (registers, stack) names its function by the symbol's index; the high byte has flags.
         if len(payload) == 8 and struct.unpack_from("<I", payload)[0] & 0xFFFFFF == kernel.index:
-            found[number] = payload[4:]
-    found.update(_attributes(by_name.get(".nv.info." + kernel.name, b"")))
-    return found
+            attributes[number] = payload[4:]
+    attributes.update(_attributes(by_name.get(".nv.info." + kernel.name, b"")))
+    return attributes
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and payload of each attribute. Format 4 carries its size; the others hold two bytes."""
+    """Number and payload of each attribute. Format 4 has a size; the payload of other formats is two bytes."""
     position = 0
     while position < len(data):
         form, number, value = struct.unpack_from("<BBH", data, position)
