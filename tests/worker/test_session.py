@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tilewright.errors import MachineError, NoGpu, TaskError
-from tilewright.optimize.limits import TimeUp, within
+from tilewright.optimize.attempting import TimeUp, within
 from tilewright.worker import session as session_module
 from tilewright.worker.messages import Advanced, Lost, Message, Step
 from tilewright.worker.session import Session

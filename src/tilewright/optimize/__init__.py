@@ -1,1 +1,1 @@
-"""The optimisation loop: `loop.py` is the main path, `run.py` sets it up."""
+"""The optimisation loop: `loop.py` is the main path, `setup.py` prepares it."""

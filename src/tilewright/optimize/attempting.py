@@ -1,6 +1,6 @@
-"""From a proposal to what can be judged: apply each value, load, compile, screen.
+"""Turns a proposal into variants that can be judged: applies each value, loads, compiles and screens it.
 
-    proposal → texts of each value → versions on disk → compiled in parallel → read → variants
+    proposal → texts of each value → versions on disk → compiled in parallel → variants
 
 A value is dropped if its code equals the incumbent's or an earlier value's, or if it does not load, does not compile,
 cannot be launched, or is predicted to be far slower. Each dropped value leaves an `Attempt` with the reason.
@@ -8,10 +8,13 @@ cannot be launched, or is predicted to be far slower. Each dropped value leaves 
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 
 from tilewright.compile.compile import Compiled, Unit, compile_all, launch_of, remember
 from tilewright.errors import MachineError, RequestError, TilewrightError, in_one_line
@@ -27,12 +30,14 @@ from tilewright.records import Failed, MachineCode, MeasuredTime, PredictedTime,
 from tilewright.task.task import Task
 
 HOPELESS = 4.0
-"""A variant that is predicted to take more than this many times the incumbent's time is not judged. The predictor errs
-by up to 1.7 times on the recorded kernels (`screen.SLOWER`), and may err more between two forms of a kernel."""
+"""A variant that is predicted to take more than this many times the incumbent's time is dropped. The predictor errs by
+up to 1.7 times on the recorded kernels (`screen.SLOWER`), and may err more between two forms of a kernel."""
 MOST_VARIANTS = 16
-"""The most values of one site that are judged: those with the best prediction."""
+"""How many values of one site are judged: those with the best prediction."""
 
 Identity = tuple[tuple[str, tuple[int, ...], str], ...]
+Request = tuple[Value, str, Mapping[Path, str]]
+"""A version to build: its value, the name of its folder, and the text of each editable file."""
 Loaded = tuple[Value, Mapping[Path, str], KernelVersion, Task]
 
 
@@ -44,7 +49,7 @@ class Variant:
     texts: Mapping[Path, str]
     version: KernelVersion
     task: Task
-    """Judged by the baseline's reference, launched by its own launch and configuration."""
+    """The baseline's task with this version's launch and space."""
     codes: Mapping[str, MachineCode]
     """By workload."""
     grids: Mapping[str, tuple[int, ...]]
@@ -57,7 +62,7 @@ class Variant:
 
     @property
     def identity(self) -> Identity:
-        """Equal identity, equal behaviour: machine code and grid of each workload."""
+        """Machine code and grid of each workload. Variants of equal identity behave alike."""
         return tuple((name, self.grids[name], code.code_hash) for name, code in self.codes.items())
 
     @property
@@ -70,12 +75,10 @@ class Variant:
     def attempt(
         self, status: AttemptStatus, reason: str, measured: Mapping[str, MeasuredTime] | None = None
     ) -> Attempt:
-        """What the ledger keeps of it."""
+        """Makes the ledger's record of this variant."""
         code = next(iter(self.codes.values()))
-        return Attempt(
-            value=str(self.value), status=status, reason=reason, code=code, predicted=self.predicted,
-            measured=measured or {},
-        )  # fmt: skip
+        attempt = no_variant(self.value, status, reason)
+        return replace(attempt, code=code, predicted=self.predicted, measured=measured or {})
 
     def remember(self) -> None:
         """Stores the cubins where the launches find them."""
@@ -84,7 +87,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes versions of one task, below a folder of their own."""
+    """Makes versions of one task below ``folder``. ``seconds``: wall time of one compiler run."""
 
     baseline: Task
     where: str
@@ -93,14 +96,12 @@ class Builder:
     folder: Path
     jobs: int | None = None
     seconds: float = 10.0
-    """Wall time of one compiler run."""
 
-    def built(self, wanted: Sequence[tuple[Value, str, Mapping[Path, str]]]) -> tuple[list[Variant], list[Attempt]]:
-        """Compiles versions of (value, name, texts) side by side; returns the variants, and an attempt for each value
-        that failed."""
+    def built(self, requests: Sequence[Request]) -> tuple[list[Variant], list[Attempt]]:
+        """Compiles versions in parallel. Returns the variants, and an attempt for each value that failed."""
         loaded: list[Loaded] = []
         dropped: list[Attempt] = []
-        for value, name, texts in wanted:
+        for value, name, texts in requests:
             version = versions.materialise(self.folder, name, texts)
             with _noted(dropped, value, "does not load"):
                 task = versions.with_baseline_checks(versions.load(version, self.where), self.baseline)
@@ -110,18 +111,13 @@ class Builder:
         tasks = [task for *_, task in loaded for _ in self.workloads]
         units = [Unit(each, task.space.shipped, self.board) for *_, task in loaded for each in self.workloads]
         compiled = compile_all(tasks, units, jobs=self.jobs, seconds=self.seconds)
-        variants = []
-        for place, one in enumerate(loaded):
-            own = compiled[place * len(self.workloads) : (place + 1) * len(self.workloads)]
-            made = self._variant(one, tuple(own))
-            if isinstance(made, Attempt):
-                dropped.append(made)
-            else:
-                variants.append(made)
-        return variants, dropped
+        per_version = [compiled[at : at + len(self.workloads)] for at in range(0, len(compiled), len(self.workloads))]
+        made = [self._variant(version, tuple(own)) for version, own in zip(loaded, per_version, strict=True)]
+        dropped += [attempt for attempt in made if isinstance(attempt, Attempt)]
+        return [variant for variant in made if isinstance(variant, Variant)], dropped
 
     def certain(self, name: str, texts: Mapping[Path, str]) -> Variant:
-        """A version that has to compile: the untouched code, or what was kept before. Raises RequestError."""
+        """Builds a version that has to compile, such as the untouched code. Raises RequestError if it does not."""
         variants, dropped = self.built([(name, name, texts)])
         if not variants:
             raise RequestError(f"task '{self.baseline.name}': {name}: {dropped[0].reason}")
@@ -130,11 +126,11 @@ class Builder:
     def _variant(self, loaded: Loaded, compiled: tuple[Compiled, ...]) -> Variant | Attempt:
         (value, texts, version, task), judge = loaded, self.baseline
         codes, grids, predicted = {}, {}, {}
-        for one in compiled:
-            workload, code = one.unit.workload, one.code
+        for each in compiled:
+            workload, code = each.unit.workload, each.code
             if isinstance(code, Failed):
                 return no_variant(value, "failed", f"{workload}: {code.stage}: {code.reason}")
-            grid = launch_of(task, one.unit)[0].grid
+            grid = launch_of(task, each.unit)[0].grid
             fits = attainable_ctas(
                 architecture(self.board.arch), registers=code.registers, threads=code.threads or WARPGROUP,
                 shared_bytes=code.shared_bytes,
@@ -148,34 +144,32 @@ class Builder:
 
 
 def screened(variants: Sequence[Variant], incumbent: Variant) -> tuple[list[Variant], list[Attempt]]:
-    """The variants to judge, the best predicted first, and an attempt with the reason for each of the others."""
+    """Returns the variants to judge, the best predicted first, and an attempt with the reason for each other one."""
     seen: dict[Identity, str] = {incumbent.identity: "the incumbent's"}
     kept: list[Variant] = []
     dropped = []
-    for one in variants:
-        if one.identity in seen:
-            dropped.append(one.attempt("duplicate", f"same machine code and grid as {seen[one.identity]}"))
+    for variant in variants:
+        if variant.identity in seen:
+            dropped.append(variant.attempt("duplicate", f"same machine code and grid as {seen[variant.identity]}"))
             continue
-        seen[one.identity] = f"{one.value}'s"
-        times = one.predicted_us / incumbent.predicted_us
+        seen[variant.identity] = f"{variant.value}'s"
+        times = variant.predicted_us / incumbent.predicted_us
         if times > HOPELESS:
-            stores = max(code.local_stores for code in one.codes.values())
+            stores = max(code.local_stores for code in variant.codes.values())
             spilling = f", with {stores} local stores" if stores else ""
-            dropped.append(one.attempt("screened", f"predicted {times:.1f}× the incumbent's time{spilling}"))
+            dropped.append(variant.attempt("screened", f"predicted {times:.1f}× the incumbent's time{spilling}"))
         else:
-            kept.append(one)
-    kept.sort(key=lambda one: one.predicted_us)
-    for place, one in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
+            kept.append(variant)
+    kept.sort(key=lambda variant: variant.predicted_us)
+    for place, variant in enumerate(kept[MOST_VARIANTS:], MOST_VARIANTS + 1):
         reason = f"predicted {place}. of {len(kept)}; the first {MOST_VARIANTS} are judged"
-        dropped.append(one.attempt("screened", reason))
+        dropped.append(variant.attempt("screened", reason))
     return kept[:MOST_VARIANTS], dropped
 
 
-def applied(
-    proposal: Proposal, texts: Mapping[Path, str], label: str
-) -> tuple[list[tuple[Value, str, Mapping[Path, str]]], list[Attempt]]:
-    """The texts of each value, with a name for its folder; and the values that do not apply."""
-    wanted: list[tuple[Value, str, Mapping[Path, str]]] = []
+def applied(proposal: Proposal, texts: Mapping[Path, str], label: str) -> tuple[list[Request], list[Attempt]]:
+    """Applies each value of a proposal. Returns the versions to build, and an attempt for each value that fails."""
+    requests: list[Request] = []
     dropped: list[Attempt] = []
     values: Sequence[Value] = ()
     with _noted(dropped, "", "cannot look for values"):
@@ -186,22 +180,46 @@ def applied(
             if changed == texts:
                 dropped.append(no_variant(value, "duplicate", "leaves the source as it is"))
             else:
-                wanted.append((value, f"{label}-{place}", changed))
-    return wanted, dropped
+                requests.append((value, f"{label}-{place}", changed))
+    return requests, dropped
 
 
 @contextmanager
 def _noted(dropped: list[Attempt], value: Value, what: str) -> Iterator[None]:
-    """Code of a version or an entry: what it raises fails its value, not the loop. Our own errors keep their words."""
+    """Runs code of a version or an entry. An exception there fails the value, not the loop."""
     try:
         yield
     except MachineError:
         raise
     except Exception as error:
-        said = str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
-        dropped.append(no_variant(value, "failed", f"{what}: {said}"))
+        reason = str(error) if isinstance(error, NotApplicable | TilewrightError) else in_one_line(error)
+        dropped.append(no_variant(value, "failed", f"{what}: {reason}"))
 
 
 def no_variant(value: Value, status: AttemptStatus, reason: str) -> Attempt:
-    """A value that never became a variant."""
+    """Makes the attempt of a value that did not become a variant."""
     return Attempt(value=str(value), status=status, reason=reason)
+
+
+class TimeUp(BaseException):
+    """The time limit is over. Not an Exception, so that code which catches errors does not catch it."""
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raises `TimeUp` inside the block after ``seconds``. It uses SIGALRM, which reaches only the main thread. In other
+    threads only the limits of the steps (compilers, kernels, checks) hold."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def time_up(number: int, frame: FrameType | None) -> None:
+        raise TimeUp
+
+    before = signal.signal(signal.SIGALRM, time_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

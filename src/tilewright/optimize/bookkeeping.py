@@ -1,6 +1,6 @@
-"""Where a run of `optimize` stands: its incumbent, what was tried, and what the ledger, git and the table hold of it.
+"""The state of a run of `optimize`, and how an iteration is written to git, the ledger and the table.
 
-Everything that a resumed run needs follows from the ledger's iterations.
+The whole state can be rebuilt from the ledger's iterations, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tilewright.source.syntax import Source
 
 @dataclass(frozen=True)
 class Setup:
-    """What a loop works with."""
+    """The parts that a loop works with; they stay the same for the whole run."""
 
     run: RunRecord
     ledger: Ledger
@@ -56,7 +56,7 @@ class Setup:
 
 @dataclass
 class Bookkeeping:
-    """Where a run stands. ``iterations`` are those that the ledger has."""
+    """The state of a run. ``iterations``: those in the ledger."""
 
     setup: Setup
     incumbent: Variant
@@ -64,11 +64,11 @@ class Bookkeeping:
     tried: dict[Key, Tries] = field(default_factory=dict)
     lowered: set[str] = field(default_factory=set)
     ruled_out: list[str] = field(default_factory=list)
-    """Proposals since the last iteration of which nothing was left to judge, with the reason."""
+    """Proposals since the last iteration that left no variant to judge, each with the reason."""
     misses: int = 0
     """Iterations in a row that kept nothing."""
     missed: Counter[str] = field(default_factory=Counter)
-    """By entry, its reverted sites since a change was kept."""
+    """By entry, how many of its sites were reverted since a change was kept."""
     stop: str | None = None
     """Why the loop ends after the last iteration."""
     _kept: int = 0
@@ -78,13 +78,13 @@ class Bookkeeping:
     _facts: tuple[Variant, KernelFacts] | None = None
 
     def __post_init__(self) -> None:
-        """Follows the iterations of an interrupted run again."""
+        """Rebuilds the state from the iterations of an interrupted run."""
         done, self.iterations = self.iterations, []
         for iteration in done:
             self._follow(iteration)
 
     def candidates(self) -> Iterator[Proposal]:
-        """What may be tried on the incumbent, in order; changes from proposers come first."""
+        """Yields the proposals for the incumbent in order. Changes from proposers come first."""
         texts, facts = self.incumbent.texts, self.facts()
         for proposer in self.setup.proposers:
             change = proposer.propose(Seen(texts, facts, tuple(self.iterations)))
@@ -92,35 +92,35 @@ class Bookkeeping:
                 yield proposal_of(change, texts)
         lossy = self.setup.options.lossy
         past = Past(self.setup.history, self.tried, self._kept, lossy, self.lowered, self.missed)
-        found, unable = proposals(texts, facts, self.setup.entries, past)
-        self.ruled_out += [reason for reason in unable if reason not in self.ruled_out]
-        yield from found
+        ranked, failures = proposals(texts, facts, self.setup.entries, past)
+        self.ruled_out += [reason for reason in failures if reason not in self.ruled_out]
+        yield from ranked
 
     def facts(self) -> KernelFacts:
-        """The facts of the incumbent, made once for each."""
+        """Returns the facts of the incumbent, and remembers them until the incumbent changes."""
         if self._facts is None or self._facts[0] is not self.incumbent:
-            variant, board = self.incumbent, self.setup.board
+            variant, setup = self.incumbent, self.setup
             work: dict[str, CountedWork] = {}
 
             def counted(workload: Workload) -> CountedWork:
                 if workload.name not in work:
-                    work[workload.name] = count(variant.task, workload, board)
+                    work[workload.name] = count(variant.task, workload, setup.board)
                 return work[workload.name]
 
-            facts = KernelFacts(variant.task, board, self.setup.workloads, self.setup.bounds, variant.codes, counted)
+            facts = KernelFacts(variant.task, setup.board, setup.workloads, setup.bounds, variant.codes, counted)
             self._facts = variant, facts
         return self._facts[1]
 
     def findings(self) -> list[str]:
-        """What entries see in the incumbent that no source change mends, such as token chains."""
+        """Returns what the entries find in the incumbent that no source change can repair, such as token chains."""
         sources = [Source(path.name, text) for path, text in self.incumbent.texts.items()]
-        found = (entry.findings(source, self.facts()) for entry in self.setup.entries for source in sources)
-        return [finding for findings in found for finding in findings]
+        pairs = [(entry, source) for entry in self.setup.entries for source in sources]
+        return [finding for entry, source in pairs for finding in entry.findings(source, self.facts())]
 
     def commit_and_record(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str, attempts: list[Attempt], seconds: float
     ) -> None:
-        """Committed, recorded, and only then kept or restored."""
+        """Commits the iteration, records it, and only then keeps or reverts the change."""
         n, workspace = len(self.iterations), self.setup.workspace
         iteration = Iteration(
             n=n, optimization=proposal.name, entry=proposal.entry, site=proposal.place,
@@ -130,8 +130,8 @@ class Bookkeeping:
         if isinstance(judged, Judged):
             iteration = self._with_judgement(iteration, judged)
         elif not variants and all(attempt.status in ("duplicate", "screened") for attempt in attempts):
-            iteration = replace(iteration, status="revert")  # nothing broke: there was nothing to judge
-        value, texts = self._tried(proposal, variants, judged)
+            iteration = replace(iteration, status="revert")  # no value failed, but none was left to judge
+        value, texts = self._to_commit(proposal, variants, judged)
         if texts is not None:
             message = message_of(n, proposal, value, iteration.reason)
             commit = workspace.write_and_commit(n, texts, message)
@@ -155,22 +155,20 @@ class Bookkeeping:
             )
         )  # fmt: skip
 
-    def _tried(
+    def _to_commit(
         self, proposal: Proposal, variants: list[Variant], judged: Judged | str
     ) -> tuple[Value, Mapping[Path, str] | None]:
-        """What the iteration's commit holds: the value that went furthest, and its texts; None if no value applied."""
+        """Returns the value that passed the most stages, and its texts, which are None if no value applied."""
         if isinstance(judged, Judged):
             return judged.best.value, judged.best.texts
         if variants:
             return variants[0].value, variants[0].texts
-        wanted, _ = applied(proposal, self.incumbent.texts, "")
-        return (wanted[0][0], wanted[0][2]) if wanted else ("", None)
+        requests, _ = applied(proposal, self.incumbent.texts, "")
+        return (requests[0][0], requests[0][2]) if requests else ("", None)
 
-    def undo(self, reason: str) -> bool:
-        """Takes back the last kept change, after the final check found it wrong; False where none is left."""
+    def undo(self, reason: str) -> None:
+        """Reverts the last kept change, which the final check found wrong."""
         kept = still_kept(self.iterations)
-        if not kept:
-            return False
         last, n = kept[-1], len(self.iterations)
         before = str(kept[-2].commit) if len(kept) > 1 else self.setup.workspace.base_commit
         self.append(
@@ -181,10 +179,9 @@ class Bookkeeping:
         )  # fmt: skip
         self.setup.workspace.keep(before)
         self.incumbent = self.setup.builder.certain(f"{n}-undo", self.setup.workspace.texts())
-        return True
 
     def append(self, iteration: Iteration) -> None:
-        """Writes an iteration to the ledger, and the table that is a view of it."""
+        """Writes an iteration to the ledger and the table."""
         setup = self.setup
         setup.ledger.append(setup.run.run, iteration)
         self._follow(iteration)
@@ -200,8 +197,8 @@ class Bookkeeping:
         perf_results.update(setup.ledger.folder(setup.run.run), self.iterations, measured=setup.gate.measured)
 
     def _follow(self, iteration: Iteration) -> None:
-        """Updates counts and the reason to stop. It uses the iteration's row alone, so that a resumed run goes on the
-        same."""
+        """Updates the state by one iteration. It reads nothing but the ledger's rows, so a resumed run gets the same
+        state."""
         before = self.iterations.copy()
         self.iterations.append(iteration)
         if not before:
@@ -218,13 +215,13 @@ class Bookkeeping:
         self.count_site(iteration.entry, iteration.site)
 
     def count_site(self, entry: str, place: str) -> None:
-        """Counts a try of a site. A kept change altered the code there, so the site may be tried again."""
+        """Counts a try of a site. After the next kept change, the site may be tried again."""
         before = self.tried.get((entry, place), Tries(0, 0))
         self.tried[entry, place] = Tries(before.times + 1, self._kept)
 
 
 def _share_gained(iteration: Iteration, before: Sequence[Iteration]) -> float:
-    """The gain as a share of the time: measured in pairs, or else predicted."""
+    """Returns the gain as a share of the time, measured in pairs or else predicted."""
     if iteration.gain is not None:
         return 1 - 1 / iteration.gain
     was = before[0].predicted_ms

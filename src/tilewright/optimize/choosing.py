@@ -1,7 +1,7 @@
-"""Which change to try next: class priority × expected effect × what the ledger of earlier runs says.
+"""Ranks the changes to try next: class priority × expected effect × success in earlier runs.
 
-A ranked list of proposals, each with its reason in words. What the machine code rules out (a change after which
-it is the same) is found by compiling, in `attempting.py`; such a proposal costs no iteration.
+Every proposal has its reason in words. A change that leaves the machine code as it is costs no iteration, because
+`attempting.py` compiles first.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tilewright.records import Value
 from tilewright.source.syntax import Source
 
 PLACE_WEIGHT = 0.85
-"""The weight of a class priority is this to the power of its place: the first counts 2.7 times the seventh."""
+"""The weight of place n in a class's list is this to the power n - 1: the first counts 2.7 times the seventh."""
 NO_PLACE = 9
-"""The place of an entry that the list of its class does not name."""
+"""The place of an entry that is not in its class's list."""
 PRIOR_TRIES = 2.0
-"""The entry's own expectation counts like this many earlier tries."""
+"""The expected effect that an entry declares weighs as much as this many earlier tries."""
 AGAIN = 0.5
-"""Weight of a site that was reverted before another change was kept: it may help now. The same weight applies to an
-entry for each of its sites that was reverted on this code, so that one entry does not use up the patience."""
+"""Weight of a site that was reverted before another change was kept, because it may help now. An entry gets the same
+weight for each of its sites that was reverted on this code, so that one entry does not use up the patience."""
 MOST_TRIES = 2
 """How often one site of one entry is tried."""
 
 Key = tuple[str, str]
-"""Entry, and site in words with its function: both stay the same when lines move."""
+"""An entry, and its site in words with the function's name. Both stay the same when lines move."""
 
 
 @dataclass(frozen=True)
@@ -44,50 +44,51 @@ class Tries:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that could be tried: one entry at one site, or a change from a proposer; and why it is next."""
+    """A change to try: one entry at one site, or a change from a proposer."""
 
     entry: str
     """Name of the playbook's entry; ``proposed`` for a change from a proposer."""
     name: str
     """Short text for a table: ``tile load: gather of x``."""
     place: str
-    """The site in words, told apart from others of the same words."""
+    """The site in words, with a number if several sites have the same words."""
     risk: Risk
     values: Callable[[], Sequence[Value]]
     """The values to try. Called when the proposal is taken, because an entry may have to compile to know them."""
     apply: Callable[[Value], Mapping[Path, str]]
-    """All editable texts after the change. Raises `NotApplicable`."""
+    """Returns all editable texts after the change. Raises `NotApplicable`."""
     score: float
     why: str
+    """The reasons for the score."""
     line: int = 0
 
 
 @dataclass(frozen=True)
 class Past:
-    """What the choice depends on besides the code."""
+    """What the ranking depends on besides the code."""
 
     history: Mapping[str, EntryHistory]
-    """By entry, how it fared in earlier runs on kernels of the same bound and architecture."""
+    """By entry, its success in earlier runs on kernels of the same bound and architecture."""
     tried: Mapping[Key, Tries]
     """In this run."""
     kept: int
-    """How many changes were kept so far: a site is tried again only after another was."""
+    """How many changes were kept so far. A site is tried again only after another change was kept."""
     lossy: bool
     """Whether entries that round differently by design may be proposed."""
     lowered: Collection[str]
-    """Entries whose last success was small (2 to 5 % is accepted with lower priority)."""
+    """Entries whose last kept change gained under 5 %."""
     missed: Mapping[str, int]
-    """By entry, how many of its sites were reverted since a change was kept. The others are less promising."""
+    """By entry, how many of its sites were reverted since a change was kept."""
 
 
 def proposals(
     texts: Mapping[Path, str], facts: KernelFacts, entries: Sequence[Entry], past: Past
 ) -> tuple[list[Proposal], list[str]]:
-    """Everything that could be tried on the incumbent's ``texts``, the most promising first; and which
-    entries could not look for sites, with their reasons."""
+    """Returns the proposals for the incumbent's ``texts``, the most promising first, and the errors of entries that
+    could not look for sites."""
     launched = _launched(facts)
-    found: list[Proposal] = []
-    unable: list[str] = []
+    ranked: list[Proposal] = []
+    failures: list[str] = []
     for path, text in texts.items():
         source = Source(path.name, text)
         reachable = _reachable(source, launched)
@@ -96,8 +97,8 @@ def proposals(
                 continue
             try:
                 sites = entry.sites(source, facts)
-            except Exception as error:  # one entry that trips over a form of code does not end the loop
-                unable.append(f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}")
+            except Exception as error:  # an entry that fails on some code does not end the loop
+                failures.append(f"{entry.about.id} {entry.about.name} cannot read {path.name}: {in_one_line(error)}")
                 continue
             named: Counter[str] = Counter()
             for site in sites:
@@ -112,9 +113,9 @@ def proposals(
                 before = past.tried.get((entry.about.id, place), Tries(0, -1))
                 if before.times < MOST_TRIES and before.kept < past.kept:
                     score, why = _scored(entry, site, facts, past, before.times)
-                    found.append(_proposal(entry, site, place, path, source, texts, score, why))
-    found.sort(key=lambda one: (-one.score, one.entry, one.line, one.place))
-    return found, unable
+                    ranked.append(_proposal(entry, site, place, path, source, texts, score, why))
+    ranked.sort(key=lambda proposal: (-proposal.score, proposal.entry, proposal.line, proposal.place))
+    return ranked, failures
 
 
 def _proposal(
@@ -122,16 +123,11 @@ def _proposal(
 ) -> Proposal:
     about = entry.about
     return Proposal(
-        entry=about.id,
-        name=f"{about.name}: {site.what}",
-        place=place,
-        risk=about.risk,
+        entry=about.id, name=f"{about.name}: {site.what}", place=place, risk=about.risk,
         values=site.search or (lambda: site.values),
         apply=lambda value: {**texts, path: entry.change(source, site, value)},
-        score=score,
-        why=f"line {site.line}; {why}",
-        line=site.line,
-    )
+        score=score, why=f"line {site.line}; {why}", line=site.line,
+    )  # fmt: skip
 
 
 def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int) -> tuple[float, str]:
@@ -157,7 +153,7 @@ def _scored(entry: Entry, site: Site, facts: KernelFacts, past: Past, tries: int
 
 
 def _launched(facts: KernelFacts) -> set[str]:
-    """The names of the kernel functions that the task launches."""
+    """Returns the names of the kernel functions that the task launches."""
     from tilewright.languages import language_of
 
     kernels = [facts.launch(workload).kernel for workload in facts.workloads]
@@ -165,8 +161,8 @@ def _launched(facts: KernelFacts) -> set[str]:
 
 
 def _reachable(source: Source, launched: set[str]) -> set[str]:
-    """Functions of the file that a launched kernel calls, and those that no kernel calls. The other functions do not
-    run."""
+    """Returns the functions that a launched kernel may run: all but those that only other kernels call. Empty if the
+    file has no launched kernel."""
     kernels = launched & set(source.kernels)
     if not kernels:
         return set()

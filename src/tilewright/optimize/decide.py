@@ -1,22 +1,21 @@
-"""Keep or revert: the decision table, read on intervals and not on points.
+"""Decides whether a candidate is kept, from confidence intervals of its measured times.
 
-    paired samples ─→ intervals of the ratios ─→ a verdict per workload ─→ keep or revert ─→ go on or stop
+    paired samples → intervals of the ratios → a verdict per workload → keep or revert → go on or stop
 
-A ratio is the candidate's time over the incumbent's in the same round, below 1 is faster. Its interval is that
-of the median (`race.stats`), without a distribution behind it. Nothing here measures or asks a clock.
+A ratio is the candidate's time over the incumbent's in the same round; below 1 is faster. Its interval is that of the
+median (`race.stats`) and assumes no distribution.
 
-- The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of
-  the A/A interval of the same session, and at least `FLOOR`. What lies within the floor is ignored.
-- *Slower*: the interval lies wholly above 1 + floor, or that of the ratio to the baseline wholly above
-  1 + `WORSE`. One slower workload reverts.
-- A gain is *proven* when the interval of the overall ratio, or that of one workload, lies wholly below
-  1 - floor. The overall ratio is the geometric mean over the workloads in the same round.
-- *Keep*: a gain is proven, and for every workload it is proven that it is at most `WORSE` slower than the incumbent
-  and the baseline. What stays undecided to the last look is reverted.
+- The *floor* of a workload is how far two copies of one kernel may differ on this machine: the outer bound of the A/A
+  interval of the same session, and at least `FLOOR`. Differences within the floor are ignored.
+- A workload is *slower* if its interval lies above 1 + floor, or the interval of its ratio to the baseline lies above
+  1 + `WORSE`. One slower workload reverts the candidate.
+- A gain is *proven* if the interval of the overall ratio, or that of one workload, lies below 1 - floor. The overall
+  ratio is the geometric mean over the workloads in the same round.
+- A candidate is *kept* if a gain is proven, and every workload is proven to be at most `WORSE` slower than with the
+  incumbent and with the baseline. A candidate that is undecided after the last look is reverted.
 
-All claims of gain, at all planned looks, share one error budget, `ERROR`, by Bonferroni: an identical candidate
-is kept at most once in a hundred decisions, floor or no floor. The rows of the table are told apart by the
-*centre* of the overall interval; whether there is a gain or a loss at all is asked of its bounds.
+The claims of gain at all looks share one error budget (`ERROR`, by Bonferroni). So an identical candidate is kept at
+most once in a hundred decisions, even without the floor. The size of a gain is the centre of the overall interval.
 """
 
 from __future__ import annotations
@@ -28,43 +27,41 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.errors import RequestError, UnknownChoice
+from tilewright.errors import RequestError
 from tilewright.race import stats
 from tilewright.race.stats import Array, Interval, Noise
 from tilewright.records import PredictedTime
 
 ERROR = 0.01
-"""Probability that a whole decision claims a gain where there is none."""
+"""Probability that a decision claims a gain that does not exist."""
 ROUNDS = (100, 400, 1600)
-"""Rounds after which a confirmation is looked at; each look costs its share of `ERROR`. What is clear ends at the
-first. By `rounds_needed` the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of
-3 % in 200 rounds; the third look is for smaller gains."""
+"""Rounds before each look at a confirmation; each look costs its share of `ERROR`. A clear difference ends at the
+first. By `rounds_needed`, the noisiest kernel recorded on an H200 (9 µs, one sample spreads 3.5 %) shows a gain of 3 %
+in 200 rounds. The third look is for smaller gains."""
 AA_CONFIDENCE = 0.95
-"""Of the A/A interval whose outer bound is the floor."""
+"""Confidence of the A/A interval whose outer bound is the floor."""
 FLOOR = 0.005
-"""Smallest difference that counts, whatever the A/A check says: half of the tie band of a race."""
+"""The smallest floor, whatever the A/A check says: half of the tie band of a race."""
 WORSE = 0.02
-"""Nothing may end slower than the baseline by more than this."""
+"""No workload may become slower by more than this share."""
 LARGE, SMALL = 0.05, 0.02
-"""Gains, as shares of the time, that separate the rows of the decision table."""
+"""Gains as shares of the time. Below `LARGE`, the entry's priority is lowered; below `SMALL`, the base policy stops."""
 BASE_MISSES = 2
-"""Iterations in a row without improvement that end the loop."""
+"""Iterations in a row without improvement that end the loop under the base policy."""
 PATIENCE = 10
 """The same number under the default policy, which tries more of the playbook."""
 PREDICTED_MARGIN = 0.05
-"""A predicted difference below this says nothing. Of the pairs of configurations recorded on an H200 on 2026-11-21
-(bench/recorded), the slower predicted was the slower measured in 55 % of those predicted less than 5 % apart,
-and in 85 % of the others: the order is worth something beyond it, the size of the difference nothing."""
+"""Predicted differences below this share are ignored. Of the pairs of configurations recorded on an H200 on 2026-11-21
+(bench/recorded), the model ordered 55 % correctly if they were predicted less than 5 % apart, and 85 % otherwise."""
 POLICIES = ("default", "base")
-"""``base`` follows the decision table to the letter: it ends after a gain under 2 % and after two misses. ``default``
-goes on after a small gain and is more patient."""
+"""``base`` ends after a gain under 2 % or two misses. ``default`` goes on after a small gain and is more patient."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "same", "undecided"]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """One workload's confirmation: µs of three versions in the same rounds, and two copies of the incumbent."""
+    """Times of one workload in µs, in the same rounds. ``noise``: between two copies of the incumbent."""
 
     candidate_us: Sequence[float] = field(repr=False)
     incumbent_us: Sequence[float] = field(repr=False)
@@ -74,19 +71,20 @@ class Paired:
 
 @dataclass(frozen=True)
 class Following:
-    """What comes after the decision."""
+    """How the loop goes on after a decision."""
 
     lower_priority: bool
-    """The entry's next site is less promising: it gained under 5 % here."""
+    """True if the gain was under 5 %, which makes the entry's next site less promising."""
     stop_reason: str | None
-    """Why the loop ends here; None to go on."""
+    """Why the loop ends; None to go on."""
     misses: int
-    """Iterations in a row that kept nothing, with this one."""
+    """Iterations in a row that kept nothing, including this one."""
 
 
 @dataclass(frozen=True)
 class WorkloadDecision:
-    """``ratio``: candidate over incumbent. ``same``: neither proven, and slower by more than 2 % ruled out."""
+    """The verdict on one workload. ``ratio``: candidate over incumbent. ``same``: neither faster nor slower is proven,
+    and a loss of more than 2 % is ruled out."""
 
     ratio: Interval
     against_baseline: Interval
@@ -96,20 +94,20 @@ class WorkloadDecision:
 
     @property
     def harmless(self) -> bool:
-        """Proven to be at most 2 % slower than the incumbent and than the baseline."""
+        """True if the candidate is proven to be at most 2 % slower than incumbent and baseline."""
         return max(self.ratio.high, self.against_baseline.high) <= 1 + WORSE
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Keep or revert, and why. ``reason`` is one line for the ledger."""
+    """Whether the candidate is kept. ``reason`` is one line for the ledger."""
 
     status: Literal["keep", "revert"]
     decided: bool
-    """False where more rounds may still change the status."""
+    """False if more rounds may change the status."""
     reason: str
     overall: Interval
-    """Candidate over incumbent, over all workloads."""
+    """Candidate over incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, WorkloadDecision]
 
     @property
@@ -119,20 +117,19 @@ class Decision:
 
 @dataclass(frozen=True)
 class PredictedDecision:
-    """The same from predicted times: ratios without intervals, and every reason says that it is predicted."""
+    """The decision from predicted times, without intervals. ``overall``: candidate over incumbent, geometric mean over
+    the workloads. ``by_workload``: each ratio in words."""
 
     keep: bool
     reason: str
     overall: float
-    """Predicted candidate over incumbent, geometric mean over the workloads."""
     by_workload: Mapping[str, str]
 
 
 def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
-    """Keep or revert the candidate of ``samples``, by workload; the rules stand at the top of this module.
+    """Decides from the ``samples`` of each workload. The rules stand at the top of this module.
 
-    last: no more rounds will come, so that what is undecided is reverted; otherwise the decision says so and may be
-    asked again after the next look.
+    last: no more rounds follow, so an undecided candidate is reverted. Otherwise `Decision.decided` is False for it.
     """
     if not samples:
         raise RequestError("a decision needs the samples of at least one workload")
@@ -143,18 +140,15 @@ def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
     slower = [name for name, decision in by_workload.items() if decision.verdict == "slower"]
     faster = [name for name, decision in by_workload.items() if decision.verdict == "faster"]
     harmful = [name for name, decision in by_workload.items() if not decision.harmless]
+    no_gain = overall.low > 1 - floor and all(each.ratio.low > 1 - each.floor for each in by_workload.values())
     status: Literal["keep", "revert"] = "revert"
     decided = True
     if slower:
         reason = f"slower on {', '.join(slower)}: {by_workload[slower[0]].why}"
-    elif (
-        math.isfinite(floor)
-        and overall.low > 1 - floor
-        and all(decision.ratio.low > 1 - decision.floor for decision in by_workload.values())
-    ):
+    elif no_gain and math.isfinite(floor):
         reason = f"no gain: {overall} × the incumbent's time, within the noise of {floor:.1%}"
     elif overall.high >= 1 - floor and (not faster or overall.centre >= 1):
-        decided, reason = last, f"no gain is proven: {overall} × the incumbent's time{_wanted(samples)}"
+        decided, reason = last, f"no gain is proven: {overall} × the incumbent's time{_missing_rounds(samples)}"
     elif harmful:
         decided = last
         reason = f"a loss of {WORSE:.0%} is not ruled out on {', '.join(harmful)}: {by_workload[harmful[0]].why}"
@@ -166,10 +160,8 @@ def decide(samples: Mapping[str, Paired], *, last: bool = True) -> Decision:
 
 
 def following(keep: bool, gain: float, policy: str, misses: int, patience: int = PATIENCE) -> Following:
-    """What comes after a decision. ``gain``: share of the time, the centre of its interval. An iteration that crashed,
-    failed or was wrong has no decision and counts as a miss."""
-    if policy not in POLICIES:
-        raise UnknownChoice("policy", policy, POLICIES)
+    """Says how the loop goes on. ``gain``: share of the time, the centre of its interval. An iteration without a
+    decision (crashed, failed or wrong) counts as a miss."""
     base, stop = policy == "base", None
     if keep:
         if base and gain < SMALL:
@@ -185,10 +177,9 @@ def decide_predicted(
     candidate: Mapping[str, PredictedTime], incumbent: Mapping[str, PredictedTime],
     baseline: Mapping[str, PredictedTime],
 ) -> PredictedDecision:  # fmt: skip
-    """The same table on predicted times, by workload, with the margin of the predictor (`PREDICTED_MARGIN`)."""
+    """Decides from the predicted times of each workload. Differences within `PREDICTED_MARGIN` are ignored."""
     ratios = {name: prediction.us / incumbent[name].us for name, prediction in candidate.items()}
     against = {name: prediction.us / baseline[name].us for name, prediction in candidate.items()}
-    said = {name: said_of(ratio) for name, ratio in ratios.items()}
     overall = stats.geometric_mean(ratios.values())
     assert overall is not None, "a task has workloads"
     worse = [name for name in ratios if max(ratios[name], against[name]) > 1 + PREDICTED_MARGIN]
@@ -200,24 +191,25 @@ def decide_predicted(
         reason = f"predicted {1 - overall:.1%} less time, over the predictor's margin of {PREDICTED_MARGIN:.0%}"
     else:
         reason = f"predicted {overall:.3f} × the incumbent's time, within the predictor's margin"
-    return PredictedDecision(gains and not worse, reason, overall, said)
+    texts = {name: ratio_text(ratio) for name, ratio in ratios.items()}
+    return PredictedDecision(gains and not worse, reason, overall, texts)
 
 
-def said_of(ratio: float) -> str:
-    """A predicted ratio in words."""
+def ratio_text(ratio: float) -> str:
+    """Returns a predicted ratio in words."""
     return f"predicted {ratio:.3f} × the incumbent's time"
 
 
 def tail_of(workloads: int) -> float:
-    """The error that one bound may have: `ERROR`, divided by the claims of gain at all looks."""
+    """Returns the error that each bound may have: `ERROR`, divided by the claims of gain at all looks."""
     return ERROR / ((workloads + (workloads > 1)) * len(ROUNDS))
 
 
 def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, workloads: int = 1) -> int:
-    """Rounds after which a true ``gain`` of one workload is proven with probability ``power``.
+    """Returns the rounds after which a true ``gain`` of one workload is proven with probability ``power``.
 
-    ``spread``: of one sample, as `Noise.spread`. For planning, from the large-sample error under a normal law.
-    The floor, too, is as wide as the A/A interval of so many rounds.
+    An estimate: it takes the large-sample error of a normal distribution, and the A/A interval of as many rounds as the
+    floor. ``spread``: of one sample, as `Noise.spread`.
     """
     pair, tail, n = spread * math.sqrt(2), tail_of(workloads), stats.fewest(tail_of(workloads))
     error = stats.expected_half_width(pair, 1, tail) + stats.expected_half_width(pair, 1, 1 - power)
@@ -227,7 +219,7 @@ def rounds_needed(spread: float, *, gain: float = 0.03, power: float = 0.9, work
 
 
 def floor_of(noise: Noise) -> float:
-    """How far two copies of one kernel may differ here; infinite where the A/A check was too short to say."""
+    """Returns how far two copies of one kernel may differ; infinite if the A/A check was too short."""
     return max(FLOOR, noise.ratio.high - 1, 1 - noise.ratio.low)
 
 
@@ -249,10 +241,10 @@ def _workload(sample: Paired, confidence: float) -> WorkloadDecision:
 
 
 def _per_round(samples: Sequence[Paired]) -> Array:
-    """The geometric mean over the workloads of the ratio, round by round of the workload with the fewest.
+    """Returns the geometric mean of the ratios over the workloads, for each round of the workload with fewest rounds.
 
-    A workload with more rounds gives the medians of equal, odd blocks of them: of an odd number of samples the
-    median has the same median as one of them has, so that the interval stays as exact as it was.
+    The rounds of the other workloads are reduced to medians of equal blocks. A block has an odd number of samples: then
+    its median has the same median as one sample, and the interval stays exact.
     """
     ratios = [np.asarray(sample.candidate_us) / np.asarray(sample.incumbent_us) for sample in samples]
     rounds = min(len(ratio) for ratio in ratios)
@@ -265,8 +257,8 @@ def _per_round(samples: Sequence[Paired]) -> Array:
     return mean
 
 
-def _wanted(samples: Mapping[str, Paired]) -> str:
-    """Words for a workload that had too few rounds to show a gain of 3 %: how many it needs."""
+def _missing_rounds(samples: Mapping[str, Paired]) -> str:
+    """Names the first workload that had too few rounds to show a gain of 3 %, and how many it needs."""
     for name, sample in samples.items():
         needed = rounds_needed(sample.noise.spread, workloads=len(samples))
         if needed > len(sample.candidate_us):

@@ -1,11 +1,11 @@
-"""`tilewright optimize`, read this first: one change at a time, verified, measured, kept or reverted.
+"""The main path of `tilewright optimize`: it tries one change at a time, and keeps it if it is correct and faster.
 
     choose → apply → compile → screen → verify → race → confirm → decide → commit → record → keep or restore
 
-An iteration tries one entry of the playbook at one site. Its values are compiled side by side, and what the machine
-code rules out is dropped. The gate (`gates.base.Gate.judge`) verifies the rest, races it against the incumbent,
-confirms the best on fresh inputs and decides. The ledger has the iteration before anything is kept, so a kill loses
-at most the running iteration, and the same command goes on.
+An iteration tries one entry of the playbook at one site. Its values are compiled in parallel, and screened by their
+machine code. The gate (`gates.base.Gate`) verifies the remaining variants, races them against the incumbent, confirms
+the fastest on fresh inputs and decides. The ledger records the iteration before the change is kept. So a kill loses at
+most the running iteration, and the same command continues the run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from tilewright.hardware.gpu import detect
 from tilewright.hardware.machine import target_of
 from tilewright.ledger.ledger import Ledger
 from tilewright.ledger.records import Attempt
-from tilewright.optimize.attempting import Variant, applied, no_variant, screened
+from tilewright.optimize.attempting import TimeUp, Variant, applied, no_variant, screened, within
 from tilewright.optimize.bookkeeping import Bookkeeping
 from tilewright.optimize.choosing import Proposal
 from tilewright.optimize.ending import finished, take_back_what_is_wrong
 from tilewright.optimize.gates.base import Judged
-from tilewright.optimize.limits import TimeUp, within
 from tilewright.optimize.optimized import Optimized
 from tilewright.optimize.options import OptimizeRequest, Options
 from tilewright.optimize.proposed import ENTRY, Proposer, check_changes
@@ -51,15 +50,14 @@ def optimize(
     proposers: Sequence[Proposer] = (),
     progress: Progress = silent,
 ) -> Optimized:
-    """Changes the kernel one thing at a time, and keeps what is verified and faster.
+    """Changes the kernel step by step, and keeps each change that is correct and faster.
 
-    task: a task, or ``FILE[:TASK]``.
-    policy: how the races measure.
-    seed: of the inputs; drawn where none is given, and recorded.
-    ledger: where every attempt is kept; the default one is in `ledger.file.home`. An interrupted run with the same
-        key goes on where it stopped, unless ``fresh``.
+    task: a task, or ``FILE[:TASK]``. policy: how the races measure.
+    seed: seed of the inputs; drawn and recorded if None.
+    ledger: the ledger of all attempts; by default the one in `ledger.file.home`. An interrupted run with the same key
+        is continued, unless ``fresh``.
     session: a worker process that is starting already (`executors.local.local`).
-    proposers: who may propose changes; asked before the playbook.
+    proposers: sources of changes that are asked before the playbook.
     """
     task = task_of(task)
     options, policy = options or Options(), policy or Policy()
@@ -72,9 +70,8 @@ def optimize(
                 session.close(wait=False)
                 session = None
         ledger = ledger or stack.enter_context(Ledger())
-        request = OptimizeRequest(
-            task, target, tuple(task.selected(workloads)), options, policy, seed, session, progress
-        )
+        selected = tuple(task.selected(workloads))
+        request = OptimizeRequest(task, target, selected, options, policy, seed, session, progress)
         start = opened(stack, request, ledger, fresh, proposers)
         loop = Loop(start.setup, start.incumbent, start.iterations)
         if not loop.iterations:
@@ -84,12 +81,12 @@ def optimize(
 
 
 class Loop(Bookkeeping):
-    """One run, from its incumbent to its stop reason."""
+    """Runs the iterations of one run."""
 
     def run(self) -> str:
-        """Iterates until something says stop; the reason."""
+        """Iterates until a reason to stop, and returns the reason."""
         iterations = self.setup.options.iterations
-        self.write_table()  # a kill may have come between the ledger and the table
+        self.write_table()  # after a kill, the table may lack the ledger's last row
         while self.stop is None and len(self.iterations) <= iterations:
             started = time.perf_counter()
             chosen = self._choose()
@@ -101,8 +98,8 @@ class Loop(Bookkeeping):
         return self.stop or f"{iterations} iterations (--iterations)"
 
     def _choose(self) -> tuple[Proposal, list[Variant], list[Attempt]] | None:
-        """The next proposal of which something is left after compiling, or that somebody proposed; None when all
-        were tried."""
+        """Returns the next proposal that leaves a variant to judge, or that a proposer made. Returns None if all were
+        tried."""
         options = self.setup.options
         for proposal in self.candidates():
             self.setup.progress("build", len(self.iterations), options.iterations, proposal.name)
@@ -112,18 +109,18 @@ class Loop(Bookkeeping):
             except TimeUp:
                 late = f"did not compile within {options.minutes:g} min"
                 variants, attempts = [], [no_variant(proposal.place, "failed", late)]
-            if variants or proposal.entry == ENTRY:  # who proposes a change hears what became of it
+            if variants or proposal.entry == ENTRY:  # a proposer hears the outcome of its change
                 return proposal, variants, attempts
             self.count_site(proposal.entry, proposal.place)
             self.ruled_out.append(f"{proposal.name}: {_nothing_left(attempts)}")
         return None
 
     def _apply_and_compile(self, proposal: Proposal) -> tuple[list[Variant], list[Attempt]]:
-        """Every value of the proposal that compiles to something else than the incumbent, and why the others do not."""
+        """Returns the variants to judge, and an attempt with the reason for every other value."""
         self.built += 1  # for the name: two proposals of one entry may be built in one iteration
         label = f"{len(self.iterations)}-{proposal.entry}-{self.built}"
-        wanted, inapplicable = applied(proposal, self.incumbent.texts, label)
-        compiled, failed = self.setup.builder.built(wanted)
+        requests, inapplicable = applied(proposal, self.incumbent.texts, label)
+        compiled, failed = self.setup.builder.built(requests)
         variants, dropped = screened(compiled, self.incumbent)
         return variants, [*inapplicable, *failed, *dropped]
 
@@ -147,6 +144,6 @@ class Loop(Bookkeeping):
 
 
 def _nothing_left(attempts: Sequence[Attempt]) -> str:
-    """Why a proposal has no variant: in the words of its attempts, said once."""
+    """Says why a proposal has no variant: the first three different reasons of its attempts."""
     reasons = list(dict.fromkeys(attempt.reason for attempt in attempts))
     return "; ".join(reasons[:3]) if reasons else "no value to try"

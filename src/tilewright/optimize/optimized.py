@@ -1,4 +1,4 @@
-"""What a run of the loop leaves: its record and iterations, the patch, and the object that ``--json`` prints."""
+"""The result of a run of `optimize`, and the object that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from tilewright.race.stats import geometric_mean
 
 @dataclass(frozen=True)
 class Optimized:
-    """What a run leaves."""
+    """The result of a run. ``folder``: holds its table, patch and versions."""
 
     record: RunRecord
     iterations: tuple[Iteration, ...]
     patch: str
     folder: Path
-    """Where the views of the run lie."""
     note: str | None = None
 
     @property
@@ -27,13 +26,14 @@ class Optimized:
 
     @property
     def speedup(self) -> float | None:
-        """Baseline over final, geometric mean over the workloads: of paired rounds, or of predictions."""
+        """Baseline time over final time, geometric mean over the workloads."""
         ratios = map(speedup_of, self.record.baseline, self.record.final)
         return geometric_mean(ratio for ratio in ratios if ratio is not None)
 
 
 def speedup_of(before: Metrics, after: Metrics) -> float | None:
-    """Paired where it can be: two medians of different minutes also differ by what happened in between."""
+    """Returns the time before over the time after. It prefers paired rounds, because medians that were measured minutes
+    apart also differ by other influences."""
     if after.against_baseline is not None:
         return 1 / after.against_baseline.centre
     a, b = before.us, after.us
@@ -41,7 +41,7 @@ def speedup_of(before: Metrics, after: Metrics) -> float | None:
 
 
 def to_json(result: Optimized) -> dict[str, Encodable]:
-    """What `optimize --json` prints; scripts rely on these names."""
+    """Returns the object that `optimize --json` prints. Scripts rely on its names."""
     record = result.record
     return {
         "run": record.run,
@@ -61,7 +61,6 @@ def to_json(result: Optimized) -> dict[str, Encodable]:
 
 
 def _metrics_json(metrics: Metrics) -> dict[str, Encodable]:
-    """A measured time under ``us``, a predicted one under ``predicted_us``."""
     return {
         "us": metrics.measured.us if metrics.measured else None,
         "interval_us": list(metrics.measured.interval_us) if metrics.measured else None,

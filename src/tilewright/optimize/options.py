@@ -1,4 +1,4 @@
-"""What a run of `optimize` is asked for, and what makes an interrupted run the same."""
+"""The options of a run of `optimize`, and the key by which an interrupted run is continued."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from tilewright.task.task import Task
 
 ITERATIONS = 25
 MINUTES = 10.0
-"""Of wall time, for one iteration."""
+"""Time limit of one iteration."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may ask of the loop."""
+    """The user's options for the loop."""
 
     policy: Literal["default", "base"] = "default"
     iterations: int = ITERATIONS
     minutes: float = MINUTES
     patience: int = PATIENCE
     lossy: bool = False
-    """Whether entries that round differently by design may be tried."""
+    """True to try entries that change the rounding of results by design."""
     changes: tuple[Path, ...] = ()
     """Patches or files that are tried first."""
     jobs: int | None = None
     seconds: float = BUDGET_SECONDS
-    """Wall time of one compiler run."""
+    """Time limit of one compiler run."""
     only: tuple[str, ...] = ()
-    """Names of the entries that may be tried; all where none is named."""
+    """Names of the playbook's entries to try; all if empty."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -57,7 +57,7 @@ class Options:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Those of the playbook that may be tried."""
+        """The playbook's entries that may be tried."""
         return tuple(entry for entry in catalogue() if not self.only or entry.about.id in self.only)
 
 
@@ -79,7 +79,7 @@ class OptimizeRequest:
         return {path: read_source(path) for path in editable_files(self.task)}
 
     def key(self, versions: Mapping[str, str]) -> str:
-        """What makes an interrupted run the same."""
+        """Returns the key of the run. An interrupted run with the same key is continued."""
         options = self.options
         changes = {str(path): read_source(path) for path in options.changes}
         return key_of(

@@ -1,9 +1,7 @@
-"""A change from outside the playbook, by a person or a model. It goes through the same gate.
+"""Changes from a person or a model instead of the playbook. They pass the same gate.
 
-    optimize(…, proposers=[one])        one.propose(seen) → Change | None, asked before every iteration
-    tilewright optimize FILE --change faster.patch --change rewritten.py
-
-A change says why it is made, which the commit and the ledger keep.
+optimize(…, proposers=[proposer])   # proposer.propose(seen) → Change | None, called before every iteration
+tilewright optimize FILE --change faster.patch --change rewritten.py
 """
 
 from __future__ import annotations
@@ -28,35 +26,34 @@ ENTRY = "proposed"
 
 @dataclass(frozen=True)
 class Change:
-    """A proposed change: the editable files' whole texts after it."""
+    """A proposed change. The commit and the ledger keep its ``rationale``."""
 
     name: str
     rationale: str
     texts: Mapping[Path, str]
-    """Those that change; by the path of the user's file."""
+    """The whole new text of each changed file, by the path of the user's file."""
     risk: Risk = "lossless"
     unusable: str = ""
-    """Why it cannot be made on the incumbent, where that is so."""
+    """Why the change does not fit the incumbent; empty if it does."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a proposer may look at."""
+    """The incumbent and the iterations so far, which a proposer may read."""
 
     texts: Mapping[Path, str]
-    """The incumbent's."""
     facts: KernelFacts
     iterations: tuple[Iteration, ...]
 
 
 class Proposer(Protocol):
     def propose(self, seen: Seen) -> Change | None:
-        """The next change to try on the incumbent; None when there is none."""
+        """Returns the next change to try on the incumbent, or None."""
         ...
 
 
 def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
-    """Before anything runs: every file is there, and changes nothing but editable files. Raises RequestError."""
+    """Raises RequestError if a file is missing or changes anything but editable files. Called before the run starts."""
     for file in files:
         if not file.is_file():
             raise RequestError(f"--change {file}: no such file")
@@ -68,10 +65,10 @@ def check_changes(files: Sequence[Path], editable: Collection[Path]) -> None:
 
 
 class FromFiles:
-    """Changes from files, one after the other: patches, or whole files that replace one of the same name."""
+    """Proposes changes from files: patches, or whole files that replace the file of the same name."""
 
     def __init__(self, files: Sequence[Path], before: Sequence[Iteration] = ()) -> None:
-        """``before``: the iterations of an interrupted run; what was proposed there is not tried again."""
+        """``before``: the iterations of an interrupted run. Its changes are not proposed again."""
         done = Counter(iteration.site for iteration in before if iteration.entry == ENTRY)
         self._left = []
         for file in files:
@@ -94,7 +91,7 @@ class FromFiles:
 
 
 def proposal_of(change: Change, texts: Mapping[Path, str]) -> Proposal:
-    """The change as something that the loop can try."""
+    """Turns the change into a proposal for the loop."""
 
     def apply(value: object) -> Mapping[Path, str]:
         if change.unusable:
@@ -114,25 +111,28 @@ def _is_patch(text: str) -> bool:
 
 
 def _replaced(file: Path, editable: Collection[Path]) -> Path:
-    """The editable file that a whole file replaces."""
+    """Returns the editable file that a whole file replaces."""
     if len(editable) == 1:
         return next(iter(editable))
-    return _meant(file.name, editable, f"--change {file}: no editable file has that name")
+    return _editable_named(file.name, editable, f"--change {file}: no editable file has that name")
 
 
 def _places(file: Path, patch: str, editable: Collection[Path]) -> Mapping[str, Path]:
-    """The names in a patch → the editable files. It may name them with any leading folders."""
+    """Maps the names in a patch to the editable files. The names may have any leading folders."""
     with _repository() as git:
         try:
-            told = git("apply", "--numstat", "-z", "-", stdin=patch)
+            stats = git("apply", "--numstat", "-z", "-", stdin=patch)
         except GitError as error:
             raise RequestError(f"--change {file} is not a patch that git understands: {error}") from error
-    names = [line.split("\t")[-1] for line in told.split("\0") if line]
-    return {name: _meant(name, editable, f"--change {file} changes {name}, which is not editable") for name in names}
+    names = [line.split("\t")[-1] for line in stats.split("\0") if line]
+    return {
+        name: _editable_named(name, editable, f"--change {file} changes {name}, which is not editable")
+        for name in names
+    }
 
 
 def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path, str]:
-    """The patch on the incumbent's texts. Raises NotApplicable."""
+    """Applies the patch to the incumbent's texts. Raises NotApplicable."""
     places = _places(file, patch, texts)
     with _repository() as git:
         for name, path in places.items():
@@ -147,7 +147,7 @@ def _patched(file: Path, patch: str, texts: Mapping[Path, str]) -> Mapping[Path,
 
 @contextmanager
 def _repository() -> Iterator[Git]:
-    """A temporary empty git repository, so that `git apply` uses no repository above the folder."""
+    """Makes a temporary empty repository, so that `git apply` uses no repository above its folder."""
     with tempfile.TemporaryDirectory(prefix="tilewright-patch-") as folder:
         git = Git(Path(folder))
         git("init", "--quiet")
@@ -155,14 +155,14 @@ def _repository() -> Iterator[Git]:
         yield git
 
 
-def _meant(name: str, editable: Collection[Path], refused: str) -> Path:
-    """The editable file whose path ends with ``name``, or that has its file name."""
+def _editable_named(name: str, editable: Collection[Path], refused: str) -> Path:
+    """Returns the editable file whose path ends with ``name``, or that has the same file name."""
     parts = Path(name).parts
-    fitting = [path for path in editable if path.parts[-len(parts) :] == parts]
-    fitting = fitting or [path for path in editable if path.name == parts[-1]]
-    if len(fitting) != 1:
+    matches = [path for path in editable if path.parts[-len(parts) :] == parts]
+    matches = matches or [path for path in editable if path.name == parts[-1]]
+    if len(matches) != 1:
         raise RequestError(f"{refused}; {_names(editable)}")
-    return fitting[0]
+    return matches[0]
 
 
 def _names(editable: Iterable[Path]) -> str:

@@ -1,4 +1,4 @@
-"""What the ledger and git keep of a run: record, command that repeats it, row 0, commit messages, what code changed."""
+"""What the ledger and git store of a run: its record, commit messages, and how the code changed."""
 
 from __future__ import annotations
 
@@ -24,41 +24,30 @@ from tilewright.task.loading import where_is
 from tilewright.tileir.analysis.comparing import Comparison
 
 MOST_OPERATIONS = 12
-"""Kinds of operations that `what_changed` names, those that changed most in number first."""
+"""How many kinds of operations `what_changed` names. Those whose number changed most come first."""
 
 
 def record_of(
-    request: OptimizeRequest, name: str, key: str, seed: int, machine: Machine, standings: tuple[Metrics, ...],
+    request: OptimizeRequest, name: str, key: str, seed: int, machine: Machine, baseline: tuple[Metrics, ...],
     gate: Gate, workspace: Workspace,
 ) -> RunRecord:  # fmt: skip
-    """What the ledger holds of a run when it begins."""
+    """Makes the ledger's record of a new run."""
     task, board, options = request.task, request.target.board, request.options
     where = where_is(task)
     return RunRecord(
-        run=name,
-        key=key,
-        task=task.name,
-        kernel=workspace.kernel,
-        where=where,
-        machine=machine,
-        measured=gate.measured,
-        board=board.name,
-        bandwidth_gbs=board.bandwidth_gbs,
-        dtype=task.compute_dtype,
-        seed=seed,
-        baseline=standings,
+        run=name, key=key, task=task.name, kernel=workspace.kernel, where=where, machine=machine,
+        measured=gate.measured, board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
+        seed=seed, baseline=baseline,
         policy={"decision": options.policy, "patience": options.patience, "race": request.policy.to_json()},
         options={**vars(options), "changes": [str(path) for path in options.changes]},
-        noise=gate.noise,
-        branch=workspace.branch,
-        base_commit=workspace.base_commit,
+        noise=gate.noise, branch=workspace.branch, base_commit=workspace.base_commit,
         reproduce=command_of(request, where, seed, request.target.measured),
         confirm="" if gate.measured else command_of(request, where, seed, True),
-    )
+    )  # fmt: skip
 
 
 def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) -> str:
-    """The command that makes this run again; where ``measured``, on a machine with a GPU."""
+    """Returns the command that repeats this run. ``measured``: on a machine with a GPU."""
     options = request.options
     words = ["tilewright", "optimize", where, "--seed", str(seed), "--fresh"]
     if not measured:
@@ -79,20 +68,20 @@ def command_of(request: OptimizeRequest, where: str, seed: int, measured: bool) 
 
 
 def message_of(n: int, proposal: Proposal, value: Value, reason: str) -> str:
-    """Of the commit: what, where, and the evidence."""
+    """Returns the commit message: what was changed, where, and the evidence."""
     lossy = " (lossy)" if proposal.risk == "lossy" else ""
     head = f"{proposal.name} = {value}{lossy}" if str(value) != proposal.place else f"{proposal.name}{lossy}"
     return f"{head}\n\nIteration {n}, {proposal.entry} at {proposal.place}.\n{reason}\nChosen: {proposal.why}\n"
 
 
-def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
-    """Row 0: the untouched code."""
+def baseline_iteration(baseline: Sequence[Metrics]) -> Iteration:
+    """Makes row 0 of the ledger, the untouched code."""
     outcomes = tuple(
         WorkloadOutcome(
             workload=metrics.workload, verdict="the untouched code", measured=metrics.measured,
             predicted=metrics.predicted, code=metrics.code,
         )
-        for metrics in standings
+        for metrics in baseline
     )  # fmt: skip
     return with_times(
         Iteration(
@@ -103,7 +92,7 @@ def baseline_iteration(standings: Sequence[Metrics]) -> Iteration:
 
 
 def with_times(iteration: Iteration) -> Iteration:
-    """With the means of the times in its outcomes."""
+    """Adds the means of the times of all workloads."""
     measured = [outcome.measured for outcome in iteration.outcomes if outcome.measured is not None]
     predicted = [outcome.predicted.us for outcome in iteration.outcomes if outcome.predicted is not None]
     return replace(
@@ -113,21 +102,21 @@ def with_times(iteration: Iteration) -> Iteration:
 
 
 def mean_ms(times_us: Iterable[float]) -> float | None:
-    """Geometric mean over workloads, in ms; None if empty."""
+    """Returns the geometric mean in ms; None if empty."""
     mean = geometric_mean(times_us)
     return None if mean is None else mean / 1e3
 
 
 def mean_interval_ms(measured: Sequence[MeasuredTime]) -> tuple[float, float] | None:
-    """Of `mean_ms`: the geometric means of the bounds, which holds at least where each interval does."""
+    """Returns the geometric means of the bounds, in ms: an interval that contains `mean_ms` if each interval does."""
     low = mean_ms(max(time.interval_us[0], 1e-9) for time in measured)
     high = mean_ms(time.interval_us[1] for time in measured)
     return (low, high) if low is not None and high is not None and math.isfinite(high) else None
 
 
 def what_changed(before: Variant, after: Variant, workload: Workload, board: Board) -> str:
-    """Tile IR and machine code of one workload, before and after, a fact a line."""
-    a, b = (Side(one.version.name, one.task, one.task.space.shipped, workload) for one in (before, after))
+    """Compares Tile IR and machine code of one workload, one fact per line."""
+    a, b = (Side(each.version.name, each.task, each.task.space.shipped, workload) for each in (before, after))
     try:
         comparison, grids = compare_tile_ir(a, b, board)
     except RequestError as error:
@@ -147,8 +136,8 @@ def _tile_ir(comparison: Comparison) -> Iterator[str]:
     yield f"Tile IR: {comparison.operations_before} → {comparison.operations_after} operations"
     changes: Counter[str] = Counter()
     for line in comparison.lines:
-        for one in line.operations:
-            changes[one.operation] += one.after - one.before
+        for counts in line.operations:
+            changes[counts.operation] += counts.after - counts.before
     named = sorted((item for item in changes.items() if item[1]), key=lambda item: -abs(item[1]))
     if named:
         yield "Tile IR: " + ", ".join(f"{name} {number:+d}" for name, number in named[:MOST_OPERATIONS])

@@ -1,4 +1,4 @@
-"""What `optimize` needs before its loop begins: builder, gate, workspace, ledger; new, or as a kill left them."""
+"""Prepares a run of `optimize`: builder, gate, workspace and ledger, for a new run or an interrupted one."""
 
 from __future__ import annotations
 
@@ -28,23 +28,21 @@ from tilewright.task.loading import where_is
 
 @dataclass(frozen=True)
 class Start:
-    """Where the loop begins."""
+    """The state in which the loop begins. ``metrics``: of the baseline. ``iterations``: of an interrupted run."""
 
     setup: Setup
     baseline: Variant
     metrics: tuple[Metrics, ...]
-    """Of the baseline."""
     incumbent: Variant
     iterations: list[Iteration]
-    """Of an interrupted run; empty for a new one."""
     interpreting: Interpreting
 
 
 def opened(
     stack: ExitStack, request: OptimizeRequest, ledger: Ledger, fresh: bool, proposers: Sequence[Proposer]
 ) -> Start:
-    """The start of a new run, or of the interrupted one with the same key unless ``fresh``; ``stack`` ends it. Raises
-    Incorrect where the untouched code is not correct."""
+    """Prepares a new run, or continues the interrupted run with the same key unless ``fresh``. ``stack`` closes what is
+    opened. Raises Incorrect if the untouched code is not correct."""
     task, target = request.task, request.target
     machine = machine_of(target)
     key = request.key(machine.versions)
@@ -52,7 +50,7 @@ def opened(
     name, seed = (interrupted[0].run, interrupted[0].seed) if interrupted else (ledger.new_name(), request.seed)
     seed = seed if seed is not None else secrets.randbits(31)
     if interrupted:
-        done = max(len(interrupted[1]) - 1, 0)  # without the baseline
+        done = max(len(interrupted[1]) - 1, 0)  # the first row is the baseline
         ledger.note(f"resuming run {name}: {done} of {request.options.iterations} iterations are done")
     request.progress("baseline", 0, None, f"{task.name}: the untouched code")
     builder = Builder(
@@ -69,10 +67,10 @@ def opened(
     workspace = stack.enter_context(Workspace.open(task, name, ledger.path.parent, datetime.date.today()))
     if interrupted:
         record = interrupted[0]
-        iterations = [replace(one, entry=present_name(one.entry)) for one in interrupted[1]]
+        iterations = [replace(iteration, entry=present_name(iteration.entry)) for iteration in interrupted[1]]
         kept = still_kept(iterations)
         commit = str(kept[-1].commit) if kept else workspace.base_commit
-        if commit != workspace.kept:  # the ledger is written first: a kill came before the workspace followed
+        if commit != workspace.kept:  # the run was killed after it wrote the ledger, before it moved the ref
             workspace.keep(commit)
         incumbent = builder.certain(f"resumed-{len(iterations)}", workspace.texts())
     else:
@@ -91,7 +89,7 @@ def _gate(
     stack: ExitStack, request: OptimizeRequest, baseline: Variant, bounds: Mapping[str, Bound],
     interpreting: Interpreting, seed: int, done: int,
 ) -> Gate:  # fmt: skip
-    """``done``: iterations of an interrupted run, whose fresh inputs are not to come again."""
+    """``done``: iterations of an interrupted run. With it in the seed, its fresh inputs are not drawn again."""
     if not request.target.measured:
         return PredictedGate(interpreting, request.workloads, bounds)
     from tilewright.optimize.gates.arena import Arena

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from tilewright.ledger.records import Metrics, WorkloadOutcome
 from tilewright.optimize.attempting import Variant
-from tilewright.optimize.decide import decide_predicted, said_of
+from tilewright.optimize.decide import decide_predicted, ratio_text
 from tilewright.optimize.gates import base
 from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
 from tilewright.race.stats import Interval
@@ -42,9 +42,8 @@ class PredictedGate:
     def race(self, verified: VerifiedVariants, incumbent: Variant) -> RacedVariants:
         """Ranks the variants by their predicted time."""
         ranked = tuple(RankedVariant(one, one.predicted_us / incumbent.predicted_us) for one in verified.correct)
-        return RacedVariants(
-            verified, ranked, tuple(one.variant.attempt("predicted", said_of(one.ratio)) for one in ranked)
-        )
+        attempts = (one.variant.attempt("predicted", ratio_text(one.ratio)) for one in ranked)
+        return RacedVariants(verified, ranked, tuple(attempts))
 
     def confirm(self, raced: RacedVariants, incumbent: Variant) -> ConfirmedVariant:
         """Checks the variants with the interpreter, in the order of predicted time, up to the first correct one."""
