@@ -12,9 +12,8 @@ from tests.lint.rule_examples import EXAMPLES
 
 from tilewright.cli import lint_table
 from tilewright.errors import RequestError, UnknownChoice
-from tilewright.lint.linting import LintReport, lint_paths
+from tilewright.lint.linting import LintReport, lint_paths, sarif
 from tilewright.lint.rules import named
-from tilewright.lint.sarif import sarif
 
 BAD = EXAMPLES["TW401"].bad
 """Two findings in one line."""

@@ -11,9 +11,8 @@ import pytest
 from tests.lint.rule_examples import EXAMPLES
 
 from tilewright.errors import RequestError
-from tilewright.lint.linting import lint_paths
+from tilewright.lint.linting import lint_paths, sarif
 from tilewright.lint.rules import named, rules
-from tilewright.lint.sarif import sarif
 from tilewright.testing.rules import RuleContract, found
 
 OTHERS = tuple(text for example in EXAMPLES.values() for text in (example.bad, example.good))

@@ -57,7 +57,7 @@ def lint(
         report = lint_paths(paths, select=only, ignore=_words(ignore), compile=compile, arch=name)
     if sarif is not None:
         from tilewright import __version__
-        from tilewright.lint.sarif import sarif as as_sarif
+        from tilewright.lint.linting import sarif as as_sarif
 
         log = as_sarif(report, Path.cwd(), __version__)
         write(sarif, json.dumps(log, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Finds the caches that hold the results of searches, what their keys are made of, and whether strides can differ."""
+"""Finds caches that store the results of searches: what their keys are made of, and whether strides can differ."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.lint.tile_code import annotation, given, passed_for, taken_by
+from tilewright.lint.tile_code import annotation, owner_of_parameter, passed_by, passed_for
 from tilewright.source.cutile import SearchSite, kernels_of, searches
 from tilewright.source.source_file import Function, Named, SourceFile, names, own, parameters, remembered, returned
 
 DEPTH = 6
-"""Steps from a part of a key to what it is computed from."""
+"""How many steps a part of a key is followed back to what it is computed from."""
 
 
 @dataclass(frozen=True)
 class TuningCache:
-    """A mapping at the top of the file that is filled after a search."""
+    """A mapping at the top of the file that is filled after a search. ``made``: where it is defined."""
 
     name: str
     made: ast.AST
@@ -26,7 +26,7 @@ class TuningCache:
 
 @dataclass(frozen=True)
 class CacheWrite:
-    """One place that fills a cache; ``key`` as written there."""
+    """A place that fills a cache, with the key as it is written there, and the search before it."""
 
     place: ast.Subscript
     key: ast.expr
@@ -35,19 +35,19 @@ class CacheWrite:
 
 @remembered
 def tuning_caches(file: SourceFile) -> tuple[TuningCache, ...]:
-    """The caches that a search of the file fills, directly or through the function that runs it."""
+    """Returns the caches that are filled with the results of a search in the file."""
     writes: dict[str, list[CacheWrite]] = {}
     for node in file.every(ast.Subscript) if searches(file) else ():
         owner = file.owner(node)
         if not owner or not isinstance(node.ctx, ast.Store) or not isinstance(node.value, ast.Name):
             continue
-        if file.at_top(node.value.id) and (search := _search_behind(file, owner, node)) is not None:
+        if file.at_top(node.value.id) and (search := _search_before(file, owner, node)) is not None:
             writes.setdefault(node.value.id, []).append(CacheWrite(node, node.slice, search))
     return tuple(TuningCache(name, file.at_top(name)[0].place, tuple(places)) for name, places in writes.items())
 
 
-def _search_behind(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
-    """The last search before ``write`` in its function, or in a function called there."""
+def _search_before(file: SourceFile, owner: Named, write: ast.Subscript) -> SearchSite | None:
+    """Returns the last search before ``write`` in its function, or in a function called there."""
     here = [search for search in searches(file) if file.owner(search.call) is owner]
     before = [search for search in here if search.call.lineno <= write.lineno]
     if before:
@@ -62,43 +62,41 @@ def _search_behind(file: SourceFile, owner: Named, write: ast.Subscript) -> Sear
 
 
 def key_parts(file: SourceFile, key: ast.expr) -> list[ast.AST] | None:
-    """The expressions that a key is made of, through names, functions of this file and the places that pass it in.
-
-    None where the text does not show them.
-    """
+    """Returns the expressions that a key is made of; None if the text does not show them. Follows variables, functions
+    of this file, and calls that pass the key in."""
     parts: list[ast.AST] = []
-    return parts if _spread(file, key, parts, DEPTH) else None
+    return parts if _add_parts(file, key, parts, DEPTH) else None
 
 
-def _spread(file: SourceFile, node: ast.AST, parts: list[ast.AST], depth: int) -> bool:
+def _add_parts(file: SourceFile, node: ast.AST, parts: list[ast.AST], depth: int) -> bool:
     if not depth:
         return False
     if isinstance(node, ast.Tuple):
-        return all(_spread(file, element, parts, depth - 1) for element in node.elts)
+        return all(_add_parts(file, element, parts, depth - 1) for element in node.elts)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return _spread(file, node.left, parts, depth) and _spread(file, node.right, parts, depth)
+        return _add_parts(file, node.left, parts, depth) and _add_parts(file, node.right, parts, depth)
     if isinstance(node, ast.Call) and isinstance(function := file.function(node.func), ast.FunctionDef):
         parts.extend((*node.args, *(keyword.value for keyword in node.keywords)))
-        return all(_spread(file, value, parts, depth - 1) for value in returned(function))
+        return all(_add_parts(file, value, parts, depth - 1) for value in returned(function))
     if isinstance(node, ast.Name):
-        return _spread_name(file, node, parts, depth)
+        return _add_parts_of_name(file, node, parts, depth)
     parts.append(node)
     return True
 
 
-def _spread_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: int) -> bool:
+def _add_parts_of_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: int) -> bool:
     bindings = file.bindings(name.id, name)
     tuples: list[ast.AST] = []
     for value in (binding.value for binding in bindings):
         called = file.function(value.func) if isinstance(value, ast.Call) else None
         if isinstance(value, ast.Tuple) or (value is not None and isinstance(called, ast.FunctionDef)):
-            tuples.append(value)  # it shows the parts of a key
+            tuples.append(value)  # shows the parts of a key
     if tuples:
-        return all(_spread(file, value, parts, depth - 1) for value in tuples)
+        return all(_add_parts(file, value, parts, depth - 1) for value in tuples)
     parts.append(name)
     if "key" in name.id.lower() and any(binding.kind == "parameter" for binding in bindings):
         passed = passed_for(file, name)
-        return bool(passed) and all(_spread(file, value, parts, depth - 1) for value in passed)
+        return bool(passed) and all(_add_parts(file, value, parts, depth - 1) for value in passed)
     return True
 
 
@@ -106,14 +104,14 @@ def _spread_name(file: SourceFile, name: ast.Name, parts: list[ast.AST], depth: 
 
 
 class CoveredByKey:
-    """Answers whether a key determines the value of an expression. What ``also`` covers counts as covered too."""
+    """Tells whether a key with these parts determines the value of an expression. also: what a second key covers."""
 
     def __init__(self, file: SourceFile, parts: list[ast.AST], also: CoveredByKey | None = None) -> None:
         self.file = file
         self.names: set[str] = set(also.names) if also else set()
         self.attributes: set[str] = set(also.attributes) if also else set()
         self.in_part: set[str] = set(also.in_part) if also else set()
-        """Shapes of which the key holds one extent: other extents of them count as covered."""
+        """Shapes with at least one extent in the key. Their other extents count as covered."""
         self.words: set[str] = set(also.words) if also else set()
         for part in parts:
             self.words |= {word.lower() for word in re.findall(r"\w+", ast.unparse(part))}
@@ -121,7 +119,7 @@ class CoveredByKey:
                 self._cover(atom)
 
     def _cover(self, atom: ast.Name | ast.Attribute) -> None:
-        """Adds a name or a chain; for an unpacked name also the expression that is unpacked."""
+        """Adds a name or an attribute. For an unpacked name, adds also the expression that is unpacked."""
         if not isinstance(atom, ast.Name):
             self.attributes.add(ast.unparse(atom))
             return
@@ -136,7 +134,7 @@ class CoveredByKey:
         return any(word in there for word in words for there in self.words)
 
     def missing(self, node: ast.AST, ignored: set[str], depth: int = DEPTH, unpacked: bool = False) -> list[str]:
-        """The names that ``node`` depends on and the key does not cover."""
+        """Returns the names that ``node`` depends on and the key does not cover."""
         missing: list[str] = []
         for atom in _atoms(node) if depth else ():
             root, written = names(atom), ast.unparse(atom)
@@ -146,40 +144,39 @@ class CoveredByKey:
                 continue
             if isinstance(atom, ast.Name):
                 missing += self._missing_name(atom, ignored, depth)
-            elif not any(name in self.names or self._settled(name) for name in root):
+            elif not any(name in self.names or self._is_global(name) for name in root):
                 missing.append(written)
         return list(dict.fromkeys(missing))
 
-    def _settled(self, name: str) -> bool:
-        """Whether a name is imported, or defined at the top of the file."""
+    def _is_global(self, name: str) -> bool:
+        """Returns whether a name is imported, or defined at the top of the file."""
         return name in self.file.imports or bool(self.file.at_top(name))
 
     def _missing_name(self, name: ast.Name, ignored: set[str], depth: int) -> list[str]:
         bindings = self.file.bindings(name.id, name)
-        if name.id in self.names or self._settled(name.id):
+        kinds = {binding.kind for binding in bindings}
+        if name.id in self.names or self._is_global(name.id) or kinds & {"other", "function", "class"}:
             return []
-        if any(binding.kind in {"other", "function", "class"} for binding in bindings):
-            return []
-        if any(binding.kind == "parameter" for binding in bindings):
+        if "parameter" in kinds:
             return [] if self._follows_for_callers(name, ignored, depth) else [name.id]
         values = [(binding.value, binding.kind == "part") for binding in bindings if binding.value is not None]
         return [name.id] if any(self.missing(value, ignored, depth - 1, part) for value, part in values) else []
 
     def _follows_for_callers(self, parameter: ast.Name, ignored: set[str], depth: int) -> bool:
-        """Whether every caller in the file computes a parameter from what it passes for the key."""
-        owner = taken_by(self.file, parameter)
-        calls = [given(owner, call) for call in self.file.calls_of(owner)[0]] if owner is not None else []
+        """Returns whether every caller in the file computes a parameter from what it passes for the key."""
+        owner = owner_of_parameter(self.file, parameter)
+        calls = [passed_by(call, owner) for call in self.file.calls_of(owner)[0]] if owner is not None else []
         for passed in calls:
             if parameter.id not in passed:
                 return False
-            there = CoveredByKey(self.file, [passed[name] for name in self.names if name in passed], self)
-            if there.missing(passed[parameter.id], ignored, depth - 1):
+            covered = CoveredByKey(self.file, [passed[name] for name in self.names if name in passed], self)
+            if covered.missing(passed[parameter.id], ignored, depth - 1):
                 return False
         return bool(calls)
 
 
 def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
-    """The names and `a.shape`-like chains that an expression reads; a call's own name is not its value."""
+    """Yields the names and the attributes like `a.shape` that an expression reads, without the names of functions."""
     if isinstance(node, ast.Name) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
         yield node
         return
@@ -193,7 +190,7 @@ def _atoms(node: ast.AST) -> Iterator[ast.Name | ast.Attribute]:
 
 
 def bound_inside(function: Function | None) -> set[str]:
-    """The names that a function binds itself: what the search passes, and what its body assigns."""
+    """Returns the names that a function binds: its parameters, and what its body assigns."""
     if function is None:
         return set()
     assigned = {name.id for name in own(function, ast.Name) if isinstance(name.ctx, ast.Store)}
@@ -201,25 +198,21 @@ def bound_inside(function: Function | None) -> set[str]:
 
 
 # Strides ----------------------------------------------------------------------------------------------
-# They can differ between calls where the text shows that a tensor comes directly from a caller outside the file, and no
-# line on the way makes it contiguous or asserts that it is.
+# Strides can differ between calls if the text shows that a tensor comes directly from a caller outside the file, and no
+# line on the way makes it contiguous or asserts that it is contiguous.
 
 VIEWS = {"view", "transpose", "permute", "t", "squeeze", "unsqueeze", "detach", "expand", "narrow"}
 """Methods whose result shares the tensor's memory."""
 
 
 def strides_vary(file: SourceFile, search: SearchSite) -> bool:
-    """Whether the caller decides the strides of some tensor among the search's arguments."""
-    return any(
-        _free(file, tensor, 6)
-        for function in file.values(search.args_fn)
-        for value in returned(function)
-        for tensor in _tensors(file, search, value)
-    )
+    """Returns whether the caller decides the strides of some tensor among the search's arguments."""
+    values = (value for function in file.values(search.args_fn) for value in returned(function))
+    return any(_from_caller(file, tensor, 6) for value in values for tensor in _tensors(file, search, value))
 
 
 def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.expr]:
-    """The arguments that are arrays, by the kernel's signature or by their use in the file."""
+    """Returns the arguments that are arrays, according to the kernel's signature or to their use in the file."""
     passed = [file.value(value)]
     if isinstance(value, ast.Name) and not isinstance(passed[0], ast.Tuple):
         passed = [file.value(argument) for argument in passed_for(file, value)]
@@ -231,34 +224,34 @@ def _tensors(file: SourceFile, search: SearchSite, value: ast.AST) -> list[ast.e
             pairs = zip(whole.elts, declared, strict=True)
             tensors += [tensor for tensor, into in pairs if not annotation(file, into)]
         else:
-            owners = ((tensor, taken_by(file, tensor)) for tensor in whole.elts if isinstance(tensor, ast.Name))
+            owners = ((node, owner_of_parameter(file, node)) for node in whole.elts if isinstance(node, ast.Name))
             used = ("dtype", "device")
             tensors += [tensor for tensor, owner in owners if owner and _mentions(file, owner, tensor, *used)]
     return tensors
 
 
-def _free(file: SourceFile, node: ast.AST, depth: int) -> bool:
-    """Whether a tensor is the caller's, or a view of the caller's."""
+def _from_caller(file: SourceFile, node: ast.AST, depth: int) -> bool:
+    """Returns whether a tensor, or the tensor that it is a view of, comes from a caller outside the file."""
     if isinstance(node, ast.Call):
         method = node.func
-        return isinstance(method, ast.Attribute) and method.attr in VIEWS and _free(file, method.value, depth)
+        return isinstance(method, ast.Attribute) and method.attr in VIEWS and _from_caller(file, method.value, depth)
     if not isinstance(node, ast.Name) or not depth:
         return False
     bindings = file.bindings(node.id, node)
-    function = taken_by(file, node)
+    function = owner_of_parameter(file, node)
     if len(bindings) == 1 and bindings[0].kind == "value" and bindings[0].value is not None:
-        return _free(file, bindings[0].value, depth - 1)
+        return _from_caller(file, bindings[0].value, depth - 1)
     if function is None or len(bindings) != 1 or _mentions(file, function, node, "contiguous", "is_contiguous"):
         return False
     if any("contiguous" in ast.unparse(decorator) for decorator in function.decorator_list):
         return False
     calls, passed_on = file.calls_of(function)
     if calls:
-        return any(_free(file, passed, depth - 1) for passed in passed_for(file, node))
+        return any(_from_caller(file, passed, depth - 1) for passed in passed_for(file, node))
     return not passed_on
 
 
 def _mentions(file: SourceFile, function: Named, tensor: ast.expr, *attributes: str) -> bool:
-    """Whether a function reads one of these attributes of a tensor."""
+    """Returns whether a function reads one of these attributes of a tensor."""
     chains = {f"{ast.unparse(tensor)}.{attribute}" for attribute in attributes}
     return any(node.attr in attributes and ast.unparse(node) in chains for node in file.every(ast.Attribute, function))

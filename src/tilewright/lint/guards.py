@@ -1,8 +1,8 @@
-"""Tells what runs on every call of a function from what runs only where a cache misses.
+"""Distinguishes code that runs on every call of a function from code that runs only on a cache miss.
 
-A miss is `key not in cache`, `cache.get(key)` that gave None, the handler of a KeyError, what follows
-`if key in cache: return …`, and the body of a function under `functools.cache`. Code in a function runs only on a miss
-if all calls of that function in the file do.
+Code runs on a miss after `key not in cache`, after `cache.get(key)` returned None, in the handler of a KeyError, after
+`if key in cache: return …`, and in the body of a function under `functools.cache`. Code in a function runs only on a
+miss if all calls of that function in the file do.
 """
 
 from __future__ import annotations
@@ -18,17 +18,15 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 @remembered
 def filled(file: SourceFile) -> set[str]:
-    """Names of mappings that functions of the file fill: ``cache[key] = …``, `setdefault`."""
-    writes = [node for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store) and file.owner(node)]
-    defaults = [node for node in file.every(ast.Attribute) if node.attr == "setdefault" and file.owner(node)]
-    return {*(file.dotted(node.value) for node in writes), *(file.dotted(node.value) for node in defaults)} - {""}
+    """Returns the names of mappings that functions of the file fill with ``cache[key] = …`` or `setdefault`."""
+    writes = [node.value for node in file.every(ast.Subscript) if isinstance(node.ctx, ast.Store) and file.owner(node)]
+    writes += [node.value for node in file.every(ast.Attribute) if node.attr == "setdefault" and file.owner(node)]
+    return {file.dotted(mapping) for mapping in writes} - {""}
 
 
 def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
-    """The test, the handler or the function that keeps ``node`` from running on a cache hit; None if it runs anyway.
-
-    Only the named function around ``node`` is looked at.
-    """
+    """Returns the test, the handler or the function that keeps ``node`` from running on a cache hit; None if it runs on
+    a hit too. Looks only at the named function around ``node``."""
     for parent, child in file.above(node):
         if isinstance(parent, Named):
             for decorator in parent.decorator_list:
@@ -54,7 +52,7 @@ def on_a_miss(file: SourceFile, node: ast.AST) -> ast.AST | None:
 
 
 def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = frozenset()) -> bool:
-    """Whether ``node`` runs each time that a function of the file is called from outside, also on a cache hit."""
+    """Returns whether ``node`` runs whenever a function of the file is called from outside, also on a cache hit."""
     owner = file.owner(node)
     if owner is None or owner in seen or on_a_miss(file, node) is not None:
         return False
@@ -67,7 +65,7 @@ def on_every_call(file: SourceFile, node: ast.AST, seen: frozenset[ast.AST] = fr
 
 
 def _after_a_hit(file: SourceFile, block: list[ast.stmt], child: ast.AST) -> ast.AST | None:
-    """An earlier statement of the block that leaves it on a cache hit: its test, or the whole ``try``."""
+    """Returns the test of an earlier statement that leaves the block on a cache hit, or that statement if a ``try``."""
     for statement in block:
         if statement is child:
             return None
@@ -84,7 +82,7 @@ def _caught(handler: ast.ExceptHandler) -> str:
 
 
 def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
-    """Whether a test is true only on a miss, and whether it is false only on a miss."""
+    """Returns whether a test is true only on a cache miss, and whether it is false only on a miss."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         when_true, when_false = _missed(file, test.operand)
         return when_false, when_true
@@ -103,7 +101,7 @@ def _missed(file: SourceFile, test: ast.expr) -> tuple[bool, bool]:
 
 
 def _looked_up(file: SourceFile, node: ast.expr) -> bool:
-    """Whether an expression was looked up: `cache.get(key)`, an attribute of self, a global that is filled once."""
+    """Returns whether an expression is looked up: `cache.get(key)`, an attribute of self, a global variable."""
     if isinstance(node, ast.NamedExpr):
         return _looked_up(file, node.value)
     if isinstance(node, ast.Attribute):

@@ -1,4 +1,4 @@
-"""`lint_paths`: what the rules find in files and folders, and what the files hold."""
+"""Runs the lint rules on files and folders, lists what the files contain, and writes a report as SARIF."""
 
 from __future__ import annotations
 
@@ -9,90 +9,78 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 from tilewright.errors import RequestError
 from tilewright.lint.rule import Level, LintFinding, Rule
 from tilewright.lint.rules import named, rules
 from tilewright.lint.rules.program import CannotBeRead
+from tilewright.records import Json
 from tilewright.source.cutile import OLD_SEARCH, WRAPPERS, kernels, launches, searches
 from tilewright.source.source_file import SourceFile
 
 IGNORE = re.compile(r"#\s*tilewright:\s*ignore(?:\[(?P<rules>[^\]]*)\])?")
-"""On the line of the finding, or alone on the line above it."""
+"""The comment that suppresses a finding: on its line, or alone on the line above it."""
 
 SKIPPED = {"__pycache__", "node_modules", "build", "dist"}
 
 
 @dataclass(frozen=True)
 class LintReport:
-    """``inventories``: the files that hold kernels, launches or searches, with what they hold."""
+    """The findings in all files. ``inventories`` has the files that contain kernels, launches or searches."""
 
     files: tuple[Path, ...]
     findings: tuple[LintFinding, ...]
     inventories: tuple[tuple[Path, tuple[InventoryItem, ...]], ...]
     ignored: int = 0
-    """How many findings comments take back."""
+    """How many findings were suppressed by comments."""
 
     def count(self, level: Level) -> int:
         return sum(finding.level == level for finding in self.findings)
 
     @property
     def clean(self) -> bool:
-        """Nothing at warning or above."""
+        """Whether there are neither errors nor warnings."""
         return not self.count("error") and not self.count("warning")
 
 
 def lint_paths(
-    paths: Sequence[Path],
-    *,
-    select: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    compile: bool = False,
+    paths: Sequence[Path], *, select: Sequence[str] = (), ignore: Sequence[str] = (), compile: bool = False,
     arch: str | None = None,
-) -> LintReport:
-    """What is found in ``paths``; folders stand for the Python files below them.
+) -> LintReport:  # fmt: skip
+    """Lints files, and folders with all Python files below them.
 
-    select: names or codes of the only rules to use, those that are off by default included.
-    ignore: the same, to leave out.
-    compile: also load task files and compare the machine code that their hints give, for ``arch``.
+    select: names or codes of the only rules to use; also rules that are off by default. ignore: rules to leave out.
+    compile: also load task files, and compare the machine code that their hints give for ``arch``.
 
-    Raises RequestError for a path that does not exist or holds no Python file, UnknownChoice for a rule that does
-    not exist.
+    Raises RequestError if a path does not exist or has no Python file, UnknownChoice if a rule does not exist.
     """
     wanted = (named(select) if select else {rule for rule in rules() if rule.by_default}) - named(ignore)
     files = tuple(_files(paths))
     findings: list[LintFinding] = []
     inventories: list[tuple[Path, tuple[InventoryItem, ...]]] = []
-    ignored = 0
+    cannot_be_read, ignored = [rule for rule in wanted if isinstance(rule, CannotBeRead)], 0
     for path in files:
-        outcome = _linted(path, wanted)
-        if isinstance(outcome, Exception):
-            findings += [rule.because_of(path, outcome) for rule in wanted if isinstance(rule, CannotBeRead)]
+        try:
+            file = SourceFile.read(path)
+        except (SyntaxError, RecursionError, ValueError, OSError) as error:
+            findings += [rule.because_of(path, error) for rule in cannot_be_read]
             continue
-        file, found, items = outcome
+        try:
+            found = [finding for rule in wanted for finding in rule.distinct_findings(file)]
+            items = inventory(file)
+        except RecursionError as error:
+            findings += [rule.because_of(path, error) for rule in cannot_be_read]
+            continue
+        found.sort(key=lambda finding: (finding.line, finding.column, finding.code))
         if compile:
             found += [finding for rule in wanted for finding in rule.compiled_findings(file, arch or "sm_90")]
-        kept = [finding for finding in found if not _taken_back(file, finding)]
+        kept = [finding for finding in found if not _is_suppressed(file, finding)]
         ignored += len(found) - len(kept)
         findings += kept
         if items:
             inventories.append((path, items))
     return LintReport(files, tuple(findings), tuple(inventories), ignored)
-
-
-def _linted(
-    path: Path, wanted: set[Rule]
-) -> tuple[SourceFile, list[LintFinding], tuple[InventoryItem, ...]] | Exception:
-    """The file with its findings in the order of the text and its inventory, or the error of reading it."""
-    try:
-        file = SourceFile.read(path)
-    except (SyntaxError, RecursionError, ValueError, OSError) as error:
-        return error
-    try:
-        found = [finding for rule in wanted for finding in rule.found(file)]
-        return file, sorted(found, key=lambda finding: (finding.line, finding.column, finding.code)), inventory(file)
-    except RecursionError as error:
-        return error
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -111,7 +99,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> Iterator[Path]:
-    """The Python files of a folder. A folder, a pipe or a dead link with such a name is none."""
+    """Yields the Python files of a folder. Skips folders, pipes and dead links with such a name."""
     for file in sorted(folder.rglob("*.py")):
         inside = file.relative_to(folder).parts[:-1]
         if any(part in SKIPPED or part.startswith(".") for part in inside):
@@ -122,11 +110,10 @@ def _below(folder: Path) -> Iterator[Path]:
         except FileNotFoundError:
             continue
         except OSError:
-            yield file  # reading it says why it cannot be read
+            yield file  # reading the file will report the error
 
 
-def _taken_back(file: SourceFile, finding: LintFinding) -> bool:
-    """Whether a comment says that the finding is known and meant."""
+def _is_suppressed(file: SourceFile, finding: LintFinding) -> bool:
     above = file.lines[finding.line - 2] if finding.line >= 2 else ""
     for line in (file.lines[finding.line - 1], above if above.lstrip().startswith("#") else ""):
         if match := IGNORE.search(line):
@@ -136,31 +123,31 @@ def _taken_back(file: SourceFile, finding: LintFinding) -> bool:
     return False
 
 
-# What a file holds -----------------------------------------------------------------------------------
+# What a file contains --------------------------------------------------------------------------------
 
 
 What: TypeAlias = Literal["kernel", "launch", "registration", "space", "search"]
 MOST = 60
-"""Characters of source that name a thing without a name of its own."""
+"""How many characters of source stand in for a missing name."""
 
 
 @dataclass(frozen=True)
 class InventoryItem:
-    """One thing in a file.
+    """One kernel, launch, search, search space or registered operation in a file.
 
-    ``name`` is that of the kernel with its hints, of the launched or searched kernel, of the registered operation, or
-    of the function or variable that makes a search space.
+    ``name``: the kernel with its hints, the launched or searched kernel, the registered operation, or the function or
+    variable that makes a search space.
     """
 
     what: What
     line: int
     name: str
     function: str
-    """The function around it; "" at the top of the file."""
+    """The function around it; empty at the top of the file."""
 
 
 def inventory(file: SourceFile) -> tuple[InventoryItem, ...]:
-    """Everything of these kinds, in the order of the text."""
+    """Returns all items of a file, in the order of the text."""
     items = set()
     for what, node, name in _things(file):
         owner = file.owner(node)
@@ -194,7 +181,7 @@ def _short(node: ast.AST | None) -> str:
 
 
 def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tuple[ast.AST, str]]:
-    """Where the configurations of a search are made: a function, a name, or the list itself."""
+    """Yields where the configurations of a search are made: a function, a variable, or the list itself."""
     if node is None or not depth:
         return
     if isinstance(node, ast.Call) and file.dotted(node.func) in WRAPPERS and node.args:
@@ -217,3 +204,47 @@ def _makers(file: SourceFile, node: ast.AST | None, depth: int) -> Iterator[tupl
             yield node, node.id
     else:
         yield node, _short(node)
+
+
+# SARIF -----------------------------------------------------------------------------------------------
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+ROOT = "ROOT"
+
+
+def sarif(report: LintReport, root: Path, version: str) -> dict[str, Json]:
+    """Returns a report as SARIF 2.1.0, which code review tools show beside the lines. Paths of files below ``root`` are
+    relative to it. version: Tilewright's."""
+    used = sorted({finding.rule for finding in report.findings}, key=lambda rule: rule.rule_id)
+    driver: Json = {"name": "tilewright lint", "semanticVersion": version, "rules": [_sarif_rule(r) for r in used]}
+    run: Json = {
+        "tool": {"driver": driver},
+        "originalUriBaseIds": {ROOT: {"uri": f"{root.resolve().as_uri().rstrip('/')}/"}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_sarif_result(finding, used.index(finding.rule), root) for finding in report.findings],
+    }
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _sarif_rule(rule: Rule) -> Json:
+    return {
+        "id": rule.rule_id,
+        "name": "".join(word.capitalize() for word in rule.name.split("_")),
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": f"{rule.why}\n\nFix: {rule.fix}", "markdown": f"{rule.why}\n\n**Fix:** {rule.fix}"},
+        "defaultConfiguration": {"level": rule.level},
+        "properties": {"tags": list(rule.sources)},
+    }
+
+
+def _sarif_result(finding: LintFinding, index: int, root: Path) -> Json:
+    absolute = finding.file.resolve()
+    location: Json = {"uri": absolute.as_uri()}
+    if absolute.is_relative_to(root.resolve()):
+        location = {"uri": quote(bytes(absolute.relative_to(root.resolve()))), "uriBaseId": ROOT}
+    region: Json = {"startLine": finding.line, "startColumn": finding.column}
+    return {
+        "ruleId": finding.code, "ruleIndex": index, "level": finding.level, "message": {"text": finding.message},
+        "locations": [{"physicalLocation": {"artifactLocation": location, "region": region}}],
+    }  # fmt: skip

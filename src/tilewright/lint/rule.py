@@ -1,4 +1,4 @@
-"""What a lint rule is, and what it finds."""
+"""The base class of lint rules, and the record of a finding."""
 
 from __future__ import annotations
 
@@ -19,33 +19,35 @@ LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 
 class Rule(ABC):
-    """One known mistake. Write `findings`, and the rule's text as a docstring; everything else has a default.
+    """One known mistake. A rule implements `findings` and has a text as its docstring.
 
-    A rule is among the ``RULES`` of a file in `lint/rules/`, or named by an installed package under the entry point
-    `tilewright.lint`. Its name is that of its class: ``NoPrint`` is no_print. The text is the docstring of the class or
-    else of the module, in paragraphs: what is wrong in one sentence, why it matters with its number, ``Fix: …`` and
-    ``Sources: …; …``, which a reader can open.
+    A rule is in the ``RULES`` of a file in `lint/rules/`, or an installed package registers it under the entry point
+    `tilewright.lint`. Its name is made of its class's: ``NoPrint`` is no_print. Its text is the docstring of the class,
+    else of the module, in paragraphs: what is wrong in one sentence, why it matters with a number, ``Fix: …`` and
+    ``Sources: …; …`` that a reader can open.
     """
 
     level: Level = "error"
     code = ""
-    """SARIF's ``ruleId``; options and comments take it as well as the name. Without one, the name."""
+    """SARIF's ``ruleId``, by default the rule's name. Options and comments take the code as well as the name."""
     by_default = True
+
+    def __init__(self, code: str = "", level: Level | None = None) -> None:
+        self.code, self.level = code or self.code, level or self.level
 
     @abstractmethod
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        """Reads one parsed file, and must not fail on any valid one."""
+        """Yields the mistakes in one parsed file. Must not fail on any valid file."""
 
     def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
-        """With ``--compile``: what only compiling for ``arch`` shows."""
+        """Yields the mistakes that only compiling for ``arch`` shows; called with ``--compile``."""
         return iter(())
 
-    def found(self, file: SourceFile) -> tuple[LintFinding, ...]:
-        """`findings`, each once."""
+    def distinct_findings(self, file: SourceFile) -> tuple[LintFinding, ...]:
         return tuple(dict.fromkeys(self.findings(file)))
 
     def at(self, file: SourceFile, node: ast.AST, message: str, level: Level | None = None) -> LintFinding:
-        """A finding at the place of ``node``."""
+        """Returns a finding at the place of ``node``."""
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         return LintFinding(self, level or self.level, file.path, line, column + 1, message)
 
@@ -58,7 +60,7 @@ class Rule(ABC):
         return self.code or self.name
 
     def is_called(self, word: str) -> bool:
-        """Whether a word of an option or a comment names this rule; ``cache-key`` is ``cache_key``."""
+        """Returns whether ``word`` is the rule's name or code, in any case and with "-" for "_"."""
         return word.strip().lower().replace("-", "_") in (self.name, self.code.lower())
 
     @cached_property
@@ -67,7 +69,8 @@ class Rule(ABC):
         return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\n|\n(?=\s*(?:Fix|Sources):)", text)]
 
     def _marked(self, mark: str) -> str:
-        return next((text.removeprefix(mark).strip() for text in self._paragraphs if text.startswith(mark)), "")
+        text = next((text for text in self._paragraphs if text.startswith(mark)), "")
+        return text.removeprefix(mark).strip().rstrip(".")
 
     @property
     def title(self) -> str:
@@ -76,22 +79,21 @@ class Rule(ABC):
 
     @property
     def why(self) -> str:
-        """Why it matters, with its number."""
+        """Why it matters, with a number."""
         return " ".join(text for text in self._paragraphs[1:] if not text.startswith(("Fix:", "Sources:")))
 
     @property
     def fix(self) -> str:
-        return self._marked("Fix:").rstrip(".")
+        return self._marked("Fix:")
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What a reader can open."""
-        return tuple(filter(None, self._marked("Sources:").rstrip(".").split("; ")))
+        return tuple(filter(None, self._marked("Sources:").split("; ")))
 
 
 @dataclass(frozen=True)
 class LintFinding:
-    """One place in one file. Lines and columns count from 1."""
+    """One mistake in one file. Lines and columns count from 1."""
 
     rule: Rule
     level: Level

@@ -1,4 +1,4 @@
-"""Code that runs on the device: kernels, the functions that they call, and the arrays that each reads and writes."""
+"""Finds tile code in a file: kernels, the functions that they call, and the arrays that each reads and writes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tilewright.source import source_file
 from tilewright.source.cutile import kernels
-from tilewright.source.source_file import (
-    DEPTH,
-    Named,
-    SourceFile,
-    argument,
-    assignments,
-    elements,
-    keywords,
-    parameters,
-    remembered,
-)
+from tilewright.source.source_file import Named, SourceFile, argument, keywords, parameters, remembered
 from tilewright.source.values import called_name
 
 READS = {"load", "gather", "load_advanced_indexing", "load_offset"}
@@ -28,19 +19,19 @@ SHAPE_AT = {
     "load": (2, "shape"), "full": (0, "shape"), "zeros": (0, "shape"), "ones": (0, "shape"), "arange": (0, "size"),
     "reshape": (1, "shape"),
 }  # fmt: skip
-"""Operation → position and name of the argument that says a tile's shape."""
+"""Operation → position and name of the argument with the tile's shape."""
 
 
 @remembered
 def tile_functions(file: SourceFile) -> tuple[Named, ...]:
-    """Kernels, functions decorated as tile functions, and the functions of this file that these call."""
+    """Returns kernels, functions decorated as tile functions, and the functions of this file that they call."""
     functions = [kernel.node for kernel in kernels(file)]
     for node in file.every(ast.FunctionDef):
         for decorator in node.decorator_list:
             call = decorator.func if isinstance(decorator, ast.Call) else decorator
             if file.dotted(call) == "cuda.tile.function" and "host=True" not in ast.unparse(decorator):
                 functions.append(node)
-    for function in functions:  # grows while it is walked
+    for function in functions:  # the list grows during the loop
         for call in file.every(ast.Call, function):
             called = file.function(call.func)
             if isinstance(called, ast.FunctionDef) and called not in functions:
@@ -49,7 +40,7 @@ def tile_functions(file: SourceFile) -> tuple[Named, ...]:
 
 
 def tile_calls(file: SourceFile, name: str | None = None) -> Iterator[tuple[Named, ast.Call]]:
-    """Calls in tile code, all or those of one operation of cuTile, each with the function around it."""
+    """Yields calls in tile code, each with the function around it. name: only calls of this operation of cuTile."""
     for function in tile_functions(file):
         for call in file.every(ast.Call, function):
             if name is None or operation(file, call) == name:
@@ -57,46 +48,48 @@ def tile_calls(file: SourceFile, name: str | None = None) -> Iterator[tuple[Name
 
 
 def shape_of(file: SourceFile, call: ast.Call) -> ast.expr | None:
-    """The tile shape that is written in an operation of cuTile; None for any other call."""
+    """Returns the tile shape that is written in an operation of cuTile; None for any other call."""
     place = SHAPE_AT.get(operation(file, call))
     return argument(call, *place) if place is not None else None
 
 
 def extents(node: ast.expr | None) -> list[ast.expr]:
-    """The elements of a written shape or index; a single expression is its own element."""
-    return elements(node) if isinstance(node, (ast.Tuple, ast.List)) or node is None else [node]
+    """Returns the elements of a written shape or index. A single expression is its own element."""
+    is_tuple = isinstance(node, (ast.Tuple, ast.List))
+    return source_file.elements(node) if is_tuple or node is None else [node]
 
 
 def in_tile_code(file: SourceFile, node: ast.AST) -> bool:
-    """Whether ``node`` stands in the body of a tile function."""
+    """Returns whether ``node`` is in the body of a tile function."""
     return any(parent in tile_functions(file) for parent, _ in file.above(node))
 
 
 def operation(file: SourceFile, call: ast.Call) -> str:
-    """``load`` for `ct.load(…)`; "" if the call is not an operation of cuTile."""
+    """Returns the name of a cuTile operation, ``load`` for `ct.load(…)`; "" for any other call."""
     prefix, _, name = file.dotted(call.func).rpartition(".")
     return name if prefix == "cuda.tile" else ""
 
 
 @dataclass
 class Accesses:
-    """Parameters of a function by name → the places where their array is read, and written."""
+    """For each kind of access: parameter of a function → the places that access its array."""
 
     read: dict[str, list[ast.AST]] = field(default_factory=dict)
     written: dict[str, list[ast.AST]] = field(default_factory=dict)
     added: dict[str, list[ast.AST]] = field(default_factory=dict)
-    """By an atomic operation, which does both."""
+    """Accesses by atomic operations, which read and write."""
 
     def both(self, file: SourceFile) -> set[str]:
-        """Arrays that one launch may read and write: not in opposite arms of a condition."""
-        return set(self.added) | {
-            name
-            for name in set(self.written) & set(self.read)
-            if any(not _exclusive(file, read, written) for read in self.read[name] for written in self.written[name])
-        }
+        """Returns the arrays that one launch may both read and write, so not only in opposite arms of a condition."""
+        both = set(self.added)
+        for name in set(self.written) & set(self.read):
+            pairs = itertools.product(self.read[name], self.written[name])
+            if not all(_exclusive(file, read, written) for read, written in pairs):
+                both.add(name)
+        return both
 
     def of(self, operation: str) -> dict[str, list[ast.AST]] | None:
-        """The places of the kind of access that ``operation`` makes; None if it makes none."""
+        """Returns the kind of access that ``operation`` makes; None if it makes none."""
         if operation.startswith("atomic_"):
             return self.added
         return self.read if operation in READS else self.written if operation in WRITES else None
@@ -107,55 +100,53 @@ def _known_accesses(file: SourceFile) -> dict[Named, Accesses]:
     return {}
 
 
-def accesses(file: SourceFile, function: Named, depth: int = DEPTH) -> Accesses:
-    """What a tile function does with its arrays, directly and in the functions of this file that it calls."""
+def accesses(file: SourceFile, function: Named, depth: int = source_file.DEPTH) -> Accesses:
+    """Returns how a tile function accesses its arrays, directly or through functions of this file that it calls."""
     known = _known_accesses(file)
     if function not in known and depth:
-        known[function] = Accesses()  # a function that calls itself adds nothing
+        known[function] = Accesses()  # for functions that call themselves
         known[function] = _accesses(file, function, depth)
     return known.get(function, Accesses())
 
 
 def _accesses(file: SourceFile, function: Named, depth: int) -> Accesses:
-    done = Accesses()
+    result = Accesses()
     arrays = {parameter.arg: parameter.arg for parameter in parameters(function)}
-    for name, value in assignments(file.every(ast.Assign, function)):  # view = array.slice(…)
+    for name, value in source_file.assignments(file.every(ast.Assign, function)):  # view = array.slice(…)
         if (root := _root(value)) in arrays:
             arrays[name] = arrays[root]
     for call in file.every(ast.Call, function):
-        named = operation(file, call)
-        tensor = (call.args[0] if call.args else None) if named else getattr(call.func, "value", None)
-        places = done.of(named or called_name(call))
+        name = operation(file, call)
+        tensor = (call.args[0] if call.args else None) if name else getattr(call.func, "value", None)
+        places = result.of(name or called_name(call))
         if places is not None and _root(tensor) in arrays:
             places.setdefault(arrays[_root(tensor)], []).append(call)
         called = file.function(call.func)
         if isinstance(called, ast.FunctionDef) and called is not function:
-            inner, passed = accesses(file, called, depth - 1), given(called, call)
-            for outer, there in zip(vars(done).values(), vars(inner).values(), strict=True):
-                for parameter in there:
+            inner, passed = accesses(file, called, depth - 1), passed_by(call, called)
+            for outer, parameters_inside in zip(vars(result).values(), vars(inner).values(), strict=True):
+                for parameter in parameters_inside:
                     if (array := arrays.get(_root(passed.get(parameter)))) is not None:
                         outer.setdefault(array, []).append(call)
-    return done
+    return result
 
 
 def _exclusive(file: SourceFile, one: ast.AST, other: ast.AST) -> bool:
-    """Whether two places are in opposite arms of a condition, so that one launch runs only one of them."""
+    """Returns whether two places are in opposite arms of a condition, so that a launch runs at most one of them."""
     arms = {parent: child in parent.body for parent, child in file.above(one) if isinstance(parent, ast.If)}
-    return any(
-        isinstance(parent, ast.If) and parent in arms and arms[parent] != (child in parent.body)
-        for parent, child in file.above(other)
-    )
+    others = ((parent, child in parent.body) for parent, child in file.above(other) if isinstance(parent, ast.If))
+    return any(arms.get(parent, in_body) != in_body for parent, in_body in others)
 
 
-def given(function: Named, call: ast.Call) -> dict[str, ast.expr]:
-    """Parameter → what a call passes for it."""
+def passed_by(call: ast.Call, function: Named) -> dict[str, ast.expr]:
+    """Maps each parameter of ``function`` to what ``call`` passes for it."""
     plain = itertools.takewhile(lambda value: not isinstance(value, ast.Starred), call.args)
     pairs = zip(parameters(function), plain, strict=False)
     return {parameter.arg: value for parameter, value in pairs} | keywords(call)
 
 
-def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
-    """The function that has ``name`` as a parameter: the one that reads it, or one around that."""
+def owner_of_parameter(file: SourceFile, name: ast.Name) -> Named | None:
+    """Returns the function that has ``name`` as a parameter: the function around it, or one farther out."""
     for binding in file.bindings(name.id, name):
         arguments = file.parent(binding.place) if binding.kind == "parameter" else None
         function = file.parent(arguments) if arguments is not None else None
@@ -165,23 +156,23 @@ def taken_by(file: SourceFile, name: ast.Name) -> Named | None:
 
 
 def passed_for(file: SourceFile, name: ast.Name) -> list[ast.expr]:
-    """What the calls in the file pass for a parameter; empty if there are none, or if one leaves it out."""
-    function = taken_by(file, name)
-    passed = [given(function, call).get(name.id) for call in file.calls_of(function)[0]] if function else []
+    """Returns what calls in the file pass for a parameter; empty if there are no calls, or if one leaves it out."""
+    function = owner_of_parameter(file, name)
+    passed = [passed_by(call, function).get(name.id) for call in file.calls_of(function)[0]] if function else []
     return [] if None in passed else [value for value in passed if value is not None]
 
 
 def _root(node: ast.AST | None) -> str:
-    """The name of the array that an expression is or views; "" for any other expression."""
+    """Returns the name of the array that an expression is, or is a view of; "" for any other expression."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in VIEWS:
         node = node.func.value
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def annotation(file: SourceFile, parameter: ast.arg) -> str:
-    """What a parameter's annotation says of it.
+    """Returns the kind of a parameter by its annotation.
 
-    ``constant`` for `ct.Constant[…]` and names that stand for it (``constant float`` for a float), ``scalar`` for int,
+    This is ``constant`` for `ct.Constant[…]` and names for it (``constant float`` for a float), ``scalar`` for int,
     float and bool, else "".
     """
     if parameter.annotation is None:

@@ -35,7 +35,7 @@ def marked(text: str) -> list[int]:
 
 def found(rule: Rule, text: str) -> tuple[LintFinding, ...]:
     """What a rule finds in the text of a file."""
-    return rule.found(_parsed(text))
+    return rule.distinct_findings(_parsed(text))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The lint rules, one file a subject."""
+"""The lint rules, one file for each subject."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from tilewright.plugins import plugins
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """All rules by their ids: this folder, and the entry points ``tilewright.lint``.
+    """Returns the rules in this folder and those of the entry points ``tilewright.lint``, sorted by id.
 
-    Raises RequestError for an installed rule that cannot be used.
+    Raises RequestError if an installed rule cannot be used.
     """
-    found = plugins("tilewright.lint.rules", "RULES", group="tilewright.lint")
-    every = [rule for several in found for rule in (several if isinstance(several, tuple) else (several,))]
+    entries = plugins("tilewright.lint.rules", "RULES", group="tilewright.lint")
+    every = [rule for entry in entries for rule in (entry if isinstance(entry, tuple) else (entry,))]
     for rule in every:
         if not isinstance(rule, Rule) or sum(getattr(other, "name", None) == rule.name for other in every) > 1:
-            said = f"a second rule {rule.name}" if isinstance(rule, Rule) else f"a {type(rule).__name__}, not a rule"
-            raise RequestError(
-                f"an entry point of tilewright.lint names {said}; repair or uninstall the package that brings it"
-            )
+            what = f"a second rule {rule.name}" if isinstance(rule, Rule) else f"a {type(rule).__name__}, not a rule"
+            fix = "repair or uninstall the package that brings it"
+            raise RequestError(f"an entry point of tilewright.lint names {what}; {fix}")
     return tuple(sorted(every, key=lambda rule: rule.rule_id))
 
 
 def named(words: Iterable[str]) -> set[Rule]:
-    """The rules that words name: names or codes. Raises UnknownChoice, which lists the names."""
+    """Returns the rules with these names or codes. Raises UnknownChoice, which lists the names."""
     chosen: set[Rule] = set()
     for word in words:
-        called = {rule for rule in rules() if rule.is_called(word)}
-        if not called:
+        matching = {rule for rule in rules() if rule.is_called(word)}
+        if not matching:
             raise UnknownChoice("rule", word.strip(), [rule.name for rule in rules()])
-        chosen |= called
+        chosen |= matching
     return chosen

@@ -1,4 +1,4 @@
-"""Hints: whether the kernel that is launched has those that were searched."""
+"""Rules about hints: the launched kernel should have the hints that the search tried."""
 
 from __future__ import annotations
 
@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.lint.guards import on_every_call
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.records import MachineCode, Value
-from tilewright.source.cutile import (
-    HINTS,
-    HintedKernel,
-    SearchSite,
-    configurations,
-    given_hints,
-    hinted,
-    hints_of_kernel,
-    kernels,
-    kernels_of,
-    keys_of,
-    launches,
-    searches,
-    tasks,
-)
+from tilewright.source import cutile
 from tilewright.source.source_file import Named, SourceFile
 
 if TYPE_CHECKING:
@@ -33,26 +19,24 @@ if TYPE_CHECKING:
 class HintsNotApplied(Rule):
     """The configurations carry hints that no trial is launched with.
 
-    Configurations that differ only in such a hint are the same kernel, timed several times: the choice between them is
-    noise, and the one that is taken is then launched as it was never timed. In fmha of TileGym 1.5.1 three of the four
-    Blackwell configurations are one and the same kernel.
+    Configurations that differ only in such a hint give the same kernel, which is timed several times. The choice
+    between them is noise, and the chosen hint is then launched without ever having been timed. In fmha of TileGym 1.5.1
+    three of the four Blackwell configurations are the same kernel.
     Fix: pass hints_fn, for example `lambda cfg: {"num_ctas": cfg.num_ctas, "occupancy": cfg.occupancy}`.
     Sources: TileGym 1.5.1: ops/cutile/attention.py.
     """
 
-    code = "TW102"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for search in searches(file):
-            if not kernels_of(file, search.kernel) and file.function(search.kernel) is not None:
+        for search in cutile.searches(file):
+            if not cutile.kernels_of(file, search.kernel) and file.function(search.kernel) is not None:
                 continue  # the kernel is a function of the configuration and may set its hints
-            applied = given_hints(file, search.hints_fn)
+            applied = cutile.given_hints(file, search.hints_fn)
             if applied is None:
                 continue
-            applied |= hints_of_kernel(file, search.kernel)
-            records = configurations(file, search.space)
+            applied |= cutile.hints_of_kernel(file, search.kernel)
+            records = cutile.configurations(file, search.space)
             carried = {name for record in records for name, value in record.items() if ast.unparse(value) != "None"}
-            if left := [name for name in HINTS if name in carried - applied]:
+            if left := [name for name in cutile.HINTS if name in carried - applied]:
                 how = "there is no hints_fn" if search.hints_fn is None else "hints_fn leaves it out"
                 message = f"the configurations set {' and '.join(left)}, which the search ignores: {how}"
                 yield self.at(file, search.call, message)
@@ -61,33 +45,32 @@ class HintsNotApplied(Rule):
 class HintsNeverTimed(Rule):
     """The winner is launched with hints that the search never set.
 
-    Other hints are other machine code: registers, shared memory and spills change (rms_norm on sm_90: 255 registers by
-    default, 64 at occupancy 4). What is launched was then never timed against anything.
+    With other hints the machine code differs: registers, shared memory and spills change (rms_norm on sm_90: 255
+    registers by default, 64 at occupancy 4). So the kernel that is launched was never timed.
     Fix: set the same hints in hints_fn as in the launch, or leave them to the kernel's decorator.
     Sources: TileGym 1.5.1: ops/cutile/attention.py.
     """
 
-    code = "TW103"
-    level = "warning"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for search in searches(file):
-            timed = given_hints(file, search.hints_fn)
+        for search in cutile.searches(file):
+            timed = cutile.given_hints(file, search.hints_fn)
             if timed is None or search.kernel is None:
                 continue
             for made in _made_after(file, search, ast.unparse(search.kernel)):
-                never = [name for name in _hints(file, made) - timed if not _decorated(file, search, name, made)]
+                never = [name for name in _hints(file, made) - timed if not _in_decorator(file, search, name, made)]
                 if never:
                     message = f"{' and '.join(sorted(never))} set here, in no trial of the search before"
                     yield self.at(file, made.call, message)
 
 
-def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[HintedKernel]:
-    """Kernel objects made of the searched kernel after its last search, where that search ran."""
+def _made_after(file: SourceFile, search: cutile.SearchSite, kernel: str) -> Iterator[cutile.HintedKernel]:
+    """Yields the kernel objects made of the searched kernel after its last search, and only where that search ran."""
     start, owner, outside = search.call.lineno, file.owner(search.call), _arms(file, search.call)
-    same = (other for other in searches(file) if other.kernel is not None and ast.unparse(other.kernel) == kernel)
+    same = (
+        other for other in cutile.searches(file) if other.kernel is not None and ast.unparse(other.kernel) == kernel
+    )
     later = [other.call.lineno for other in same]
-    for made in hinted(file):
+    for made in cutile.hinted(file):
         line = made.call.lineno
         if line <= (search.call.end_lineno or 0) or file.owner(made.call) is not owner or made.kernel is None:
             continue
@@ -96,62 +79,54 @@ def _made_after(file: SourceFile, search: SearchSite, kernel: str) -> Iterator[H
             yield made
 
 
-def _hints(file: SourceFile, made: HintedKernel) -> set[str]:
+def _hints(file: SourceFile, made: cutile.HintedKernel) -> set[str]:
     if made.hints is not None:
         return {name for name, value in made.hints.items() if ast.unparse(value) != "None"}
-    keys = ({word.arg} if word.arg else keys_of(file, word.value) or set() for word in made.call.keywords)
+    keys = ({word.arg} if word.arg else cutile.keys_of(file, word.value) or set() for word in made.call.keywords)
     return set[str]().union(*keys)
 
 
-def _decorated(file: SourceFile, search: SearchSite, name: str, made: HintedKernel) -> bool:
-    """Whether the kernel's decorator already sets the very value, so that all trials had it."""
+def _in_decorator(file: SourceFile, search: cutile.SearchSite, name: str, made: cutile.HintedKernel) -> bool:
+    """Returns whether the kernel's decorator already sets this hint to the same value, so that all trials had it."""
     value = (made.hints or {}).get(name)
-    hints = [kernel.hints.get(name) for kernel in kernels_of(file, search.kernel)]
+    hints = [kernel.hints.get(name) for kernel in cutile.kernels_of(file, search.kernel)]
     return bool(hints) and value is not None and all(hint and ast.dump(hint) == ast.dump(value) for hint in hints)
 
 
 def _arms(file: SourceFile, node: ast.AST) -> set[tuple[ast.AST, bool]]:
-    """The arms of conditions that ``node`` stands in."""
-    return {
-        (parent, child in parent.body)
-        for parent, child in file.above(node)
-        if isinstance(parent, ast.If) and child is not parent.test
-    }
+    """Returns the ``if`` statements around ``node``, each with whether ``node`` is in its body."""
+    above = file.above(node)
+    return {(if_, child in if_.body) for if_, child in above if isinstance(if_, ast.If) and child is not if_.test}
 
 
 class DecoratorHints(Rule):
     """The decorator fixes a hint that is searched.
 
-    In cuda-tile 1.7 a path that forgets replace_hints launches with the decorator's value and says nothing: what runs
-    has another value of the hint than the search picked.
+    In cuda-tile 1.7 a code path without replace_hints silently launches with the decorator's value, which may differ
+    from the value that the search picked.
     Fix: leave the decorator bare, and let the search's winner or an explicit fallback set the hint.
     Sources: cuda-tile 1.7.
     """
 
-    code = "TW106"
-    level = "warning"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         seen = set()
-        for search in searches(file):
-            applied = given_hints(file, search.hints_fn) or set()
-            fields = set[str]().union(*configurations(file, search.space))
+        for search in cutile.searches(file):
+            applied = cutile.given_hints(file, search.hints_fn) or set()
+            fields = set[str]().union(*cutile.configurations(file, search.space))
             if fields and _depends(file, search.hints_fn):
                 applied &= fields
-            for kernel in kernels_of(file, search.kernel):
+            for kernel in cutile.kernels_of(file, search.kernel):
                 fixed = [name for name in kernel.hints if name in applied]
                 if fixed and kernel.node not in seen:
                     seen.add(kernel.node)
                     values = " and ".join(f"{name}={ast.unparse(kernel.hints[name])}" for name in fixed)
-                    yield self.at(
-                        file, kernel.hints[fixed[0]],
-                        f"{kernel.name} is decorated with {values}, which the search in line "
-                        f"{search.call.lineno} varies",
-                    )  # fmt: skip
+                    varied = f"which the search in line {search.call.lineno} varies"
+                    message = f"{kernel.name} is decorated with {values}, {varied}"
+                    yield self.at(file, kernel.hints[fixed[0]], message)
 
 
 def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
-    """Whether the function sets a hint only where the configuration has it."""
+    """Returns whether ``hints_fn`` may set a hint only under a condition."""
     function = file.function(hints_fn)
     if function is None:
         return True
@@ -162,21 +137,18 @@ def _depends(file: SourceFile, hints_fn: ast.expr | None) -> bool:
 class HintsDropped(Rule):
     """A kernel made anew from its function drops the hints that are not named.
 
-    `ct.kernel(k._pyfunc, …)` starts from the defaults of cuda-tile 1.7, so opt_level, num_worker_warps and whatever
-    else the decorator says is lost; replace_hints keeps it. It also reaches for a private attribute.
+    `ct.kernel(k._pyfunc, …)` starts from the defaults of cuda-tile 1.7, so opt_level, num_worker_warps and all other
+    hints of the decorator are lost. replace_hints keeps them. `_pyfunc` is also a private attribute.
     Fix: write `k.replace_hints(…)`.
     Sources: cuda-tile 1.7.
     """
 
-    code = "TW107"
-    level = "note"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for made in hinted(file):
+        for made in cutile.hinted(file):
             given = made.call.args[0] if made.call.args else None
             if made.keeps or not isinstance(given, ast.Attribute) or given.attr != "_pyfunc":
                 continue
-            before = {name for kernel in kernels_of(file, made.kernel) for name in kernel.hints}
+            before = {name for kernel in cutile.kernels_of(file, made.kernel) for name in kernel.hints}
             if lost := sorted(before - set(made.hints or ())):
                 message = f"this drops {' and '.join(lost)}, which the kernel's decorator sets"
                 yield self.at(file, made.call, message, "warning")
@@ -188,78 +160,76 @@ class HintsDropped(Rule):
 class HintsOnHotPath(Rule):
     """A kernel object is made anew on every call.
 
-    Each new kernel object has an empty cache of its own and is specialised again at its launch: 0.04 ms become 16 to 39
-    ms, 100 to 500 times as long.
+    Each new kernel object has an empty cache and is compiled again at its launch: 0.04 ms become 16 to 39 ms, 100 to
+    500 times as long.
     Fix: make it once, at the top of the file or where the cache misses, and keep it beside the configuration.
     Sources: TileGym 1.5.1: suites/liger/cutile/grpo_loss.py.
     """
 
-    code = "TW203"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        for made in hinted(file):
+        for made in cutile.hinted(file):
             parent = file.parent(made.call)
             targets = parent.targets if isinstance(parent, ast.Assign) else ()
-            kept = any(isinstance(target, ast.Attribute) for target in targets)  # as long as the object lives
-            kept = kept or "cache" in file.dotted(made.call.func).lower()
-            if not kept and (owner := _launching(file, made.call)):
+            is_kept = any(isinstance(target, ast.Attribute) for target in targets)  # as long as the object exists
+            is_kept = is_kept or "cache" in file.dotted(made.call.func).lower()
+            if not is_kept and (owner := _launching_function(file, made.call)):
                 what = "replace_hints" if made.keeps else "ct.kernel"
-                yield self.at(file, made.call, f"{what} runs on every call of {owner}{_when(file, made.call)}")
-        for kernel in kernels(file):
+                yield self.at(file, made.call, f"{what} runs on every call of {owner}{_condition(file, made.call)}")
+        for kernel in cutile.kernels(file):
             for decorator in kernel.node.decorator_list[:1]:
-                if owner := _launching(file, decorator):
+                if owner := _launching_function(file, decorator):
                     yield self.at(file, decorator, f"the kernel {kernel.name} is made on every call of {owner}")
 
 
-def _launching(file: SourceFile, node: ast.AST) -> str:
-    """The function in which a kernel is made on every call, if it or one that calls it also launches. A function that
-    only makes kernels may have a cache around it elsewhere."""
+def _launching_function(file: SourceFile, node: ast.AST) -> str:
+    """Returns the function around ``node``, if ``node`` runs on every call and the function, or a caller of it,
+    launches a kernel; else "". A function that only makes kernels may have a cache around it in another file."""
     owner = file.owner(node)
-    return owner.name if owner is not None and _launches_itself(file, owner) and on_every_call(file, node) else ""
+    return owner.name if owner is not None and _launches(file, owner) and on_every_call(file, node) else ""
 
 
-def _launches_itself(file: SourceFile, owner: Named | None, seen: frozenset[ast.AST] = frozenset()) -> bool:
+def _launches(file: SourceFile, owner: Named | None, seen: frozenset[ast.AST] = frozenset()) -> bool:
     if owner is None or owner in seen:
         return False
-    inside = set(ast.walk(owner))
-    return any(launch.call in inside for launch in launches(file)) or any(
-        _launches_itself(file, file.owner(call), seen | {owner}) for call in file.calls_of(owner)[0]
-    )
+    inside, callers = set(ast.walk(owner)), (file.owner(call) for call in file.calls_of(owner)[0])
+    launches_itself = any(launch.call in inside for launch in cutile.launches(file))
+    return launches_itself or any(_launches(file, caller, seen | {owner}) for caller in callers)
 
 
-def _when(file: SourceFile, node: ast.AST) -> str:
-    """The innermost condition around it, for the message."""
+def _condition(file: SourceFile, node: ast.AST) -> str:
+    """Returns the innermost condition around ``node``, for the message."""
     arms = (parent for parent, child in file.within(node) if isinstance(parent, ast.If) and child in parent.body)
     return next((f" where {test}" for arm in arms if len(test := ast.unparse(arm.test)) < 60), "")
 
 
 CENTRES = 3
-"""Configurations around which each hint is varied: the shipped one, and others from the space."""
+"""How many configurations each hint is varied around: the shipped one, and others from the space."""
 
 
 class NoOpHint(Rule):
     """A searched hint changes no machine code.
 
-    Configurations that differ in it alone are one and the same program: the search times it several times and picks
-    noise. Occupancy 16 and 32 never differed from 8, and 1 never from automatic, in 24 cells of kernel and
-    architecture. Each hint is varied alone around a few configurations of the first workload; this needs --compile.
+    Configurations that differ only in this hint are the same program: the search times it several times and picks
+    noise. In 24 pairs of kernel and architecture, occupancy 16 and 32 never differed from 8, and 1 never from
+    automatic. Each hint is varied alone around a few configurations of the first workload; this needs --compile.
     Fix: take the hint, or the values that repeat, out of the space.
     Sources: tileiras 13.4.
     """
 
-    code = "TW501"
-    level = "warning"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        return iter(())  # the text does not show it
+        return iter(())  # only compiling shows it
 
     def compiled_findings(self, file: SourceFile, arch: str) -> Iterator[LintFinding]:
-        """None where the file holds no task. Raises what loading and compiling raise."""
+        """Yields findings for the tasks in the file. Raises what loading and compiling raise."""
         from tilewright.languages import keep_torch_out
         from tilewright.task.loading import load_task
 
         for node in file.tree.body:
-            if isinstance(node, ast.Assign) and node.value in tasks(file) and isinstance(node.targets[0], ast.Name):
+            if (
+                isinstance(node, ast.Assign)
+                and node.value in cutile.tasks(file)
+                and isinstance(node.targets[0], ast.Name)
+            ):
                 keep_torch_out()
                 yield from self._of_task(file, load_task(f"{file.path}:{node.targets[0].id}"), arch)
 
@@ -274,10 +244,9 @@ class NoOpHint(Rule):
             values = task.space.known_values(hint)
             rows = [tuple(centre.replace(**{hint: value}) for value in values) for centre in centres]
             distinct = dict.fromkeys(configuration for row in rows for configuration in row)
-            screened = compile_all(task, [Unit(workload, configuration, board) for configuration in distinct])
-            hashes = {
-                row.unit.configuration: row.code.code_hash for row in screened if isinstance(row.code, MachineCode)
-            }
+            units = [Unit(workload, configuration, board) for configuration in distinct]
+            codes = ((row.unit.configuration, row.code) for row in compile_all(task, units))
+            hashes = {configuration: code.code_hash for configuration, code in codes if isinstance(code, MachineCode)}
             repeats = _repeats(values, [[hashes.get(configuration) for configuration in row] for row in rows])
             if repeats:
                 around = f"{len(rows)} configuration{'s' if len(rows) != 1 else ''}"
@@ -286,7 +255,8 @@ class NoOpHint(Rule):
 
 
 def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> str:
-    """What a hint's values do: "" where each makes a difference somewhere, or where too little compiled."""
+    """Returns which values of a hint give equal code. ``rows``: hashes of the code of each value, None if it does not
+    compile. Empty if each value makes a difference in some row, or if too little compiled."""
     whole = [row for row in rows if None not in row]
     if not whole or len(values) < 2:
         return ""
@@ -296,16 +266,13 @@ def _repeats(values: Sequence[Value], rows: Sequence[Sequence[str | None]]) -> s
     for index, value in enumerate(values):
         same = (before for before in range(index) if all(row[index] == row[before] for row in whole))
         if (first := next(same, None)) is not None:
-            repeats.append(f"{_shown(value)} is the same code as {_shown(values[first])}")
+            pair = ("automatic" if same_code is None else str(same_code) for same_code in (value, values[first]))
+            repeats.append(" is the same code as ".join(pair))
     return "; ".join(repeats)
 
 
-def _shown(value: Value) -> str:
-    return "automatic" if value is None else str(value)
-
-
 def _place(file: SourceFile, hint: str) -> ast.AST:
-    """Where the file names the hint first."""
+    """Returns where the file names the hint first."""
     for node in file.nodes:
         if isinstance(node, ast.Constant) and node.value == hint:
             return node
@@ -314,4 +281,11 @@ def _place(file: SourceFile, hint: str) -> ast.AST:
     return file.tree
 
 
-RULES = (HintsNotApplied(), HintsNeverTimed(), DecoratorHints(), HintsDropped(), HintsOnHotPath(), NoOpHint())
+RULES = (
+    HintsNotApplied("TW102"),
+    HintsNeverTimed("TW103", "warning"),
+    DecoratorHints("TW106", "warning"),
+    HintsDropped("TW107", "note"),
+    HintsOnHotPath("TW203"),
+    NoOpHint("TW501", "warning"),
+)

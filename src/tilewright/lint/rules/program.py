@@ -1,4 +1,4 @@
-"""The program around the kernels: caches of winners, switches, devices."""
+"""Rules about the program around the kernels: caches of tuning results, switches, devices."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from tilewright.source.source_file import TOO_DEEP, Named, SourceFile, parameter
 class CannotBeRead(Rule):
     """The file is not valid Python, or its expressions are nested too deep.
 
-    Nothing in it can be looked at.
+    No rule can look at such a file.
     Fix: mend the line, or leave the file out of the paths.
     """
 
-    code = "TW001"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
-        return iter(())  # it has been read
+        return iter(())  # a file that can be read
 
     def because_of(self, path: Path, error: Exception) -> LintFinding:
-        """The finding for what reading ``path`` raised."""
+        """Returns the finding for the error of reading ``path``."""
         why, line, column = str(error).split("\n")[0] or type(error).__name__, 1, 1
         if isinstance(error, SyntaxError):
             why, line, column = error.msg or "not valid Python", error.lineno or 1, error.offset or 1
@@ -40,16 +38,13 @@ class CannotBeRead(Rule):
 class CacheKey(Rule):
     """The key of a tuning cache leaves out what the choice depends on.
 
-    What is stored for one call then serves another that wants other code: strides and alignment decide about TMA and
-    vector width, sizes about tiles, constants about everything. Rounding to a power of two merges shapes up to twice
-    apart, and divisible with ragged ones. A cache that outlives its process also needs GPU model and toolkit: `cuda:0`
-    names neither.
+    An entry of one call then also serves calls that need other code: TMA and vector width depend on strides and
+    alignment, tiles on sizes, and everything on constants. A key rounded to a power of two merges shapes that differ up
+    to twofold, and divisible with ragged shapes. A cache that outlives its process also needs the GPU model and the
+    toolkit in its key: `cuda:0` names neither.
     Fix: put every size, constant and dtype of the launch into the key, with strides and address % 16 of each tensor.
     Sources: TileGym 1.5.1: ops/cutile/softmax.py; ops/cutile/matmul.py.
     """
-
-    code = "TW201"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for cache in tuning_caches(file):
@@ -64,30 +59,30 @@ class CacheKey(Rule):
                 covered = CoveredByKey(file, parts)
                 missing += _missing(file, write, covered)
                 rounded += _rounded(file, parts)
-                settled = {"strides"} if covered.mentions("stride", "layout") else set()
-                settled |= {"alignment"} if covered.mentions("align", "data_ptr") else set()
-                layout = [part for part in layout if part not in settled]
+                in_key = {"strides"} if covered.mentions("stride", "layout") else set()
+                in_key |= {"alignment"} if covered.mentions("align", "data_ptr") else set()
+                layout = [part for part in layout if part not in in_key]
             else:
-                left = [name for name in dict.fromkeys(missing) if "stride" not in name.lower()]
-                lies = [f"the tensors' {' and '.join(layout)}"] if layout else []
-                told = [f"leaves out {', '.join((*left, *lies))}"] if left or lies else []
+                values = [name for name in dict.fromkeys(missing) if "stride" not in name.lower()]
+                left_out = [*values, f"the tensors' {' and '.join(layout)}"] if layout else values
+                problems = [f"leaves out {', '.join(left_out)}"] if left_out else []
                 if rounded:
-                    told.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
-                if told:
-                    level: Level = "warning" if left or rounded else "note"
+                    problems.append(f"rounds {', '.join(dict.fromkeys(rounded))} to a power of two")
+                if problems:
+                    level: Level = "warning" if values or rounded else "note"
                     key, place = cache.writes[0].key, cache.writes[0].place
                     bindings = file.bindings(key.id, key) if isinstance(key, ast.Name) else ()
                     where = next((binding.place for binding in bindings if binding.value is not None), place)
-                    yield self.at(file, where, f"the key of {cache.name} {' and '.join(told)}", level)
+                    yield self.at(file, where, f"the key of {cache.name} {' and '.join(problems)}", level)
 
 
 def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list[str]:
-    """What the choice depends on and the key does not cover, by name."""
+    """Returns the names of what the choice depends on and the key does not cover."""
     search = write.search
     missing = [] if covered.mentions("dtype") else ["dtypes"]
     missing += [] if covered.mentions("device", "capability") else ["the device"]
     if file.owner(search.call) is not file.owner(write.place):
-        return missing  # names of another function
+        return missing  # the search is in another function, with other names
     grid = file.function(search.grid_fn)
     for value in returned(grid):
         missing += covered.missing(value, bound_inside(grid))
@@ -101,7 +96,7 @@ def _missing(file: SourceFile, write: CacheWrite, covered: CoveredByKey) -> list
 
 
 def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
-    """What the key rounds to a power of two."""
+    """Returns the expressions that the key rounds to a power of two."""
     rounded = []
     for call in (call for part in parts for call in file.every(ast.Call, part)):
         name = file.dotted(call.func).rpartition(".")[2].lower()
@@ -113,15 +108,12 @@ def _rounded(file: SourceFile, parts: list[ast.AST]) -> list[str]:
 class ProcessOnlyCache(Rule):
     """Every process tunes again.
 
-    A dictionary at the top of a module dies with its process: each worker, rank and restart repeats the search, at the
-    same time as the others on the same GPU; and it grows with every shape. The caches of TileGym 1.5.1 are of this
-    kind.
+    A dictionary at the top of a module dies with its process. So each worker, rank and restart repeats the search, at
+    the same time as the others on the same GPU. The dictionary also grows with every shape. TileGym 1.5.1 has such
+    caches.
     Fix: keep winners in a store on disk, such as `tilewright run` and the tilewright wrapper use.
     Sources: TileGym 1.5.1.
     """
-
-    code = "TW202"
-    level = "note"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         caches = tuning_caches(file)
@@ -133,13 +125,11 @@ class ProcessOnlyCache(Rule):
 class SearchOnHotPath(Rule):
     """The search runs on every call.
 
-    A search launches each candidate up to 1000 times, with a flushed L2 before each: tens of milliseconds to seconds
-    where one launch is meant. exhaustive_search remembers nothing itself.
+    A search launches each candidate up to 1000 times, with a flushed L2 before each. This takes tens of milliseconds to
+    seconds where one launch is needed, and exhaustive_search does not remember its result.
     Fix: ask a cache first, search only where it misses, and store configuration and kernel together.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
-
-    code = "TW204"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
@@ -148,16 +138,15 @@ class SearchOnHotPath(Rule):
                 yield self.at(file, search.call, f"no cache is asked before {owner.name} searches")
 
 
-SWITCHES = re.compile(
-    r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)", re.I
-)
+WORDS = r"(auto_?)?tun(e|ing).*(disabled|enabled|allowed)|(disable|enable|use|skip)_(auto)?_?tun(e|ing)"
+SWITCHES = re.compile(WORDS, re.I)
 VARIABLES = re.compile(r"TUNE|TUNING")
 READERS = {"os.environ.get", "os.getenv", "os.environ"}
 
 
 @remembered
 def switches(file: SourceFile) -> tuple[ast.AST, ...]:
-    """Calls that ask for the switch, reads of its environment variable, and names such as ``use_tuning``."""
+    """Returns the places that read a tuning switch: calls, environment variables, and names such as ``use_tuning``."""
     asking: list[ast.AST] = []
     for node in file.nodes:
         if isinstance(node, ast.Call):
@@ -181,14 +170,11 @@ def switches(file: SourceFile) -> tuple[ast.AST, ...]:
 class SwitchAfterCache(Rule):
     """The switch that disables tuning is read after the cache.
 
-    It is ignored where the cache holds a tuned entry, and what is taken while it is set is stored as if it had been
-    tuned, and stays when it is lifted. One file of TileGym 1.5.1 does so.
+    A tuned entry in the cache then wins over the switch. A configuration that is chosen while the switch is set is
+    stored as if it had been tuned, and stays when the switch is lifted. One file of TileGym 1.5.1 does so.
     Fix: read the switch before the cache and store nothing while it is set, or make it part of the key.
     Sources: TileGym 1.5.1: ops/cutile/fused_neighborhood_attention.py.
     """
-
-    code = "TW205"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for switch in switches(file):
@@ -205,14 +191,11 @@ class SwitchAfterCache(Rule):
 class NoSwitch(Rule):
     """No switch turns the search off.
 
-    CI wants the same kernel every time, and a profiler sees every trial. Of the 40 files of TileGym 1.5.1 that search,
-    16 ask for no switch of any kind.
+    CI needs the same kernel every time, and a profiler records every trial. Of the 40 files of TileGym 1.5.1 that
+    search, 16 read no switch of any kind.
     Fix: ask for the switch before the cache, and launch the shipped configuration while it is set.
     Sources: TileGym 1.5.1.
     """
-
-    code = "TW206"
-    level = "note"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         calls = [search.call for search in searches(file)]
@@ -230,7 +213,7 @@ UNREAD = {
     "TILEIR_OPT_LEVEL": "pass opt_level= to ct.kernel",
     "ENABLE_TILE": "it belongs to Triton's back end",
 }
-"""Variables that neither cuda-tile 1.7 nor TileGym 1.5 reads → what does the job."""
+"""Environment variable that neither cuda-tile 1.7 nor TileGym 1.5 reads → what to do instead."""
 SETS = {"os.environ.setdefault", "os.putenv", "monkeypatch.setenv"}
 ASKS = {"os.environ.get", "os.getenv"}
 
@@ -238,15 +221,12 @@ ASKS = {"os.environ.get", "os.getenv"}
 class DeadSwitch(Rule):
     """An environment variable is set that nothing reads.
 
-    DISABLE_AUTOTUNE and DISABLE_CUTILE_TUNE are read nowhere in TileGym, whose own CI sets the first; no variable turns
-    on flush-to-zero or approximate arithmetic in cuda-tile 1.7. Of all these only Tilewright's own wrapper honours
-    DISABLE_AUTOTUNE=1.
+    TileGym reads neither DISABLE_AUTOTUNE nor DISABLE_CUTILE_TUNE, though its own CI sets the first. In cuda-tile 1.7
+    no variable turns on flush-to-zero or approximate arithmetic. Only Tilewright's own wrapper reads one of these
+    variables, DISABLE_AUTOTUNE=1.
     Fix: set the name that is read: TILEGYM_DISABLE_AUTOTUNE, or the operation's own argument.
     Sources: cuda-tile 1.7; TileGym 1.5.1.
     """
-
-    code = "TW207"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         if file.packages & {"triton", "tilewright"} or not file.packages & {"cuda", "tilegym"}:
@@ -258,7 +238,7 @@ class DeadSwitch(Rule):
 
 
 def _variables(file: SourceFile, calls: set[str], context: type[ast.Load | ast.Store]) -> Iterator[tuple[ast.AST, str]]:
-    """Places where the file reads or sets an environment variable whose name it writes."""
+    """Yields where the file reads or sets an environment variable, with the variable's name if it is written there."""
     for node in file.nodes:
         key: ast.expr | None = None
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, context):
@@ -275,14 +255,11 @@ ASKED = {"torch.cuda.get_device_capability", "torch.cuda.get_device_properties",
 class CurrentDevice(Rule):
     """The current device is asked, not that of the tensors.
 
-    With two models of GPU in a machine, tensors on cuda:1 get the tiles and the grid of cuda:0. cuda-tile itself
-    compiles for the device of the launch since 1.6.
+    In a machine with two GPU models, tensors on cuda:1 get the tiles and the grid for cuda:0. cuda-tile itself compiles
+    for the device of the launch since 1.6.
     Fix: pass the tensor's device: `torch.cuda.get_device_capability(x.device)`.
     Sources: cuda-tile 1.6.
     """
-
-    code = "TW208"
-    level = "note"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         if not any(origin.startswith(("cuda.tile", "cuda_tile")) for origin in file.imports.values()):
@@ -291,12 +268,13 @@ class CurrentDevice(Rule):
         for call in file.every(ast.Call):
             name, owner = file.dotted(call.func), file.owner(call)
             if name in ASKED and _current(file, call) and owner not in seen:
-                seen.add(owner)  # one for each function is enough
+                seen.add(owner)  # one finding for each function is enough
                 where = f"in {owner.name}" if owner is not None else "when the file is imported"
                 yield self.at(file, call, f"{name.rpartition('.')[2]} asks the current device, {where}")
 
 
 def _current(file: SourceFile, call: ast.Call) -> bool:
+    """Returns whether a call asks about the current device, since it names no other device."""
     given = [*call.args, *(keyword.value for keyword in call.keywords)]
     if not given:
         return True
@@ -306,12 +284,12 @@ def _current(file: SourceFile, call: ast.Call) -> bool:
 
 
 RULES = (
-    CannotBeRead(),
-    CacheKey(),
-    ProcessOnlyCache(),
-    SearchOnHotPath(),
-    SwitchAfterCache(),
-    NoSwitch(),
-    DeadSwitch(),
-    CurrentDevice(),
+    CannotBeRead("TW001"),
+    CacheKey("TW201", "warning"),
+    ProcessOnlyCache("TW202", "note"),
+    SearchOnHotPath("TW204"),
+    SwitchAfterCache("TW205", "warning"),
+    NoSwitch("TW206", "note"),
+    DeadSwitch("TW207", "warning"),
+    CurrentDevice("TW208", "note"),
 )

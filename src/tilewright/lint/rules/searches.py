@@ -1,4 +1,4 @@
-"""What a search is given and what it does with it."""
+"""Rules about searches: what a search is given, and how its result is used."""
 
 from __future__ import annotations
 
@@ -8,18 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.lint.rule import LintFinding, Rule
 from tilewright.lint.tile_code import accesses
-from tilewright.source.cutile import SEARCHES, KernelSource, SearchSite, kernels_of, launches, searches
-from tilewright.source.source_file import (
-    Function,
-    SourceFile,
-    assignments,
-    elements,
-    keywords,
-    names,
-    own,
-    parameters,
-    returned,
-)
+from tilewright.source import source_file
+from tilewright.source.cutile import SEARCHES, SearchSite, kernels_of, launches, searches
+from tilewright.source.source_file import Function, SourceFile, elements, keywords, names, own, parameters, returned
 from tilewright.source.values import Unread, value_of
 
 FRESH = {"clone", "copy", "empty", "empty_like", "zeros", "zeros_like", "new_empty", "new_zeros", "full"}
@@ -27,55 +18,45 @@ RESETS = {"zero_", "fill_", "copy_"}
 
 
 class InPlaceSearch(Rule):
-    """Every trial of the search runs on what the trial before it wrote.
+    """Every trial of the search runs on data that the previous trial wrote.
 
-    A search launches the kernel hundreds of times. Where it reads an array that it also writes, all but the first
-    launch see another input: the result is wrong, and so may be the time. A clone in args_fn is outside the timed
-    region and costs about 4 µs of wall time a sample.
+    A search launches the kernel hundreds of times. If the kernel reads an array that it also writes, all launches but
+    the first have other inputs: the result is wrong, and the time may be. A clone in args_fn is outside the timed
+    region and costs about 4 µs of wall time for each sample.
     Fix: in args_fn pass a scratch buffer or `tensor.clone()`; let only the final launch work in place.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
 
-    code = "TW101"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
-            function = file.function(search.args_fn)
-            kernels = kernels_of(file, search.kernel)
-            for given in returned(function) if function is not None and len(kernels) == 1 else ():
+            one_kernel = len(kernels_of(file, search.kernel)) == 1
+            for given in returned(file.function(search.args_fn)) if one_kernel else ():
                 passed = elements(file.value(given))  # args = (…); lambda cfg: args
-                if function is not None and not any(isinstance(element, ast.Starred) for element in passed):
-                    yield from self._corrupted(file, search, function, kernels[0], passed)
+                if not any(isinstance(element, ast.Starred) for element in passed):
+                    yield from self._corrupted(file, search, passed)
 
-    def _corrupted(
-        self, file: SourceFile, search: SearchSite, function: Function, kernel: KernelSource, passed: list[ast.expr]
-    ) -> Iterator[LintFinding]:
+    def _corrupted(self, file: SourceFile, search: SearchSite, passed: list[ast.expr]) -> Iterator[LintFinding]:
+        (kernel,) = kernels_of(file, search.kernel)
         done = accesses(file, kernel.node)
         by_name = dict(zip((parameter.arg for parameter in parameters(kernel.node)), passed, strict=False))
         both = done.both(file)
         for name, value in by_name.items():
-            if not isinstance(value, ast.Name) or _reset(file, function, value) or _scratch(file, search, value):
+            if not isinstance(value, ast.Name) or _is_reset(file, search, value) or _is_scratch(file, search, value):
                 continue
             if name in both:
                 message = f"the search passes {value.id} itself for {name}, which {kernel.name} reads and writes"
                 yield self.at(file, value, message)
             elif name in done.written:
-                same = (other for other, twin in by_name.items() if _same(twin, value) and other in done.read)
-                if (twin := next(same, None)) is not None:
-                    yield self.at(
-                        file, value,
-                        f"the search passes {value.id} as {twin}, which {kernel.name} reads, and as {name}, which it "
-                        "writes",
-                    )  # fmt: skip
+                same = [other for other, array in by_name.items() if other != name and ast.unparse(array) == value.id]
+                if (read := next((other for other in same if other in done.read), None)) is not None:
+                    how = f"as {read}, which {kernel.name} reads, and as {name}, which it writes"
+                    yield self.at(file, value, f"the search passes {value.id} {how}")
 
 
-def _same(passed: ast.expr, other: ast.Name) -> bool:
-    return isinstance(passed, ast.Name) and passed.id == other.id and passed is not other
-
-
-def _reset(file: SourceFile, function: Function, value: ast.Name) -> bool:
-    """Made anew, or emptied, for every trial."""
-    if isinstance(function, ast.Lambda):
+def _is_reset(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
+    """Returns whether args_fn makes or empties an array for every trial."""
+    function = file.function(search.args_fn)
+    if function is None or isinstance(function, ast.Lambda):
         return False
     for call in file.every(ast.Call, function):
         method = call.func
@@ -84,8 +65,8 @@ def _reset(file: SourceFile, function: Function, value: ast.Name) -> bool:
     return any(name.id == value.id and isinstance(name.ctx, ast.Store) for name in own(function, ast.Name))
 
 
-def _scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
-    """Made in the function that searches, and used there for nothing else: what becomes of it does not matter."""
+def _is_scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
+    """Returns whether an array is made in the function that searches, and used there for nothing else."""
     owner = file.owner(search.call)
     made = [binding.value for binding in file.bindings(value.id, value)]
     if owner is None or not made:
@@ -94,8 +75,8 @@ def _scratch(file: SourceFile, search: SearchSite, value: ast.Name) -> bool:
         method = call.func if isinstance(call, ast.Call) else None
         if not isinstance(method, ast.Attribute) or method.attr not in FRESH:
             return False
-    kept = [launch.arguments for launch in launches(file) if file.owner(launch.call) is owner]
-    return not any(used is not None and value.id in names(used) for used in (*kept, *returned(owner)))
+    arguments = [launch.arguments for launch in launches(file) if file.owner(launch.call) is owner]
+    return not any(used is not None and value.id in names(used) for used in (*arguments, *returned(owner)))
 
 
 ITERATORS = {"map", "filter", "zip", "iter", "itertools.product", "itertools.chain"}
@@ -104,13 +85,11 @@ ITERATORS = {"map", "filter", "zip", "iter", "itertools.product", "itertools.cha
 class SpaceIsNoList(Rule):
     """The search space is no list.
 
-    exhaustive_search of cuda-tile 1.7 asks for its length and walks it several times: a generator raises TypeError, and
-    of a dictionary it takes the keys for configurations. A set has no order that lasts.
+    exhaustive_search of cuda-tile 1.7 takes the length of the space and iterates over it several times. A generator
+    raises TypeError. Of a dictionary, the keys are taken as configurations. A set has no fixed order.
     Fix: pass `list(…)` of the configurations.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
-
-    code = "TW104"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
@@ -150,12 +129,10 @@ class NoSuchResultAttribute(Rule):
     """A tuning result has no such attribute.
 
     A TuningResult of cuda-tile 1.7 has best, successes and failures; a Measurement has config, mean_us, num_samples and
-    error_margin_us. Documents name others that never existed: AttributeError, after minutes of search.
+    error_margin_us. Some documents name attributes that never existed: AttributeError, after minutes of search.
     Fix: read result.best.config and result.best.mean_us.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
-
-    code = "TW105"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for node in file.every(ast.Attribute):
@@ -170,36 +147,24 @@ class NoSuchResultAttribute(Rule):
 class CompilerTimeout(Rule):
     """Candidates that compile slowly are dropped without a word.
 
-    A candidate that runs out of time is one of the failures, which nobody reads: the choice then depends on how busy
-    the machine is. A matmul tile that spills takes 1 to 4 s alone on a core, and one took 33 s.
-    Fix: compile ahead in parallel with a budget for each candidate, or look at result.failures and say what is gone.
+    A candidate that runs out of time becomes one of the failures, which nobody reads. So the choice depends on how busy
+    the machine is. A matmul tile that spills takes 1 to 4 s on a free core; one took 33 s.
+    Fix: compile ahead in parallel with a time limit for each candidate, or report result.failures.
     Sources: TileGym 1.5.1: 12 files of ops/cutile.
     """
-
-    code = "TW108"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
             owner = file.owner(search.call)
             if owner is not None and any(node.attr == "failures" for node in file.every(ast.Attribute, owner)):
                 continue
-            for call in _contexts(file, search.call):
-                if file.dotted(call.func) == "cuda.tile.compiler_timeout":
-                    seconds = ast.unparse(call.args[0]) if call.args else "…"
-                    yield self.at(
-                        file, call,
-                        f"candidates of the search in line {search.call.lineno} that need more than {seconds} s to "
-                        "compile are dropped, and its failures are not read",
-                    )  # fmt: skip
-
-
-def _contexts(file: SourceFile, node: ast.AST) -> Iterator[ast.Call]:
-    """The calls of the ``with`` statements around a node, inside its function."""
-    for parent, _ in file.within(node):
-        for item in parent.items if isinstance(parent, ast.With) else ():
-            if isinstance(item.context_expr, ast.Call):
-                yield item.context_expr
+            for parent, _ in file.within(search.call):
+                for item in parent.items if isinstance(parent, ast.With) else ():
+                    call = item.context_expr
+                    if isinstance(call, ast.Call) and file.dotted(call.func) == "cuda.tile.compiler_timeout":
+                        seconds = ast.unparse(call.args[0]) if call.args else "…"
+                        slow = f"candidates of the search in line {search.call.lineno} that need more than {seconds} s"
+                        yield self.at(file, call, f"{slow} to compile are dropped, and its failures are not read")
 
 
 LARGE = 256
@@ -209,15 +174,12 @@ CAPABILITY = "torch.cuda.get_device_capability"
 class HopperTakesBlackwell(Rule):
     """Hopper is given the tiles of Blackwell.
 
-    Hopper has no tensor memory: accumulators sit in registers, and tiles of 256 spill. Of TileGym's matmul list
-    256×256×64, 512×256×64 and 256×256×128 make 1240 to 1590 spill stores on sm_90; attention tiles of 256×128 make
-    4029.
-    Fix: add a branch for capability 9 with tiles of 64 to 128, or keep large tiles to num_ctas 2 and more.
+    Hopper has no tensor memory, so accumulators are in registers, and tiles of 256 spill. On sm_90, the tiles
+    256×256×64, 512×256×64 and 256×256×128 of TileGym's matmul list have 1240 to 1590 spill stores; attention tiles of
+    256×128 have 4029.
+    Fix: add a branch for capability 9 with tiles of 64 to 128, or use large tiles only with num_ctas 2 and more.
     Sources: TileGym 1.5.1: ops/cutile/matmul.py.
     """
-
-    code = "TW109"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function in file.every(ast.FunctionDef) if searches(file) else ():
@@ -228,23 +190,20 @@ class HopperTakesBlackwell(Rule):
                 hopper, blackwell = (_taken(chain, name, major) for major in (9, 10))
                 place = _large(file, hopper) if hopper is blackwell and not is_elif else None
                 if place is not None:
-                    yield self.at(
-                        file, place,
-                        f"capability 9 takes the same branch of {function.name} as capability 10, with tiles of "
-                        f"{LARGE} and more",
-                    )  # fmt: skip
+                    branch = f"capability 9 takes the same branch of {function.name} as capability 10"
+                    yield self.at(file, place, f"{branch}, with tiles of {LARGE} and more")
 
 
 def _capability(file: SourceFile, function: ast.FunctionDef) -> str:
-    """The name that holds the capability."""
-    for name, value in assignments(file.every(ast.Assign, function)):
+    """Returns the name of the variable with the capability; "" if there is none."""
+    for name, value in source_file.assignments(file.every(ast.Assign, function)):
         if isinstance(value, ast.Call) and file.dotted(value.func) == CAPABILITY:
             return name
     return ""
 
 
 def _taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
-    """The branch that a capability takes; none where the chain asks for anything else."""
+    """Returns the branch that a capability takes; empty if the conditions depend on anything else."""
     holds = value_of(chain.test, {name: [major, 0]})
     if isinstance(holds, Unread) or name not in names(chain.test):
         return ()
@@ -256,7 +215,7 @@ def _taken(chain: ast.If, name: str, major: int) -> Sequence[ast.stmt]:
 
 
 def _large(file: SourceFile, branch: Sequence[ast.stmt]) -> ast.AST | None:
-    """The first configuration of the branch with a large tile and one CTA."""
+    """Returns the first configuration in a branch whose tile is too large for Hopper; None if there is none."""
     for call in (call for statement in branch for call in file.every(ast.Call, statement)):
         given = {name: value_of(value, {}) for name, value in keywords(call).items()}
         tiles = [v for k, v in given.items() if k.startswith(("TILE", "BLOCK")) and not k.endswith("_K")]
@@ -276,14 +235,11 @@ class LargeProduct(Rule):
     """A large product of value lists is compiled one by one.
 
     exhaustive_search compiles its candidates one after the other: 54 matmul configurations take 39 s on one core, and a
-    single bad one 33 s. The old rule of at most 30 configurations is outdated: what counts is time; only products of
-    more than 64 are named.
-    Fix: drop what cannot win before the search, or compile ahead in parallel with a budget for each candidate.
+    single bad one takes 33 s. The old limit of 30 configurations is outdated, because only the time matters. The rule
+    reports products of more than 64.
+    Fix: drop what cannot win before the search, or compile ahead in parallel with a time limit for each candidate.
     Sources: cuda-tile 1.7: cuda.tile.tune.
     """
-
-    code = "TW110"
-    level = "note"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for search in searches(file):
@@ -304,10 +260,10 @@ def _generator(file: SourceFile, space: ast.expr | None) -> Function | None:
 
 
 RULES = (
-    InPlaceSearch(),
-    SpaceIsNoList(),
-    NoSuchResultAttribute(),
-    CompilerTimeout(),
-    HopperTakesBlackwell(),
-    LargeProduct(),
+    InPlaceSearch("TW101"),
+    SpaceIsNoList("TW104"),
+    NoSuchResultAttribute("TW105"),
+    CompilerTimeout("TW108", "warning"),
+    HopperTakesBlackwell("TW109", "warning"),
+    LargeProduct("TW110", "note"),
 )

@@ -1,4 +1,4 @@
-"""What tile code calls, and how it walks over its arrays."""
+"""Rules about tile code: what it calls, and how its loops go over arrays."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from tilewright.source.cutile import kernels, passed
 from tilewright.source.source_file import Named, SourceFile, argument, assignments, keywords, names, own, parameters
 from tilewright.source.values import called_name
 
-NOT = {"to", "cast", "float", "half", "bfloat16"}
+NO_METHODS = {"to", "cast", "float", "half", "bfloat16"}
 
 
 class NoSuchMethod(Rule):
     """A tile has no such method.
 
-    A tile changes its type by astype alone; the compiler of cuda-tile 1.7 stops at `.to` and `.cast`.
+    Only astype changes the type of a tile. The compiler of cuda-tile 1.7 rejects `.to` and `.cast`.
     Fix: write `tile.astype(ct.float32)`.
     Sources: cuda-tile 1.7.
     """
 
-    code = "TW301"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for _, call in tile_calls(file):
             of_module = file.dotted(call.func).split(".")[0] in {"torch", "cuda", "np", "numpy"}
-            if isinstance(call.func, ast.Attribute) and call.func.attr in NOT and not of_module:
+            if isinstance(call.func, ast.Attribute) and call.func.attr in NO_METHODS and not of_module:
                 yield self.at(file, call, f"a tile has no method {call.func.attr}; use astype")
 
 
@@ -49,13 +47,11 @@ INSTEAD = {
 class NoSuchName(Rule):
     """cuda.tile has no such name.
 
-    Documents and models carry over names of other languages, such as ct.constexpr, which does not exist in cuda-tile
-    1.7: AttributeError when the line runs. Compared with the cuda-tile that is installed beside Tilewright.
+    Documents and language models carry over names of other languages, such as ct.constexpr, which cuda-tile 1.7 does
+    not have: AttributeError when the line runs. The names are those of the installed cuda-tile.
     Fix: see the message, or cuda.tile's own list of names.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW302"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         known = names_of_cutile()
@@ -69,7 +65,7 @@ class NoSuchName(Rule):
 
 @cache
 def names_of_cutile() -> frozenset[str]:
-    """What `import cuda.tile` offers, read from its text; empty where it is not installed."""
+    """Returns the names in `cuda.tile`, read from its source text; empty if it is not installed."""
     cuda = importlib.util.find_spec("cuda")
     for folder in cuda.submodule_search_locations or () if cuda is not None else ():
         package = Path(folder) / "tile"
@@ -82,13 +78,11 @@ def names_of_cutile() -> frozenset[str]:
 class KernelCalled(Rule):
     """A kernel is called like a function.
 
-    In cuda-tile 1.7 a kernel can only be launched; calling one raises TypeError, on the host and in another kernel.
-    Helpers of a kernel stay undecorated.
+    In cuda-tile 1.7 a kernel can only be launched. A call of a kernel raises TypeError, on the host and in another
+    kernel. A helper function of a kernel has no decorator.
     Fix: launch it with ct.launch, or take the decorator off the helper.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW303"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         decorated = {kernel.node for kernel in kernels(file) if kernel.node.decorator_list}
@@ -108,13 +102,11 @@ DEVICE_ONLY = {
 class DeviceOpOnHost(Rule):
     """An operation of tile code computes a grid.
 
-    Grids are plain Python integers: of cuda-tile 1.7's operations only cdiv works on the host, the others raise 'Device
-    functions can only be called from device code'.
+    Grids are plain Python integers. Of the operations of cuda-tile 1.7 only cdiv works on the host; the others raise
+    'Device functions can only be called from device code'.
     Fix: use Python's own arithmetic, or ct.cdiv.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW304"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for grid in passed(file, "grid"):
@@ -126,20 +118,18 @@ class DeviceOpOnHost(Rule):
 class SwizzleWithoutClamp(Rule):
     """The last group of the swizzle is not clamped.
 
-    Where the number of tile rows is no multiple of the group, tiles are never computed and others lie outside: of 10×4
-    tiles in groups of 8 six are missing, of 4×4 eight.
+    If the number of tile rows is not a multiple of the group, some tiles are never computed, and others are out of
+    bounds: with groups of 8, six of 10×4 tiles are missing, and eight of 4×4.
     Fix: `group_m = min(num_m - first_m, GROUP_M)`, and use group_m for both the remainder and the quotient.
     Sources: Triton's tutorial on matrix multiplication, which clamps.
     """
-
-    code = "TW305"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function in tile_functions(file):
             yield from self._in(file, function)
 
     def _in(self, file: SourceFile, function: Named) -> Iterator[LintFinding]:
-        """group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
+        """Matches group = bid // (G·n); first = group·G; row = first + … % G; column = … // G, with the same G."""
         assigned = dict(assignments(own(function, ast.Assign)))
         for first, value in assigned.items():
             product = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
@@ -154,7 +144,7 @@ class SwizzleWithoutClamp(Rule):
 
 
 def _groups(assigned: dict[str, ast.expr], value: ast.expr, height: str) -> bool:
-    """Whether ``value`` is the first row of a group: the quotient by a group's tiles, times its height."""
+    """Returns whether ``value`` is the first row of a group: block number // tiles of a group * height."""
     for name in names(value) - {height}:
         quotient = assigned.get(name)
         if isinstance(quotient, ast.BinOp) and isinstance(quotient.op, ast.FloorDiv):
@@ -176,17 +166,14 @@ KEEPS_AXES = {"astype"}
 
 
 class MissingPadding(Rule):
-    """What lies past the end of K is added to the product.
+    """Elements past the end of K are added to the product.
 
-    The loop rounds the number of tiles up, and without padding_mode the elements past the end are undetermined. On
-    Ampere (sm_80) they are not zero: where K is no multiple of the tile, the sum is wrong. On Hopper and Blackwell the
+    The loop rounds the number of tiles up, and without padding_mode the elements past the end are undefined. On Ampere
+    (sm_80) they are not zero, so the sum is wrong if K is not a multiple of the tile. On Hopper and Blackwell the
     hardware happens to fill in zeros, so tests there pass.
     Fix: padding_mode=ct.PaddingMode.ZERO on the load; check_bounds=False where K is always a multiple.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW306"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function in tile_functions(file):
@@ -209,7 +196,7 @@ class MissingPadding(Rule):
     def _summed(
         self, file: SourceFile, statement: ast.stmt, loaded: dict[str, tuple[ast.Call, int]], counter: str
     ) -> Iterator[LintFinding]:
-        """Factors of a product that walk along what it sums over: the last axis of the first, the first of the
+        """Yields the loads of factors along the summed axis: the last axis of the first factor, the first axis of the
         second."""
         for call in file.every(ast.Call, statement):
             if operation(file, call) not in {"mma", "matmul"}:
@@ -226,7 +213,7 @@ class MissingPadding(Rule):
 
 
 def _rounds_up(file: SourceFile, bound: ast.expr) -> bool:
-    """Whether a `range` counts tiles with the last one in part."""
+    """Returns whether ``bound`` is a `range` over tiles that includes a last, partial tile."""
     if not isinstance(bound, ast.Call) or file.dotted(bound.func) != "range" or not bound.args:
         return False
     end = file.value(bound.args[:2][-1])
@@ -234,7 +221,7 @@ def _rounds_up(file: SourceFile, bound: ast.expr) -> bool:
 
 
 def _bare_load(file: SourceFile, value: ast.expr, counter: str) -> tuple[ast.Call, int] | None:
-    """A two-dimensional `ct.load` without padding, and the axis that the loop walks."""
+    """Returns a two-dimensional `ct.load` without padding, and the axis that the loop counter indexes."""
     while _keeps_axes(value) and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if operation(file, value):
             break
@@ -251,12 +238,12 @@ def _bare_load(file: SourceFile, value: ast.expr, counter: str) -> tuple[ast.Cal
 
 
 def _keeps_axes(value: ast.expr) -> bool:
-    """``ct.astype(a, …)`` and ``a.astype(…)``: still the loaded tile."""
+    """Returns whether a call keeps the axes of the loaded tile: ``ct.astype(a, …)`` or ``a.astype(…)``."""
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in KEEPS_AXES
 
 
 def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
-    """Whether another arm of a condition loads the same with padding: the author knows where K is even."""
+    """Returns whether another branch loads the same array with padding, so that this branch handles whole tiles."""
     arms = (parent for parent, _ in file.within(load) if isinstance(parent, ast.If))
     loads = (call for arm in arms for call in file.every(ast.Call, arm) if operation(file, call) == "load")
     padded = [call for call in loads if "padding_mode" in keywords(call) and call.args and load.args]
@@ -266,14 +253,12 @@ def _padded_elsewhere(file: SourceFile, load: ast.Call) -> bool:
 class UnusedParameter(Rule):
     """A kernel does not use a parameter.
 
-    cuda-tile 1.7 packs and passes it at every launch; as a constant it also makes a kernel for each value. No error:
-    the rule is one of style, and off unless selected.
+    cuda-tile 1.7 packs and passes it at every launch. If it is a constant, each value also makes another kernel. This
+    is not an error but a matter of style, so the rule is off unless selected.
     Fix: take it out of the signature and the launches.
     Sources: cuda-tile 1.7.
     """
 
-    code = "TW311"
-    level = "note"
     by_default = False
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
@@ -285,11 +270,11 @@ class UnusedParameter(Rule):
 
 
 RULES = (
-    NoSuchMethod(),
-    NoSuchName(),
-    KernelCalled(),
-    DeviceOpOnHost(),
-    SwizzleWithoutClamp(),
-    MissingPadding(),
-    UnusedParameter(),
+    NoSuchMethod("TW301"),
+    NoSuchName("TW302"),
+    KernelCalled("TW303"),
+    DeviceOpOnHost("TW304"),
+    SwizzleWithoutClamp("TW305"),
+    MissingPadding("TW306", "warning"),
+    UnusedParameter("TW311", "note"),
 )

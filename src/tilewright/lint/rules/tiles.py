@@ -1,4 +1,4 @@
-"""The shapes, indices and values of tiles, and what a launch is given."""
+"""Rules about tiles and launches: the shapes, indices and values of tiles, and the arguments of a launch."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ TILE = re.compile(r"^(TILE|BLOCK)(_SIZE)?_[A-Z]+$|^(BLOCK|TILE)_SIZE$")
 class TileNotPowerOfTwo(Rule):
     """A tile extent is no power of two.
 
-    The compiler of cuda-tile 1.7 refuses it with a type error, also with FP8: tiles of 48 or 96 do not work.
-    Fix: round up to a power of two, and pad or mask what is too much.
+    The compiler of cuda-tile 1.7 rejects it with a type error, also with FP8: tiles of 48 or 96 do not work.
+    Fix: round up to a power of two, and pad or mask the rest.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW307"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for _, call in tile_calls(file):
@@ -45,21 +43,18 @@ def _odd_extents(shape: ast.expr | None) -> Iterator[ast.Constant]:
 
 FP8 = ("float8", "fp8")
 LARGEST = {448.0, 57344.0, 240.0}
-"""Of e4m3fn, e5m2 and e4m3fnuz: who divides by one of them makes a scale."""
+"""The largest values of e4m3fn, e5m2 and e4m3fnuz. A kernel that divides by such a value computes a scale."""
 
 
 class Fp8Division(Rule):
     """A value is divided approximately before it is quantised.
 
-    An FP8 bucket is 1/8 to 1/16 of its value wide, and an approximate quotient falls on the other side of its edge: the
-    codes differ from the reference's. The advice to write RoundingMode.FULL is wrong today: in cuda-tile 1.7 with
-    tileiras 13.4.92 FULL and APPROX are both a reciprocal and a product; only the plain division is correctly rounded.
+    An FP8 bucket is 1/8 to 1/16 of its value wide. An approximate quotient may fall into a neighbouring bucket, so the
+    codes differ from the reference's. RoundingMode.FULL does not help today: in cuda-tile 1.7 with tileiras 13.4.92,
+    FULL and APPROX both multiply by a reciprocal; only the plain division is correctly rounded.
     Fix: divide with `/`, or ct.truediv without a rounding mode.
     Sources: cuda-tile 1.7; tileiras 13.4.92.
     """
-
-    code = "TW308"
-    level = "warning"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for function, call in tile_calls(file, "truediv"):
@@ -71,7 +66,7 @@ class Fp8Division(Rule):
 
 
 def _quantises(file: SourceFile, function: Named) -> bool:
-    """Whether a tile is converted to FP8 here, by the type's name or after clamping to its largest value."""
+    """Returns whether a function converts tiles to FP8, by the type's name or by clamping to an FP8 limit."""
     calls = list(file.every(ast.Call, function))
     types = [ast.unparse(call.args[-1]).lower() for call in calls if called_name(call) == "astype" and call.args]
     if any(word in kind for word in FP8 for kind in types):
@@ -85,23 +80,21 @@ def _quantises(file: SourceFile, function: Named) -> bool:
 class ElementIndex(Rule):
     """The index of a load or store counts elements.
 
-    In cuda-tile 1.7 ct.load and ct.store count in tiles of the given shape: `bid * TILE` reaches TILE times too far,
-    and a tile wholly outside its array is undefined behaviour. Only gather and scatter count elements.
+    In cuda-tile 1.7 ct.load and ct.store count in tiles of the given shape, so `bid * TILE` is TILE times too far. A
+    tile that is completely outside its array is undefined behaviour. Only gather and scatter count elements.
     Fix: drop the factor: `index=(bid,)`.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW309"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for _, call in tile_calls(file, "load"):
             pairs = zip(extents(argument(call, 1, "index")), extents(argument(call, 2, "shape")), strict=False)
             for index, extent in pairs:
                 value = file.value(index)
-                multiplied = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
-                if not multiplied or not isinstance(value, ast.BinOp) or isinstance(extent, ast.Constant):
+                if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Mult):
                     continue
-                if ast.unparse(extent) in (ast.unparse(value.left), ast.unparse(value.right)):
+                factors = (ast.unparse(value.left), ast.unparse(value.right))
+                if not isinstance(extent, ast.Constant) and ast.unparse(extent) in factors:
                     tiles = f"the index counts tiles of {ast.unparse(extent)}"
                     yield self.at(file, index, f"{ast.unparse(index)} counts elements, but {tiles}")
 
@@ -109,21 +102,16 @@ class ElementIndex(Rule):
 class RuntimeShape(Rule):
     """A tile's shape must be constant.
 
-    cuda-tile 1.7 fixes the shapes of tiles when the kernel is compiled; a plain parameter is known only at the launch,
-    and the compiler refuses it.
+    cuda-tile 1.7 fixes the shapes of tiles when the kernel is compiled. A plain parameter is known only at the launch,
+    so the compiler rejects it.
     Fix: annotate the parameter with ct.Constant[int].
     Sources: cuda-tile 1.7.
     """
 
-    code = "TW310"
-
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for kernel in kernels(file):
-            plain = {
-                parameter.arg
-                for parameter in parameters(kernel.node)
-                if parameter.annotation is None or annotation(file, parameter) == "scalar"
-            }
+            declared = parameters(kernel.node)
+            plain = {one.arg for one in declared if one.annotation is None or annotation(file, one) == "scalar"}
             for call in file.every(ast.Call, kernel.node) if plain else ():
                 for extent in extents(shape_of(file, call)):
                     bindings = file.bindings(extent.id, extent) if isinstance(extent, ast.Name) else ()
@@ -135,12 +123,10 @@ class RuntimeShape(Rule):
 class NotAnArgument(Rule):
     """A launch cannot take this argument.
 
-    A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError there, in cuda-tile 1.7 too.
-    Fix: pass a tensor of one element and a constant that says whether it counts; a number instead of a string.
+    A launch takes arrays, lists of arrays and numbers. None and strings raise TypeError, also in cuda-tile 1.7.
+    Fix: pass a tensor of one element and a constant that says whether to use it; a number instead of a string.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW401"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for arguments in passed(file, "arguments"):
@@ -161,13 +147,11 @@ def _no_argument(node: ast.expr) -> ast.Constant | None:
 class GridShape(Rule):
     """A grid is a tuple of one to three integers.
 
-    Anything else raises at the launch: 'Grid must be a tuple', 'Grid dimensions must be at most 3'. A true division
-    makes a float, which raises as well.
+    Other grids raise an error at the launch: 'Grid must be a tuple', 'Grid dimensions must be at most 3'. A true
+    division makes a float, which raises an error too.
     Fix: write `(blocks,)`, with // or ct.cdiv for quotients.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW402"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for grid in passed(file, "grid"):
@@ -192,13 +176,11 @@ def _no_grid(value: ast.AST) -> str:
 class AutotuneLaunch(Rule):
     """autotune_launch is deprecated.
 
-    cuda.tile_experimental.autotune_launch is gone from cuda-tile 1.7: what imports it fails on an up-to-date
-    installation.
+    cuda-tile 1.7 no longer has cuda.tile_experimental.autotune_launch: with an up-to-date installation the import
+    fails.
     Fix: search with cuda.tile.tune.exhaustive_search, keep the winner, launch with ct.launch.
     Sources: cuda-tile 1.7.
     """
-
-    code = "TW403"
 
     def findings(self, file: SourceFile) -> Iterator[LintFinding]:
         for call in file.every(ast.Call):
@@ -207,11 +189,11 @@ class AutotuneLaunch(Rule):
 
 
 RULES = (
-    TileNotPowerOfTwo(),
-    Fp8Division(),
-    ElementIndex(),
-    RuntimeShape(),
-    NotAnArgument(),
-    GridShape(),
-    AutotuneLaunch(),
+    TileNotPowerOfTwo("TW307"),
+    Fp8Division("TW308", "warning"),
+    ElementIndex("TW309"),
+    RuntimeShape("TW310"),
+    NotAnArgument("TW401"),
+    GridShape("TW402"),
+    AutotuneLaunch("TW403"),
 )
