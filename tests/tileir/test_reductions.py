@@ -15,7 +15,7 @@ from tests.tileir.handlers_kit import BINARY, FakeContext, body, operation, run,
 from tilewright.tileir.read.tree import Op, Region
 from tilewright.tileir.run import reductions  # noqa: F401
 from tilewright.tileir.run.numbers import STORAGE
-from tilewright.tileir.run.registry import PURE, Unknown
+from tilewright.tileir.run.registry import PURE
 
 SHAPES = st.sampled_from([(8,), (1,), (4, 16), (2, 4, 8), (3, 5)])
 LANES = st.sampled_from([1, 3])
@@ -169,9 +169,3 @@ def test_several_operands(monkeypatch: pytest.MonkeyPatch) -> None:
     op = operation("reduce", [tile("f32", 4), tile("i32", 4)], types, region, dim=1)
     largest, at = run(op, FakeContext(3), operands=(values, index))
     assert (largest == values.max(2)).all() and (at == values.argmax(2)).all() and at.dtype == np.int32
-
-
-def test_a_dry_run_knows_nothing() -> None:
-    op = operation("reduce", [tile("f32", 4)], {"operands": [tile("f32", 4, 8)]}, single("f32", "addf", **FLOAT), dim=1)
-    (result,) = run(op, FakeContext(dry=True), operands=(Unknown((1, 4, 8), np.float32),))
-    assert isinstance(result, Unknown) and result.shape == (1, 4) and result.dtype == np.float32

@@ -507,15 +507,6 @@ def test_overlapping_tensors_that_are_only_read_or_touched_apart_or_may_alias() 
     assert machine.kinds == []
 
 
-def test_what_the_signature_declares_distinct() -> None:
-    machine = Machine()
-    a, b = overlapping(machine, may_alias=True)
-    machine.memory.declare_distinct([a, b])
-    machine.store(a, 0, range(40))
-    machine.store(b, 0, range(32))
-    assert machine.kinds == [ALIAS] and machine.findings[0].count == 8
-
-
 def test_races_are_seen_through_both_names() -> None:
     machine = Machine()
     a, b = overlapping(machine, may_alias=True)

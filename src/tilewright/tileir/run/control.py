@@ -1,7 +1,7 @@
-"""Runs bodies of operations: dispatch, branches and loops over lanes that may part.
+"""Runs the operations of a batch of blocks, with branches and loops in which the lanes may diverge.
 
-Every way out of a body is an `Exit` with the lanes that took it, so that a ``break`` inside an ``if`` inside a loop
-needs no case of its own: it leaves the ``if`` with its lanes and reaches the loop.
+A body is run for all its lanes at once. Lanes that leave it through the same terminator make one `Exit`. So a ``break``
+inside an ``if`` inside a loop is no special case: its `Exit` leaves the ``if`` and reaches the loop.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from typing import Any
 import numpy as np
 
 from tilewright.tileir.read.tree import Op, Region, TileType
-from tilewright.tileir.run.context import Context, Element, World
+from tilewright.tileir.run.context import Context, World
 from tilewright.tileir.run.numbers import dtype_of
 from tilewright.tileir.run.registry import IN_CONTEXT, PURE, Array, NeedsData, Unknown, Unsupported
 
 TERMINATORS = frozenset({"yield", "continue", "break", "return"})
-ENDLESS = 1 << 18
-"""Iterations of one ``loop`` after which it is taken to run for ever."""
-
-VARIADIC = frozenset({
-    "index", "dynamicShape", "dynamicStrides", "operands", "tokens", "args", "indices", "token", "mask", "paddingValue",
-})  # fmt: skip
-"""Operands that a handler gets as a tuple, empty where they are absent."""
-
+ENDLESS = 1 << 18  # a ``loop`` with more iterations than this is reported as endless
+VARIADIC = frozenset({"index", "dynamicShape", "dynamicStrides", "operands", "args", "indices"})
+"""Operands that a handler gets as a tuple. It gets no tokens, and no optional operand that is absent."""
 
 Value = Any
-"""An array with a leading axis of lanes (of length 1 where all share it), a view, an `Unknown`, or None for a token."""
+"""An array whose first axis is the lanes (length 1 if they share the value), a view, `Unknown`, or None for a token."""
 
 _ABSENT = object()
 
 
 class Frame:
-    """Values by name for ``lanes``, positions among the blocks of a batch, ascending."""
+    """The values of some lanes, by name. ``lanes`` are positions in the batch, in ascending order.
+
+    A value that is not in the frame is looked up in the parent, and cut down to the lanes of this frame.
+    """
 
     __slots__ = ("_cut", "_parent", "_values", "lanes")
 
@@ -63,7 +61,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Exit:
-    """Lanes that reached a terminator (``yield``, ``continue``, ``break``, ``return``), and what they brought."""
+    """Lanes that reached a terminator (``yield``, ``continue``, ``break``, ``return``), and its operands' values."""
 
     kind: str
     lanes: Array
@@ -71,7 +69,7 @@ class Exit:
 
 
 def taken(value: Value, index: Array) -> Value:
-    """``value`` for some of its lanes."""
+    """Returns ``value`` for the lanes at the positions ``index``."""
     if isinstance(value, np.ndarray):
         return value if value.shape[0] == 1 else value[index]
     if value is None or isinstance(value, Unknown):
@@ -80,17 +78,18 @@ def taken(value: Value, index: Array) -> Value:
 
 
 def merged(exits: Sequence[Exit]) -> tuple[Array, tuple[Value, ...]]:
-    """All lanes of several exits in ascending order, and their values in that order."""
+    """Joins several exits: all their lanes in ascending order, and the values of these lanes in the same order."""
     if len(exits) == 1:
         return exits[0].lanes, exits[0].values
-    lanes = np.concatenate([one.lanes for one in exits])
+    lanes = np.concatenate([part.lanes for part in exits])
     order = np.argsort(lanes, kind="stable")
-    counts = [len(one.lanes) for one in exits]
-    columns = zip(*(one.values for one in exits), strict=True)
-    return lanes[order], tuple(_side_by_side(column, counts, order) for column in columns)
+    counts = [len(part.lanes) for part in exits]
+    columns = zip(*(part.values for part in exits), strict=True)
+    return lanes[order], tuple(_joined(column, counts, order) for column in columns)
 
 
-def _side_by_side(values: Sequence[Value], counts: Sequence[int], order: Array) -> Value:
+def _joined(values: Sequence[Value], counts: Sequence[int], order: Array) -> Value:
+    """Joins one value of several exits with ``counts`` lanes each, and sorts the lanes by ``order``."""
     first = values[0]
     if all(value is first for value in values) and (first is None or isinstance(first, Unknown)):
         return first
@@ -102,12 +101,11 @@ def _side_by_side(values: Sequence[Value], counts: Sequence[int], order: Array) 
         wide = [np.broadcast_to(v, (n, *v.shape[1:])) for v, n in zip(values, counts, strict=True)]
         return np.concatenate(wide)[order]
     if isinstance(first, tuple):
-        return tuple(_side_by_side(column, counts, order) for column in zip(*values, strict=True))
+        return tuple(_joined(column, counts, order) for column in zip(*values, strict=True))
     if is_dataclass(first) and not isinstance(first, type):
-        names = [one.name for one in fields(first) if _has_lanes(getattr(first, one.name))]
-        parts = ([getattr(value, name) for value in values] for name in names)
-        joined = [_side_by_side(part, counts, order) for part in parts]
-        return replace(first, **dict(zip(names, joined, strict=True)))
+        names = [part.name for part in fields(first) if _has_lanes(getattr(first, part.name))]
+        parts = {name: _joined([getattr(value, name) for value in values], counts, order) for name in names}
+        return replace(first, **parts)
     raise TypeError(f"cannot merge values of type {type(first).__name__}")
 
 
@@ -118,14 +116,14 @@ def _has_lanes(value: Value) -> bool:
 
 
 def known(value: Value, what: str) -> Array:
-    """An array that control flow or an address depends on. Raises NeedsData in a dry run that has none."""
+    """Returns the array that a branch, a loop or an address depends on. Raises NeedsData if it is `Unknown`."""
     if isinstance(value, Unknown):
         raise NeedsData(what)
     return np.asarray(value)
 
 
 class Endless(Exception):
-    """A run that does not end; ``op`` is the loop where it is known."""
+    """The kernel does not end. ``op`` is the loop that does not, if that is known."""
 
     def __init__(self, why: str, op: Op | None = None) -> None:
         super().__init__(why)
@@ -136,13 +134,12 @@ class BlockExecutor:
     """Runs the lanes of one batch of blocks."""
 
     def __init__(self, world: World, blocks: Array, needed: frozenset[str] = frozenset()) -> None:
-        """``blocks``: linear numbers, in the order in which they run; ``needed``: the values that a dry run must have
-        (`slicing.needed`)."""
+        """``blocks``: block numbers by lane. ``needed``: names of the values that a dry run computes."""
         self.world, self.blocks, self.needed = world, blocks, needed
         self._latest: _FrameContext | None = None
 
     def run(self, body: Sequence[Op], frame: Frame) -> list[Exit]:
-        """Runs ``body`` for all lanes of ``frame``; one exit for each way that some of them left it."""
+        """Runs ``body`` for all lanes of ``frame``. Returns an exit for each terminator that some of them reached."""
         left: list[Exit] = []
         for op in body:
             self.world.counter.executed(op, len(frame.lanes))
@@ -151,24 +148,23 @@ class BlockExecutor:
                 return [*left, Exit(op.name, frame.lanes, values)]
             if op.name not in CONTROL:
                 results = self._evaluated(op, frame, partial(self._context, frame))
-                for name, value in zip(op.results, results, strict=True):
-                    frame[name] = value
-                continue
-            ended, away = CONTROL[op.name](self, op, frame)
-            left += away
-            if not ended:
-                return left
-            lanes, values = merged(ended)
-            frame = frame if len(lanes) == len(frame.lanes) else Frame(lanes, frame)
-            for name, value in zip(op.results, values, strict=True):
+            else:
+                ended, away = CONTROL[op.name](self, op, frame)
+                left += away
+                if not ended:
+                    return left
+                lanes, results = merged(ended)
+                frame = frame if len(lanes) == len(frame.lanes) else Frame(lanes, frame)
+            for name, value in zip(op.results, results, strict=True):
                 frame[name] = value
-        # A region may end without a terminator where it yields nothing.
-        return [*left, Exit("yield", frame.lanes, ())]
+        return [*left, Exit("yield", frame.lanes, ())]  # a region that yields nothing may have no terminator
 
     def _evaluated(self, op: Op, frame: Frame | _RegionScope, context: Callable[[], Context]) -> tuple[Value, ...]:
+        """Returns the results of an operation without regions of its own control flow."""
         values = {
-            name: tuple(frame[one] for one in names) if name in VARIADIC or len(names) != 1 else frame[names[0]]
+            name: tuple(frame[value] for value in names) if name in VARIADIC else frame[names[0]]
             for name, names in op.operands.items()
+            if name in VARIADIC or (names and name != "token" and name != "tokens")
         }
         if (pure := PURE.get(op.name)) is not None:
             if self.world.dry and (unknown := self._unknown(op, values)):
@@ -185,11 +181,13 @@ class BlockExecutor:
         return () if not op.results else (result,)
 
     def _unknown(self, op: Op, values: dict[str, Value]) -> tuple[Value, ...] | None:
-        """In a dry run: what no address and no branch needs, or has an unknown operand, is unknown."""
-        flat = [one for value in values.values() for one in (value if isinstance(value, tuple) else (value,))]
-        if not any(isinstance(one, Unknown) for one in flat) and (
-            not op.results or not self.needed.isdisjoint(op.results)
-        ):
+        """Returns unknown results for an operation that a dry run skips, or None if it must be computed.
+
+        A dry run skips an operation with an unknown operand, and one whose results no address and no branch needs.
+        """
+        flat = [part for value in values.values() for part in (value if isinstance(value, tuple) else (value,))]
+        is_needed = not op.results or not self.needed.isdisjoint(op.results)
+        if is_needed and not any(isinstance(part, Unknown) for part in flat):
             return None
         return tuple(
             Unknown((1, *kind.shape), dtype_of(kind.element)) if isinstance(kind, TileType) else None
@@ -202,13 +200,13 @@ class BlockExecutor:
         return self._latest
 
     def region(self, region: Region, arguments: Sequence[Array], outer: Frame) -> tuple[Array, ...]:
-        """Runs a region of a reduction or a scan over arrays with any leading axis."""
+        """Runs the region of a reduction or a scan on arrays, whose first axis need not be the lanes."""
         values: dict[str, Value] = dict(zip((name for name, _ in region.arguments), arguments, strict=True))
         scope = _RegionScope(values, outer)
         for op in region.body:
             if op.name in TERMINATORS:
                 return tuple(scope[name] for name in op.operands["operands"])
-            results = self._evaluated(op, scope, lambda: _Anywhere(self, outer))
+            results = self._evaluated(op, scope, lambda: _RegionContext(self, outer))
             values.update(zip(op.results, results, strict=True))
         raise Unsupported("a region of a reduction without a terminator")
 
@@ -219,19 +217,19 @@ class BlockExecutor:
             exits = self.run(branches[0 if condition[0] else 1], frame)
         else:
             ways = zip(branches, (condition, ~condition), strict=True)
-            exits = [one for body, chosen in ways for one in self.run(body, Frame(frame.lanes[chosen], frame))]
-        return [one for one in exits if one.kind == "yield"], [one for one in exits if one.kind != "yield"]
+            exits = [end for body, chosen in ways for end in self.run(body, Frame(frame.lanes[chosen], frame))]
+        return [end for end in exits if end.kind == "yield"], [end for end in exits if end.kind != "yield"]
 
     def _for(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
         region = op.regions[0]
-        name, kind = region.arguments[0]
+        induction, kind = region.arguments[0]
         assert isinstance(kind, TileType)
         bounds = [known(frame[op.operands[what][0]], "for") for what in ("lowerBound", "upperBound", "step")]
         if op.attributes.get("unsignedCmp"):
             bounds = [bound.view(f"u{bound.dtype.itemsize}") for bound in bounds]
         storage, active = dtype_of(kind.element), frame
         at, end, step = (bound.astype(object if bound.dtype.itemsize == 8 else np.int64) for bound in bounds)
-        carried = tuple(frame[one] for one in op.operands["initValues"])
+        carried = tuple(frame[name] for name in op.operands["initValues"])
         ended: list[Exit] = []
         away: list[Exit] = []
         if np.any(step <= 0):
@@ -248,9 +246,9 @@ class BlockExecutor:
                 at, end, step = (taken(value, index) for value in (at, end, step))
                 carried = tuple(taken(value, index) for value in carried)
                 active = Frame(active.lanes[chosen], frame)
-            # The counter is int64, or Python's integers where it has 64 bits.
+            # ``at`` is an int64 array, or one of Python integers if the counter has 64 bits: these do not overflow.
             counter = (at & (2**64 - 1)).astype(np.uint64).view(storage) if at.dtype == object else at.astype(storage)
-            active[name] = counter
+            active[induction] = counter
             active, carried, kept = self._iteration(op, frame, active, carried, ended, away)
             if kept is not None:
                 at, end, step = (taken(value, kept) for value in (at, end, step))
@@ -259,7 +257,7 @@ class BlockExecutor:
             at = at + step
 
     def _loop(self, op: Op, frame: Frame) -> tuple[list[Exit], list[Exit]]:
-        carried = tuple(frame[one] for one in op.operands["initValues"])
+        carried = tuple(frame[name] for name in op.operands["initValues"])
         ended: list[Exit] = []
         away: list[Exit] = []
         active = frame
@@ -273,8 +271,11 @@ class BlockExecutor:
     def _iteration(
         self, op: Op, frame: Frame, active: Frame, carried: tuple[Value, ...], ended: list[Exit], away: list[Exit]
     ) -> tuple[Frame, tuple[Value, ...], Array | None]:
-        """One pass through a loop's body: the lanes that go on, what they carry, and, where some left, which of the
-        lanes before these are."""
+        """Runs one iteration of a loop for the lanes of ``active``, and adds the lanes that leave to the lists.
+
+        Returns the lanes that continue, the values that they carry, and, if lanes have left, the positions in
+        ``active`` of those that continue.
+        """
         region = op.regions[0]
         names = [name for name, _ in region.arguments[-len(carried) :]] if carried else []
         for name, value in zip(names, carried, strict=True):
@@ -283,9 +284,9 @@ class BlockExecutor:
         exits = self.run(region.body, active)
         if len(exits) == 1 and exits[0].kind in ("continue", "yield"):
             return active, exits[0].values, None
-        going = [one for one in exits if one.kind in ("continue", "yield")]
-        ended += [Exit("yield", one.lanes, one.values) for one in exits if one.kind == "break"]
-        away += [one for one in exits if one.kind == "return"]
+        going = [end for end in exits if end.kind in ("continue", "yield")]
+        ended += [Exit("yield", end.lanes, end.values) for end in exits if end.kind == "break"]
+        away += [end for end in exits if end.kind == "return"]
         if not going:
             return Frame(active.lanes[:0], frame), (), None
         lanes, values = merged(going)
@@ -294,6 +295,7 @@ class BlockExecutor:
 
 
 CONTROL = {"if": BlockExecutor._if, "for": BlockExecutor._for, "loop": BlockExecutor._loop}
+"""Each returns the exits whose lanes continue behind the operation, and the exits that leave the enclosing body too."""
 
 
 class _FrameContext(Context):
@@ -306,11 +308,11 @@ class _FrameContext(Context):
         )
 
 
-class _Anywhere(_FrameContext):
-    """Inside a region: the leading axis is no longer the lanes, so a finding names no block."""
+class _RegionContext(_FrameContext):
+    """The context inside a region. The first axis of its arrays is not the lanes, so its findings name no block."""
 
-    def finding(self, op: Op, kind: str, message: str, lane: int | None = None, element: Element | None = None) -> None:
-        super().finding(op, kind, message, None, element)
+    def finding(self, op: Op, kind: str, message: str, lane: int | None = None) -> None:
+        super().finding(op, kind, message)
 
 
 class _RegionScope:

@@ -1,7 +1,7 @@
-"""What a run did: operations, floating-point work and memory traffic, for each line of the source.
+"""The work of a run: operations, floating-point work and memory traffic, for each line of the source.
 
-Counted by Tile IR operation while blocks run, and added up afterwards. Bytes *moved* count every access; bytes
-*touched* count each byte of memory once, so they are the least that a perfect cache lets through.
+The work is counted for each Tile IR operation while blocks run, and added up afterwards. Loaded and stored bytes count
+every access. *Distinct* bytes count each byte of memory once: the traffic that even a perfect cache does not save.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ PER_ELEMENT: Mapping[str, int] = {"fma": 2} | dict.fromkeys((
     "addf", "subf", "mulf", "divf", "remf", "maxf", "minf", "sqrt", "rsqrt", "exp", "exp2", "log", "log2",
     "sin", "cos", "tan", "sinh", "cosh", "tanh", "atan2", "fpowf", "fpowi",
 ), 1)  # fmt: skip
-"""FLOP of one element. A transcendental counts as one; conversions, comparisons and changes of sign as none."""
-
-COMPACT_AT = 1 << 20
-"""Runs of memory that are kept before they are united."""
+"""FLOP of one element. A transcendental function counts 1; conversions, comparisons and changes of sign count 0."""
+COMPACT_AT = 1 << 20  # with more runs of memory than this, overlapping runs are merged
 
 
 class Counter:
-    """Counts while a grid runs."""
+    """Counts while a grid runs. The keys are the ``id`` of the operations."""
 
     def __init__(self) -> None:
         self._ops: dict[int, Op] = {}
@@ -40,25 +38,22 @@ class Counter:
         self._executed[id(op)] += lanes
 
     def iterated(self, op: Op, lanes: int) -> None:
-        """One pass through a loop's body."""
         self._iterated[id(op)] += lanes
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
-        """``total_bytes`` moved; ``starts`` and ``run_bytes`` say where. ``direction``: load, store or atomic."""
+        """Counts the bytes of a load, store or atomic, which moves runs of ``run_bytes`` from the addresses ``starts``."""
         self._moved[id(op), direction] += int(total_bytes)
         for way in ("load", "store") if direction == "atomic" else (direction,):
             self._runs[way].add(starts, run_bytes)
 
     def counts(self, blocks: int, grid_blocks: int) -> Counts:
-        """The counts so far. ``blocks``: how many ran, of the grid's ``grid_blocks``."""
+        """Returns the counts so far, for ``blocks`` of the grid's ``grid_blocks``."""
+
+        def moved(key: int, direction: str) -> int:
+            return self._moved.get((key, direction), 0) + self._moved.get((key, "atomic"), 0)
+
         rows = tuple(
-            OpCount(
-                op=op,
-                executed=self._executed[key],
-                iterations=self._iterated.get(key, 0),
-                loaded_bytes=self._moved.get((key, "load"), 0) + self._moved.get((key, "atomic"), 0),
-                stored_bytes=self._moved.get((key, "store"), 0) + self._moved.get((key, "atomic"), 0),
-            )
+            OpCount(op, self._executed[key], self._iterated.get(key, 0), moved(key, "load"), moved(key, "store"))
             for key, op in self._ops.items()
         )
         return Counts(rows, blocks, grid_blocks, self._runs["load"].united(), self._runs["store"].united())
@@ -66,19 +61,17 @@ class Counter:
 
 @dataclass(frozen=True)
 class OpCount:
-    """One operation of the text, over all blocks that ran."""
+    """The work of one operation in the text, over all blocks that ran. ``iterations`` are those of a loop."""
 
     op: Op
     executed: int
-    """Times that a block ran it."""
     iterations: int
-    """Passes through its body, for a loop."""
     loaded_bytes: int
     stored_bytes: int
 
     @property
     def tensor_flop(self) -> int:
-        """2·M·N·K, for each of a batch."""
+        """Work on the tensor cores: 2·M·N·K for each product of a batch."""
         on_tensor_cores = self.op.name in ("mmaf", "mmaf_scaled", "mmai")
         return self.executed * 2 * self.op.tile().size * self.op.tile("lhs").shape[-1] if on_tensor_cores else 0
 
@@ -87,38 +80,32 @@ class OpCount:
         """Floating-point work outside the tensor cores."""
         return self.executed * vector_flop(self.op)
 
-    @property
-    def elements(self) -> int:
-        """Elements computed: of the first result, over all executions."""
-        kind = self.op.result_types[0] if self.op.result_types else None
-        return self.executed * (kind.size if isinstance(kind, TileType) else 0)
-
 
 @dataclass(frozen=True)
 class _Sums:
-    """Several operations, over all blocks that ran."""
+    """The work of several operations, over all blocks that ran."""
 
     ops: tuple[OpCount, ...]
 
     @property
     def tensor_flop(self) -> int:
-        return sum(one.tensor_flop for one in self.ops)
+        return sum(op.tensor_flop for op in self.ops)
 
     @property
     def flop(self) -> int:
-        return sum(one.flop for one in self.ops)
+        return sum(op.flop for op in self.ops)
 
     @property
     def loaded_bytes(self) -> int:
-        return sum(one.loaded_bytes for one in self.ops)
+        return sum(op.loaded_bytes for op in self.ops)
 
     @property
     def stored_bytes(self) -> int:
-        return sum(one.stored_bytes for one in self.ops)
+        return sum(op.stored_bytes for op in self.ops)
 
     @property
     def by_kind(self) -> dict[str, int]:
-        """Executions of each operation, by its name."""
+        """The number of executions by name of the operation."""
         executions: dict[str, int] = defaultdict(int)
         for one in self.ops:
             executions[one.op.name] += one.executed
@@ -131,17 +118,19 @@ class LineCount(_Sums):
 
     @property
     def iterations(self) -> int:
-        return sum(one.iterations for one in self.ops)
+        return sum(op.iterations for op in self.ops)
 
 
 @dataclass(frozen=True)
 class Counts(_Sums):
-    """The work of the blocks that ran; `scaled` says what the whole grid does."""
+    """The work of the blocks that ran; `scaled` extrapolates it to the whole grid.
+
+    The runs are the disjoint [start, end) byte addresses that were accessed, shape (n, 2).
+    """
 
     blocks: int
     grid_blocks: int
     loaded_runs: Array = field(repr=False)
-    """Disjoint [start, end) byte addresses that were read, shape (n, 2)."""
     stored_runs: Array = field(repr=False)
 
     @property
@@ -157,21 +146,24 @@ class Counts(_Sums):
         return _length(self.stored_runs)
 
     def scaled(self, number: int) -> float:
-        """A sum over the sampled blocks, for the whole grid."""
+        """Extrapolates a sum over the sampled blocks to the whole grid."""
         return number * self.grid_blocks / self.blocks if self.blocks else 0.0
 
     def lines(self) -> tuple[LineCount, ...]:
-        """By line of the kernel's own source (what it calls counts for the line that calls), in order."""
-        groups: dict[tuple[str, int], list[OpCount]] = defaultdict(list)
-        for one in self.ops:
-            place = one.op.location.outermost if one.op.location else None
-            groups[(place.file, place.line) if place else ("", 0)].append(one)
-        ordered = (group for _, group in sorted(groups.items()))
-        return tuple(LineCount(tuple(of), at.outermost if (at := of[0].op.location) else None) for of in ordered)
+        """Returns the work by line of the kernel's own source, in order. A called function counts for the line that
+        calls it."""
+        groups: dict[tuple[str, int], tuple[Location | None, list[OpCount]]] = {}
+        for count in self.ops:
+            place = count.op.location.outermost if count.op.location else None
+            key = (place.file, place.line) if place else ("", 0)
+            groups.setdefault(key, (place, []))[1].append(count)
+        return tuple(
+            LineCount(tuple(ops), place) for _, (place, ops) in sorted(groups.items(), key=lambda item: item[0])
+        )
 
 
 def vector_flop(op: Op) -> int:
-    """FLOP of one execution elsewhere; a reduction of n elements applies its body n − 1 times."""
+    """Returns the FLOP of one execution outside the tensor cores. Reducing n elements runs the body n − 1 times."""
     if op.name in ("reduce", "scan"):
         source = op.tile("operands")
         extent = source.shape[op.attributes["dim"]]
@@ -182,7 +174,7 @@ def vector_flop(op: Op) -> int:
 
 
 class _Runs:
-    """A set of byte addresses, kept as runs and united now and then."""
+    """A set of byte addresses, kept as runs. Now and then overlapping runs are merged."""
 
     def __init__(self) -> None:
         self._pending: list[Array] = []
@@ -198,7 +190,7 @@ class _Runs:
             self.united()
 
     def united(self) -> Array:
-        """The runs in ascending order, none touching another."""
+        """Merges overlapping and adjacent runs, and returns all in ascending order: [start, end), shape (n, 2)."""
         if not self._pending:
             return np.zeros((0, 2), np.int64)
         runs = np.concatenate(self._pending)
@@ -214,8 +206,3 @@ class _Runs:
 
 def _length(runs: Array) -> int:
     return int((runs[:, 1] - runs[:, 0]).sum()) if len(runs) else 0
-
-
-def intersection(runs: Array, start: int, end: int) -> int:
-    """Bytes of ``runs`` within [start, end): what of one tensor was touched."""
-    return _length(np.clip(runs, start, end))

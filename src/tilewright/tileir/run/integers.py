@@ -1,11 +1,11 @@
-"""Element-wise integer operations, modulo two to the width of the element type.
+"""Handlers for element-wise integer operations. Results wrap around at the width of the element type.
 
-What the dialect leaves undefined gets a defined result here and a finding of the kind "assumption":
+Cases that the dialect leaves undefined get a defined result here, and a finding of the kind "assumption":
 
-- an overflow that the operation declares not to happen (``overflow``): the result wraps around;
-- division by zero: the quotient has all bits set, the remainder is the dividend;
-- the least signed number divided by -1: the quotient wraps around to itself, the remainder is 0;
-- a shift by the width or more: what a number of unlimited width would leave, so 0, or the sign.
+- an overflow that the attribute ``overflow`` excludes: the result wraps around;
+- a division by zero: the quotient has all bits set, the remainder is the dividend;
+- the least signed number divided by -1: the quotient is the same number, the remainder is 0;
+- a shift by the width or more: the result is 0, or all bits are the sign.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.tileir.watch.findings import ASSUMPTION
 
 
 def element_of(op: Op, operand: str | None = None) -> Element:
-    """The integer element type of the result, or of an operand."""
+    """Returns the element type of an operand, or of the result. Raises Unsupported if it is no integer type."""
     element = op.tile(operand).element
     if not isinstance(element, str) or not element.startswith("i"):
         raise Unsupported(f"{op.name} of {element}; it takes integers")
@@ -34,33 +34,34 @@ def is_signed(op: Op) -> bool:
 
 
 def read(op: Op, operands: tuple[Array, ...], element: Element) -> tuple[Array, ...]:
-    """The operands, of integers ``element``, as numbers of the operation's signedness."""
+    """Returns the operands, integers of type ``element``, as signed or unsigned numbers, as the operation says."""
     return tuple(signed(operand) if is_signed(op) else unsigned(operand, element) for operand in operands)
 
 
 def report(context: Context, op: Op, violated: Array, message: str) -> None:
-    """A finding for the first lane where ``violated`` (leading axis of lanes) holds anywhere."""
+    """Reports the first lane in which any element of ``violated`` is true."""
     if violated.any():
         by_lane = violated.reshape(violated.shape[0], -1).any(axis=1)
         context.finding(op, ASSUMPTION, message, lane=int(by_lane.argmax()))
 
 
 def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsigned_wrap: Callable[[], Array]) -> None:
-    """Reports the overflows that the operation declares not to happen, and in a dry run, which computes only what
-    addresses and branches are made of, every signed one. The checks are only worked out where they are asked for."""
+    """Reports the overflows that the operation excludes. The two functions say where the result wraps around.
+
+    A dry run reports every signed overflow, because addresses and branches depend on all values that it computes.
+    """
     overflow = op.attributes.get("overflow", "none")
     if overflow in ("no_signed_wrap", "no_wrap"):
         report(context, op, signed_wrap(), f"{op.name} declared to have no signed overflow overflows")
     elif context.dry:
-        where = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
-        report(context, op, signed_wrap(), where)
+        message = f"{op.name} wraps round in {width_of(element_of(op))} bits, and an address or a branch depends on it"
+        report(context, op, signed_wrap(), message)
     if overflow in ("no_unsigned_wrap", "no_wrap"):
         report(context, op, unsigned_wrap(), f"{op.name} declared to have no unsigned overflow overflows")
 
 
 @implements_in_context("addi", "subi")
 def sum_or_difference(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """Wraps around."""
     element = element_of(op)
     a, b = signed(lhs), signed(rhs)
     with np.errstate(over="ignore"):
@@ -81,7 +82,7 @@ def sum_or_difference(context: Context, op: Op, lhs: Array, rhs: Array) -> Array
 
 @implements_in_context("muli")
 def product(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """The low half of the product."""
+    """Returns the low half of the product."""
     element = element_of(op)
     a, b = signed(lhs), signed(rhs)
     with np.errstate(over="ignore"):
@@ -100,20 +101,17 @@ def product(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("mulhii")
 def high_product(op: Op, x: Array, y: Array) -> Array:
-    element = element_of(op)
-    return wrapped(_high(x, y, element), element)
+    """Returns the high half of the unsigned product."""
+    return wrapped(_high(x, y, element_of(op)), element_of(op))
 
 
 def _high(x: Array, y: Array, element: Element) -> Array:
-    a, b = unsigned(x, element), unsigned(y, element)
-    width = width_of(element)
-    if width == 64:
-        return _high_product(a, b)
-    return np.asarray(a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(width)
+    a, b, width = unsigned(x, element), unsigned(y, element), width_of(element)
+    return _high_product(a, b) if width == 64 else np.asarray(a.astype(np.uint64) * b) >> np.uint64(width)
 
 
 def _high_product(a: Array, b: Array) -> Array:
-    """The upper 64 bits of a product of uint64, from halves of 32 bits."""
+    """Returns the upper 64 bits of the product of two uint64, computed from 32-bit halves."""
     low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     with np.errstate(over="ignore"):
         cross = (a >> shift) * (b & low) + ((a & low) * (b & low) >> shift)
@@ -123,7 +121,7 @@ def _high_product(a: Array, b: Array) -> Array:
 
 @implements("absi")
 def absi(op: Op, source: Array) -> Array:
-    """The magnitude; the least number's is 2**(width-1), which as a signed number is itself again."""
+    """Returns the magnitude. That of the least signed number, 2**(width-1), wraps around to the same number."""
     with np.errstate(over="ignore"):
         return wrapped(np.abs(signed(source)), element_of(op))
 
@@ -137,7 +135,7 @@ def negi(context: Context, op: Op, source: Array) -> Array:
 
 
 def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array, Array]:
-    """Reports what is undefined: (where the divisor is zero, where the quotient overflows)."""
+    """Reports undefined divisions. Returns where the divisor is zero, and where the quotient overflows."""
     zero = b == 0
     report(context, op, zero, f"{op.name} by zero")
     overflows = np.zeros((1,) * max(a.ndim, 1), np.bool_)
@@ -149,25 +147,25 @@ def _check_division(context: Context, op: Op, a: Array, b: Array) -> tuple[Array
 
 @implements_in_context("divi")
 def divi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """The quotient, rounded to zero, down (``negative_inf``) or up (``positive_inf``)."""
+    """Returns the quotient, rounded towards zero, down (``negative_inf``) or up (``positive_inf``)."""
     rounding = op.attributes.get("rounding", "zero")
     if rounding not in ("zero", "negative_inf", "positive_inf"):
         raise Unsupported(f"divi: rounding '{rounding}'; known: zero, negative_inf, positive_inf")
     a, b = read(op, (lhs, rhs), element_of(op))
     zero, overflows = _check_division(context, op, a, b)
     divisor = np.where(zero | overflows, b.dtype.type(1), b)
-    quotient, rest = np.divmod(a, divisor)  # rounded down, the rest of the divisor's sign
+    quotient, rest = np.divmod(a, divisor)  # rounds down, so the remainder has the sign of the divisor
     if rounding == "positive_inf":
         quotient = quotient + (rest != 0).astype(quotient.dtype)
     elif rounding == "zero" and is_signed(op):
         quotient = quotient + ((rest != 0) & ((a < 0) != (divisor < 0))).astype(quotient.dtype)
     quotient = np.where(zero, ~b.dtype.type(0), quotient)
-    return wrapped(quotient, element_of(op))  # an overflow is the dividend itself, divided by 1
+    return wrapped(quotient, element_of(op))  # where it overflows, the dividend was divided by 1
 
 
 @implements_in_context("remi")
 def remi(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """What division rounded to zero leaves, with the sign of ``lhs``."""
+    """Returns the remainder of the division rounded towards zero. It has the sign of ``lhs``."""
     a, b = read(op, (lhs, rhs), element_of(op))
     zero, overflows = _check_division(context, op, a, b)
     rest = np.fmod(a, np.where(zero | overflows, b.dtype.type(1), b))
@@ -181,13 +179,13 @@ COMBINED: dict[str, np.ufunc] = {
 
 @implements(*COMBINED)
 def combined(op: Op, lhs: Array, rhs: Array) -> Array:
-    """The larger or the smaller number, as signed or unsigned ones; or bit by bit, where an i1 is one bit."""
+    """Returns the larger or the smaller number, or combines the bits."""
     element = element_of(op)
     return wrapped(np.asarray(COMBINED[op.name](*read(op, (lhs, rhs), element))), element)
 
 
 def _amount(context: Context, op: Op, rhs: Array) -> tuple[Array, Array]:
-    """How far to shift, at most ``width - 1``, and where it was to be further."""
+    """Reports shifts by the width or more. Returns the amounts limited to ``width - 1``, and which were larger."""
     element = element_of(op)
     amount, width = unsigned(rhs, element), width_of(element)
     beyond = amount >= width
@@ -197,7 +195,7 @@ def _amount(context: Context, op: Op, rhs: Array) -> tuple[Array, Array]:
 
 @implements_in_context("shli")
 def shli(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """Shifts left, filling with zeros; the amount is unsigned."""
+    """Shifts left and fills with zeros. The amount is unsigned."""
     element = element_of(op)
     amount, beyond = _amount(context, op, rhs)
     bits = unsigned(lhs, element)
@@ -213,18 +211,18 @@ def shli(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements_in_context("shri")
 def shri(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
-    """Shifts right, filling with zeros or (``signed``) with the sign; the amount is unsigned."""
+    """Shifts right and fills with the sign if the operation is signed, else with zeros. The amount is unsigned."""
     element = element_of(op)
     amount, beyond = _amount(context, op, rhs)
     if is_signed(op):
         number = signed(lhs)
-        return wrapped(number >> amount.astype(number.dtype), element)  # width - 1 leaves the sign only
+        return wrapped(number >> amount.astype(number.dtype), element)  # a shift by width - 1 leaves only the sign
     bits = unsigned(lhs, element)
     return wrapped(np.where(beyond, bits.dtype.type(0), bits >> amount), element)
 
 
 @implements("cmpi")
 def cmpi(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Compares as signed or unsigned numbers: ``true`` of an i1 is -1 or 1."""
+    """Compares signed or unsigned numbers. A true i1 is -1 if signed, else 1."""
     a, b = read(op, (lhs, rhs), element_of(op, "lhs"))
     return np.asarray(PREDICATES[op.attributes["comparison_predicate"]](a, b))

@@ -1,12 +1,13 @@
-"""Making and rearranging tiles, the block's place in the grid, tokens, and what is checked or printed.
+"""Handlers that make and rearrange tiles, read the block's index, and check, print or assume something.
 
-Rearranging operations return views of their operand where NumPy can. Tokens order memory accesses; this interpreter
-runs all accesses of a block in the order of the text, which satisfies every order that tokens ask for, so a token is
-None and the operations on tokens do nothing.
+Operations that rearrange a tile return a NumPy view of their operand if they can.
 
-The compiler relies on the promise of an `assume` without checking it; the interpreter checks it. On a GPU the result is
-undefined where a promise does not hold. Here that is a finding, and the block goes on. Bounds and differences are those
-of signed integers; addresses are compared as they are.
+Tokens order memory accesses. This interpreter makes all accesses of a block in the order of the text, which is an order
+that the tokens allow. So a token is None, and the operations on tokens do nothing.
+
+The compiler relies on an `assume` without checking it, and if the assumption is false the result on a GPU is undefined.
+The interpreter checks the assumption: a false one is a finding, and the block continues. Integers are checked as signed
+numbers, pointers as byte addresses.
 """
 
 from __future__ import annotations
@@ -20,35 +21,23 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.tileir.read.tree import Assumption, Element, KernelEntry, Op, PointerType, TensorViewType, TileType
+from tilewright.tileir.run import numbers
 from tilewright.tileir.run.context import Context
-from tilewright.tileir.run.numbers import (
-    bits_of,
-    bytes_of,
-    constant_values,
-    dtype_of,
-    is_float,
-    packed,
-    poisoned,
-    signed,
-    unpacked,
-    unsigned,
-    wrapped,
-)
-from tilewright.tileir.run.registry import Array, Unknown, Unsupported, implements, implements_in_context, lanes_of
+from tilewright.tileir.run.registry import Array, Unsupported, implements, implements_in_context
 from tilewright.tileir.run.views import TensorView
 from tilewright.tileir.watch.findings import ASSERTION, ASSUMPTION, MISALIGNED, OUT_OF_BOUNDS
 
 
 @implements("constant")
 def constant(op: Op) -> Array:
-    values, shape = constant_values(op.attributes["value"]), (1, *op.tile().shape)
+    values, shape = numbers.constant_values(op.attributes["value"]), (1, *op.tile().shape)
     return np.broadcast_to(values, shape) if len(values) == 1 else values.reshape(shape)
 
 
 @implements("iota")
 def iota(op: Op) -> Array:
     kind = op.tile()
-    return wrapped(np.arange(kind.size, dtype=np.int64), kind.element)[None]
+    return numbers.wrapped(np.arange(kind.size, dtype=np.int64), kind.element)[None]
 
 
 @implements("reshape")
@@ -63,50 +52,50 @@ def broadcast(op: Op, source: Array) -> Array:
 
 @implements("permute")
 def permute(op: Op, source: Array) -> Array:
-    """Axis a of the result is axis ``permutation[a]`` of the source."""
+    """Permutes the axes: axis a of the result is axis ``permutation[a]`` of the source."""
     return source.transpose(0, *(1 + axis for axis in op.attributes["permutation"]))
 
 
 @implements("cat")
 def cat(op: Op, lhs: Array, rhs: Array) -> Array:
-    lanes = lanes_of(lhs, rhs)
+    lanes = max(len(lhs), len(rhs))
     both = [np.broadcast_to(side, (lanes, *side.shape[1:])) for side in (lhs, rhs)]
     return np.concatenate(both, 1 + int(op.attributes["dim"]))
 
 
 @implements_in_context("extract")
 def extract(context: Context, op: Op, source: Array, indices: Sequence[Array]) -> Array:
-    """The slice of the source with the numbers ``indices``, counted in slices of the result's size.
+    """Returns one slice of the source, of the result's shape. ``indices`` count slices, not elements.
 
-    A slice that does not exist is a finding, and undefined: bytes of `Context.poison`.
+    A slice that does not exist is a finding, and its elements are undefined: bytes of `Context.poison`.
     """
     slices = _slices(source, op.tile().shape)
-    numbers, wrong = _checked(context, op, indices, slices.shape[1 : 1 + len(indices)])
+    at, wrong = _checked_indices(context, op, indices, slices.shape[1 : 1 + len(indices)])
     lane = np.arange(len(source)) if len(source) > 1 else np.zeros(1, np.int64)
-    cut: Array = slices[(lane, *numbers)]
+    cut: Array = slices[(lane, *at)]
     if wrong.any():
-        cut = np.where(wrong.reshape(-1, *(1,) * (cut.ndim - 1)), poisoned(cut.dtype, context.poison), cut)
+        cut = np.where(wrong.reshape(-1, *(1,) * (cut.ndim - 1)), numbers.poisoned(cut.dtype, context.poison), cut)
     return cut
 
 
 @implements_in_context("insert")
 def insert(context: Context, op: Op, source: Array, destination: Array, indices: Sequence[Array]) -> Array:
-    """The destination with one slice of the source's size replaced by the source; `extract` reads it back.
+    """Returns the destination with one slice, of the source's shape, replaced by the source. `extract` reads it back.
 
-    A slice that does not exist is a finding, and nothing is replaced.
+    If the slice does not exist, that is a finding, and nothing is replaced.
     """
-    lanes = lanes_of(source, destination, *indices)
+    lanes = max(map(len, (source, destination, *indices)))
     changed = np.broadcast_to(destination, (lanes, *destination.shape[1:])).copy()
     slices = _slices(changed, source.shape[1:])
-    numbers, wrong = _checked(context, op, indices, slices.shape[1 : 1 + len(indices)])
+    clipped, wrong = _checked_indices(context, op, indices, slices.shape[1 : 1 + len(indices)])
     right = np.flatnonzero(~np.broadcast_to(wrong, lanes))
-    at = tuple(np.broadcast_to(number, lanes)[right] for number in numbers)
+    at = tuple(np.broadcast_to(index, lanes)[right] for index in clipped)
     slices[(right, *at)] = np.broadcast_to(source, (lanes, *source.shape[1:]))[right]
     return changed
 
 
 def _slices(values: Array, size: Sequence[int]) -> Array:
-    """A view of shape (L, slices along each axis…, size of a slice…)."""
+    """Returns a view of shape (L, slices along each axis…, extents of a slice…)."""
     whole = values.shape[1:]
     pairs = [extent for n, part in zip(whole, size, strict=True) for extent in (n // part, part)]
     rank = len(whole)
@@ -114,11 +103,11 @@ def _slices(values: Array, size: Sequence[int]) -> Array:
     return split.transpose(0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2))
 
 
-def _checked(
+def _checked_indices(
     context: Context, op: Op, indices: Sequence[Array], counts: Sequence[int]
 ) -> tuple[tuple[Array, ...], Array]:
-    """Slice numbers clipped into range, and the lanes where one was out of range."""
-    wrong = np.zeros(lanes_of(*indices), np.bool_)
+    """Reports the indices that are out of range. Returns the indices clipped into range, and the lanes in question."""
+    wrong = np.zeros(max(map(len, indices), default=1), np.bool_)
     for axis, (index, count) in enumerate(zip(indices, counts, strict=True)):
         bad = np.broadcast_to((index < 0) | (index >= count), wrong.shape)
         for lane in np.flatnonzero(bad & ~wrong):
@@ -131,34 +120,31 @@ def _checked(
 
 @implements("pack")
 def pack(op: Op, source: Array) -> Array:
-    """The bytes of a 1-D tile, little-endian; of two 4-bit elements the first is the low half."""
-    kind, whole = _checked_bytes(op, op.tile("source")), np.ascontiguousarray(source)
-    return (packed(whole) if bits_of(kind.element) == 4 else whole).view(np.int8)
+    """Returns the bytes of a 1-D tile, little-endian. Of two 4-bit elements the first is the low half of the byte."""
+    element, whole = _packable(op, op.tile("source")), np.ascontiguousarray(source)
+    return (numbers.packed(whole) if numbers.bits_of(element) == 4 else whole).view(np.int8)
 
 
 @implements("unpack")
 def unpack(op: Op, source: Array) -> Array:
-    """The inverse of `pack`."""
-    kind, whole = _checked_bytes(op, op.tile()), np.ascontiguousarray(source)
-    return unpacked(whole, str(kind.element)) if bits_of(kind.element) == 4 else whole.view(dtype_of(kind.element))
+    """Reverses `pack`."""
+    element, whole = _packable(op, op.tile()), np.ascontiguousarray(source)
+    return numbers.unpacked(whole, element) if numbers.bits_of(element) == 4 else whole.view(numbers.dtype_of(element))
 
 
-def _checked_bytes(op: Op, kind: TileType) -> TileType:
-    """``kind``, where its storage holds the bits that are packed."""
+def _packable(op: Op, kind: TileType) -> str:
+    """Returns the element type. Raises Unsupported if the stored elements do not have the bits to pack."""
     if len(kind.shape) != 1 or isinstance(kind.element, PointerType) or kind.element in ("i1", "tf32"):
         raise Unsupported(f"{op.name} of {kind}")
-    return kind
+    return kind.element
 
 
 @implements_in_context("get_tile_block_id")
 def get_tile_block_id(context: Context, op: Op) -> tuple[Array, ...]:
-    """The block's place along x, y and z; a value that all blocks share where the grid has extent 1."""
+    """Returns the block's index along x, y and z: one value for all lanes along an axis where the grid has extent 1."""
     x, y, _ = context.grid
-    places = (context.blocks % x, context.blocks // x % y, context.blocks // (x * y))
-    alone = np.zeros(1, np.int32)
-    return tuple(
-        alone if extent == 1 else place.astype(np.int32) for place, extent in zip(places, context.grid, strict=True)
-    )
+    places = zip((context.blocks % x, context.blocks // x % y, context.blocks // (x * y)), context.grid, strict=True)
+    return tuple(np.zeros(1, np.int32) if extent == 1 else place.astype(np.int32) for place, extent in places)
 
 
 @implements_in_context("get_num_tile_blocks")
@@ -167,28 +153,32 @@ def get_num_tile_blocks(context: Context, op: Op) -> tuple[Array, ...]:
 
 
 @implements("make_token", "join_tokens", "memory_fence_alias_tko", "gdc_wait_tko", "gdc_launch_dependents_tko")
-def token(op: Op, **tokens: Sequence[None]) -> None:
-    """Nothing: see the module. The fence orders accesses through views and pointers that alias, which here happen in
-    the order of the text anyway. One grid runs at a time, so what it waits for has ended and what it launches has not
-    begun."""
+def token(op: Op) -> None:
+    """Does nothing, see the module. A fence orders accesses that alias, which are in the order of the text anyway.
+    Grids run one after another, so an earlier grid has ended before this one, and a later one starts after it."""
 
 
 @implements_in_context("assert")
 def check(context: Context, op: Op, condition: Array) -> None:
-    """A finding for each lane with a false element, which names the first of them; the block goes on."""
-    for lane in np.flatnonzero(~condition.reshape(len(condition), -1).all(1)):
-        index = np.unravel_index(int(np.argmin(condition[lane])), condition.shape[1:])
-        at = f" at element {tuple(map(int, index))}" if math.prod(condition.shape[1:]) > 1 else ""
-        context.finding(op, ASSERTION, f"{op.attributes['message']}{at}", int(lane))
+    """Reports each lane with a false element, and names its first false element. The block continues."""
+    for lane, index in _first_false(condition):
+        at = f" at element {index}" if math.prod(condition.shape[1:]) > 1 else ""
+        context.finding(op, ASSERTION, f"{op.attributes['message']}{at}", lane)
+
+
+def _first_false(holds: Array) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yields the lanes with a false element, and the index of the first false element in each."""
+    for lane in np.flatnonzero(~holds.reshape(len(holds), -1).all(1)):
+        index = np.unravel_index(int(np.argmin(holds[lane])), holds.shape[1:])
+        yield int(lane), tuple(map(int, index))
 
 
 @implements_in_context("print_tko")
-def print_tko(context: Context, op: Op, args: Sequence[Array] = (), token: Sequence[None] = ()) -> None:
-    """Prints once for each block, in the order of the lanes. A dry run, which lacks the data, prints nothing."""
+def print_tko(context: Context, op: Op, args: Sequence[Array] = ()) -> None:
+    """Prints once for each block, in the order of the lanes. A dry run has no data and prints nothing."""
     if context.dry:
         return
-    kinds = op.operand_types.get("args", ())
-    elements = [kind.element for kind in kinds if isinstance(kind, TileType)]
+    elements = [kind.element for kind in op.operand_types.get("args", ()) if isinstance(kind, TileType)]
     for lane in range(context.lanes):
         tiles = [value[lane if len(value) > 1 else 0] for value in args]
         context.print(op, formatted(op.attributes["str"], tiles, elements), lane)
@@ -196,46 +186,44 @@ def print_tko(context: Context, op: Op, args: Sequence[Array] = (), token: Seque
 
 EXPRESSION = re.compile(r"%(?P<flags>[-+ #0]*)(?P<size>\d*(?:\.\d*)?)(?:hh|h|ll|l|j|z|t|L)?(?P<kind>.?)", re.DOTALL)
 INTEGERS, UNSIGNED, FLOATS = "diuoxX", "uoxX", "eEfFgGaA"
-
-
 Nested: TypeAlias = "int | float | list[Nested]"
 
 
 def formatted(text: str, tiles: Sequence[Array], elements: Sequence[Element]) -> str:
-    """``text`` with each expression replaced by a tile (without lanes): ``[[1, 2], [3, 4]]`` for a 2×2.
+    """Replaces each expression of ``text`` by a tile of one block: ``[[1, 2], [3, 4]]`` for a 2×2 tile.
 
-    As on an H200 (tileiras 13.4): integers below 32 bits are extended with their sign to 32 before they print as
-    unsigned, and an infinity or a NaN is padded with blanks. A 64-bit integer prints as such without ``ll`` too, where
-    the GPU prints other digits.
+    The output is that of an H200 (tileiras 13.4). Integers below 32 bits are sign-extended to 32 bits before they are
+    printed as unsigned; an infinity or a NaN is padded with blanks. One difference: a 64-bit integer needs no ``ll``
+    here, while the GPU prints other digits without it.
 
-    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. Raises `Unsupported` for any other
-    pairing, whose output the dialect leaves undefined, and where their numbers differ.
+    Integers print as d i u o x X, floating-point numbers as e E f F g G a A. Raises `Unsupported` for other pairs,
+    whose output the dialect leaves undefined, and if the number of expressions is not that of the tiles.
     """
-    given = iter(zip(tiles, elements, strict=True))
-    done = EXPRESSION.sub(lambda found: "%" if found["kind"] == "%" else _printed(found, given), text)
-    if next(given, None) is not None:
+    arguments = iter(zip(tiles, elements, strict=True))
+    done = EXPRESSION.sub(lambda match: "%" if match["kind"] == "%" else _printed(match, arguments), text)
+    if next(arguments, None) is not None:
         raise Unsupported(f"print_tko: more arguments than expressions in {text!r}")
     return done
 
 
-def _printed(found: re.Match[str], given: Iterator[tuple[Array, Element]]) -> str:
-    tile, element = next(given, (None, None))
+def _printed(match: re.Match[str], arguments: Iterator[tuple[Array, Element]]) -> str:
+    tile, element = next(arguments, (None, None))
     if tile is None or element is None:
-        raise Unsupported(f"print_tko: no argument for '{found[0]}'")
-    kind = found["kind"]
-    if not kind or kind not in (FLOATS if is_float(element) else INTEGERS):
-        raise Unsupported(f"print_tko: '{found[0]}' for elements {element}")
-    if is_float(element):
+        raise Unsupported(f"print_tko: no argument for '{match[0]}'")
+    kind = match["kind"]
+    if not kind or kind not in (FLOATS if numbers.is_float(element) else INTEGERS):
+        raise Unsupported(f"print_tko: '{match[0]}' for elements {element}")
+    if numbers.is_float(element):
         tile = tile.astype(np.float64)
     elif kind in UNSIGNED:
-        tile = unsigned(tile if tile.dtype.itemsize == 8 else tile.astype(np.int32), "i64")
-    return _nested(tile.tolist(), found["flags"], found["size"], kind)
+        tile = numbers.unsigned(tile if tile.dtype.itemsize == 8 else tile.astype(np.int32), "i64")
+    return _nested(tile.tolist(), match["flags"], match["size"], kind)
 
 
 def _nested(value: Nested, flags: str, size: str, kind: str) -> str:
-    """Numbers as C prints them, where Python's ``%`` differs from it."""
+    """Formats numbers as C's printf does, also in the cases where Python's ``%`` differs from it."""
     if isinstance(value, list):
-        return f"[{', '.join(_nested(one, flags, size, kind) for one in value)}]"
+        return f"[{', '.join(_nested(part, flags, size, kind) for part in value)}]"
     if kind in UNSIGNED:
         flags = flags.replace("+", "").replace(" ", "")
     if kind in INTEGERS and "." in size:
@@ -260,14 +248,14 @@ def _hexadecimal(value: float, flags: str, size: str, kind: str) -> str:
 
 
 @implements_in_context("assume")
-def assume(context: Context, op: Op, value: Array | TensorView | Unknown) -> Array | TensorView | Unknown:
-    """Reports the first element of each lane for which the predicate does not hold; returns ``value``.
+def assume(context: Context, op: Op, value: Array | TensorView) -> Array | TensorView:
+    """Reports the first element of each lane for which the assumption is false. Returns ``value``.
 
-    ``div_by`` of a pointer or a tensor view concerns the byte address and is reported as misaligned. Raises
-    `Unsupported` for a predicate that the dialect does not allow on the value's type.
+    ``div_by`` of a pointer or a tensor view is about the byte address, and is reported as misaligned. Raises
+    `Unsupported` for an assumption that the dialect does not allow on the value's type.
     """
     predicate: Assumption = op.attributes["predicate"]
-    if isinstance(value, Unknown) or op.results[0] in context.world.irrelevant:
+    if op.results[0] in context.world.irrelevant:
         return value
     if isinstance(value, TensorView):
         if predicate.kind != "div_by":
@@ -277,17 +265,17 @@ def assume(context: Context, op: Op, value: Array | TensorView | Unknown) -> Arr
     kind = op.result_types[0]
     if not isinstance(kind, TileType) or not isinstance(value, np.ndarray):
         raise Unsupported(f"assume {described(predicate)} of {kind}")
-    pointer = isinstance(kind.element, PointerType)
-    numbers = signed(value).astype(np.int64, copy=False)
-    _report(context, op, predicate, numbers, _holds(predicate, numbers, kind), pointer)
+    integers = numbers.signed(value).astype(np.int64, copy=False)
+    holds = _holds(predicate, integers, kind)
+    _report(context, op, predicate, integers, holds, isinstance(kind.element, PointerType))
     return value
 
 
 def irrelevant(kernel: KernelEntry) -> frozenset[str]:
-    """Results of ``assume`` that are nothing but strides of axes of extent 1, which no address depends on.
+    """Returns the results of ``assume`` that are used only as strides of axes of extent 1. No address depends on these.
 
-    cuTile 1.7 promises that each such stride is a multiple of 16 bytes, even where it is not, so that the compiler
-    takes another axis for the contiguous one. That is no mistake of the program.
+    cuTile 1.7 assumes each such stride to be a multiple of 16 bytes, even if it is not, to make the compiler take
+    another axis for the contiguous one. So a false assumption of this kind is no mistake of the program.
     """
     used: Counter[str] = Counter()
     strides: Counter[str] = Counter()
@@ -305,29 +293,32 @@ def irrelevant(kernel: KernelEntry) -> frozenset[str]:
     return frozenset(name for name in assumed if 0 < used[name] == strides[name])
 
 
-def _holds(predicate: Assumption, numbers: Array, kind: TileType) -> Array:
+def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
     if predicate.kind == "div_by":
-        step = bytes_of(kind.element.pointee) if isinstance(kind.element, PointerType) else 1
-        return divisible(numbers, predicate, step)
-    if predicate.kind == "same_elements":  # as the first of their group
-        first = numbers
+        step = numbers.bytes_of(kind.element.pointee) if isinstance(kind.element, PointerType) else 1
+        return divisible(integers, predicate, step)
+    if predicate.kind == "same_elements":  # each element is compared with the first of its group
+        first = integers
         for axis, group in enumerate(predicate.values, 1):
-            first = np.take(first, np.arange(numbers.shape[axis]) // group * group, axis)
-        return np.asarray(numbers == first)
+            first = np.take(first, np.arange(integers.shape[axis]) // group * group, axis)
+        return np.asarray(integers == first)
     if predicate.kind == "bounded" and not isinstance(kind.element, PointerType):
         limits = np.iinfo(np.int64)
         low, high = (limits.min if predicate.low is None else predicate.low), predicate.high
-        return np.asarray((numbers >= low) & (numbers <= (limits.max if high is None else high)))
+        return np.asarray((integers >= low) & (integers <= (limits.max if high is None else high)))
     raise Unsupported(f"assume {described(predicate)} of {kind}")
 
 
-def divisible(numbers: Array, predicate: Assumption, step: int) -> Array:
-    """Which elements are as promised: the first of each group of ``every`` along ``along`` divisible, each of the
-    others larger by ``step`` than the one before it. Divisors are powers of two."""
-    even = (numbers & np.int64(predicate.divisor - 1)) == 0
+def divisible(integers: Array, predicate: Assumption, step: int) -> Array:
+    """Returns, for each element, whether ``div_by`` holds. The divisor is a power of two.
+
+    Without groups every element must be divisible. With groups of ``every`` elements along the axis ``along``, the
+    first of a group must be divisible, and each other element must be larger by ``step`` than the one before it.
+    """
+    even = (integers & np.int64(predicate.divisor - 1)) == 0
     if predicate.every in (None, 1) or predicate.along is None:
         return np.asarray(even)
-    values = np.moveaxis(numbers, 1 + predicate.along, -1)
+    values = np.moveaxis(integers, 1 + predicate.along, -1)
     first = np.arange(values.shape[-1]) % predicate.every == 0
     grows = np.ones(values.shape, np.bool_)
     grows[..., 1:] = values[..., 1:] - values[..., :-1] == step
@@ -335,21 +326,20 @@ def divisible(numbers: Array, predicate: Assumption, step: int) -> Array:
 
 
 def _report(
-    context: Context, op: Op, predicate: Assumption, numbers: Array, holds: Array, address: bool = False
+    context: Context, op: Op, predicate: Assumption, integers: Array, holds: Array, address: bool = False
 ) -> None:
     if holds.all():
         return
     kind = MISALIGNED if address and predicate.kind == "div_by" else ASSUMPTION
-    for lane in np.flatnonzero(~holds.reshape(len(holds), -1).all(1)):
-        index = np.unravel_index(int(np.argmin(holds[lane])), holds.shape[1:])
-        number = int(numbers[(lane, *index)])
-        what = f"address {number:#x}" if address else f"{number}"
-        at = f" at element {tuple(map(int, index))}" if index else ""
-        context.finding(op, kind, f"assumed {described(predicate)}, but it is {what}{at}", int(lane))
+    for lane, index in _first_false(holds):
+        number = int(integers[(lane, *index)])
+        value = f"address {number:#x}" if address else f"{number}"
+        at = f" at element {index}" if index else ""
+        context.finding(op, kind, f"assumed {described(predicate)}, but it is {value}{at}", lane)
 
 
 def described(predicate: Assumption) -> str:
-    """The predicate as Tile IR writes it."""
+    """Returns the predicate as Tile IR writes it."""
     if predicate.kind == "div_by":
         groups = f", every {predicate.every} along {predicate.along}" if predicate.every is not None else ""
         return f"div_by<{predicate.divisor}{groups}>"

@@ -1,18 +1,17 @@
-"""Views of memory at run time, and the operations that make, measure and access them.
+"""Views of memory at run time, and the handlers of the operations that make, measure and access them.
 
-A `TensorView` says where a tensor lies; a `TileView` says in which tiles it is read and written. Both hold integers for
-each lane: int64 arrays of shape (L,), of length 1 where all lanes agree.
+A `TensorView` holds where a tensor lies in memory. A `TileView` holds how it is divided into tiles. Both have one
+number for each lane: int64 arrays of shape (L,), or of shape (1,) if the number is the same for all lanes.
 
-Elements inside a view are passed to the memory, which checks allocations, races and initialisation. Elements outside
-are never accessed: a load gives the view's padding (undefined bytes where it has none), and a store skips them. They
-are a finding only where the operation declares the axis to be in bounds.
+Elements inside a view are accessed through `memory`, which checks allocations, races and initialisation. Elements
+outside are never accessed: a load returns the view's padding for them (poison if it has none), and a store skips them.
+They are a finding only if the operation declares the axis to be in bounds.
 
-All is computed for the lanes at once, from a few numbers per axis: the addresses of a tile are the address of its first
-element plus a pattern, which lanes share if they share the strides; what is inside is a range along each axis. Traffic
-needs only these numbers, so that a dry run never makes an array with an entry per element.
+All lanes are computed at once, from a few numbers for each axis. The addresses of a tile are the address of its first
+element plus a pattern of offsets, which lanes with the same strides share. Along each axis the elements inside are a
+range. Counting traffic needs only these numbers, so a dry run never makes an array with an entry for each element.
 
-Indices, extents and strides are signed, as are the bounds that `assume` declares for them. An extent below 0 is an
-empty axis.
+Indices, extents and strides are signed. An extent below 0 is an empty axis.
 """
 
 from __future__ import annotations
@@ -26,35 +25,27 @@ import numpy as np
 from tilewright.tileir.read.tree import GatherScatterViewType, Op, StridedViewType, TensorViewType, TileType, ViewType
 from tilewright.tileir.run.context import Context, access_of
 from tilewright.tileir.run.numbers import STORAGE, WITHOUT_ADDRESS, dtype_of, poisoned, width_of
-from tilewright.tileir.run.registry import (
-    Array,
-    NeedsData,
-    Unknown,
-    Unsupported,
-    implements,
-    implements_in_context,
-    lanes_of,
-)
-from tilewright.tileir.watch.arrays import DType
+from tilewright.tileir.run.registry import Elements, NeedsData, Unknown, Unsupported, implements, implements_in_context
+from tilewright.tileir.watch.arrays import Array, DType
 from tilewright.tileir.watch.findings import OUT_OF_BOUNDS
+
+FARTHEST = 2**62
+"""Limit of a tile's first element along an axis. It is far outside every tensor, and address arithmetic with it does
+not overflow."""
+STARTS = 1 << 20  # at most so many starts of runs in one array; a tile may have a run for each element
 
 
 def kept(values: Array, lanes: Array) -> Array:
-    """``values`` of some lanes (numbers or a mask); what all lanes share stays as it is."""
+    """Returns the values of some lanes, or ``values`` itself if all lanes share them."""
     return values if values.shape[0] == 1 else values[lanes]
-
-
-FARTHEST = 2**62
-"""Elements from the beginning of a tensor; what begins farther away is outside all the same, and the arithmetic must
-not wrap around into the tensor."""
-AT_ONCE = 1 << 20
-"""Beginnings of runs in one array: a tile without a contiguous axis has one for each element."""
 
 
 @dataclass(frozen=True)
 class TileAxis:
-    """Where an axis of a tile lies: index i begins at element ``i * step`` of the tensor's axis ``of``. A sparse axis
-    has no one beginning: each of its elements has an index."""
+    """One axis of a tile: the tile with index i starts at element ``i * step`` of the tensor's axis ``of``.
+
+    A sparse axis has an index for each of its elements.
+    """
 
     of: int
     length: int
@@ -63,10 +54,13 @@ class TileAxis:
 
 
 @dataclass(frozen=True, eq=False)
-class Along:
-    """One axis of the tiles. ``stride`` is in bytes. A dense axis: elements ``low`` to ``high`` (exclusive) of the
-    tile, which begins at ``start``, are inside; all (L,). A sparse axis: ``start`` is (L, length), the place of each
-    element, and ``inside`` says which are inside."""
+class AxisRange:
+    """The elements that the lanes access along one axis. ``stride`` is in bytes.
+
+    A dense axis starts at ``start``; its elements ``low`` to ``high`` (exclusive) are inside the view; all have the
+    shape (L,). On a sparse axis ``start`` is the place of each element, and ``inside`` whether it is inside the view;
+    both have the shape (L, length).
+    """
 
     axis: TileAxis
     start: Array
@@ -77,7 +71,7 @@ class Along:
 
     @property
     def count(self) -> Array:
-        """(L,): how many elements are inside."""
+        """The number of elements inside the view, (L,)."""
         if self.inside is not None:
             return np.asarray(self.inside.sum(axis=1, dtype=np.int64))
         return np.asarray(self.high - self.low)
@@ -86,78 +80,80 @@ class Along:
         return bool((self.count == self.axis.length).all())
 
     def mask(self) -> Array:
-        """(L, length): the elements inside."""
+        """Returns which elements are inside the view, (L, length)."""
         if self.inside is not None:
             return self.inside
         place = np.arange(self.axis.length)
         return np.asarray((place >= self.low[:, None]) & (place < self.high[:, None]))
 
     def first_outside(self) -> tuple[int, int]:
-        """A lane with an element outside, and that element's place along the tensor's axis."""
+        """Returns the first lane with an element outside, and that element's place along the tensor's axis."""
         outside = ~self.mask()
-        lane, element = (int(one) for one in np.unravel_index(int(outside.argmax()), outside.shape))
+        lane, element = divmod(int(outside.argmax()), outside.shape[1])
         start = self.start[lane if len(self.start) > 1 else 0]
         return lane, int(start[element]) if self.axis.sparse else int(start) + element
 
 
-def _along(axis: TileAxis, index: Array, extent: Array, stride: Array) -> Along:
+def _range(axis: TileAxis, index: Array, extent: Array, stride: Array) -> AxisRange:
     farthest = FARTHEST // axis.step
     start = np.clip(index.astype(np.int64, copy=False), -farthest, farthest) * axis.step
     if axis.sparse:
-        inside = (start >= 0) & (start < extent[:, None])
         none = np.zeros(1, np.int64)
-        return Along(axis, start, stride, none, none, inside)
+        return AxisRange(axis, start, stride, none, none, (start >= 0) & (start < extent[:, None]))
     low = np.clip(-start, 0, axis.length)
     high = np.maximum(np.clip(extent - start, 0, axis.length), low)
-    return Along(axis, start, stride, low, high, None)
+    return AxisRange(axis, start, stride, low, high, None)
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
-    """The tiles that the lanes access: byte address of the tensor and a description of each axis."""
+    """The tiles that the lanes access: the tensor's byte address ``base``, and the elements along each axis."""
 
     base: Array
-    along: tuple[Along, ...]
+    ranges: tuple[AxisRange, ...]
     itemsize: int
 
     def _spread(self, values: Array, axis: int) -> Array:
-        """(L, length) or (L,) with the axes of a tile, so that it broadcasts."""
-        shape = [1] * len(self.along)
+        """Reshapes values of shape (L, length) or (L,) to broadcast to (L, *tile)."""
+        shape = [1] * len(self.ranges)
         if values.ndim == 2:
             shape[axis] = values.shape[1]
         return values.reshape(values.shape[0], *shape)
 
     def addresses(self) -> Array:
-        """(L, *tile) byte addresses; those of elements outside have no meaning."""
-        begin, pattern = self.base, np.zeros((1,) * (1 + len(self.along)), np.int64)
-        for a, one in enumerate(self.along):
-            if one.axis.sparse:
-                pattern = pattern + self._spread(one.start * one.stride[:, None], a)
+        """Returns the byte address of each element, (L, *tile). Addresses of elements outside the view are invalid."""
+        begin, pattern = self.base, np.zeros((1,) * (1 + len(self.ranges)), np.int64)
+        for a, along in enumerate(self.ranges):
+            if along.axis.sparse:
+                pattern = pattern + self._spread(along.start * along.stride[:, None], a)
             else:
-                begin = begin + one.start * one.stride
-                pattern = pattern + self._spread(np.arange(one.axis.length) * one.stride[:, None], a)
+                begin = begin + along.start * along.stride
+                pattern = pattern + self._spread(np.arange(along.axis.length) * along.stride[:, None], a)
         addresses = self._spread(begin, 0) + pattern
         return np.broadcast_to(addresses, (self.lanes, *addresses.shape[1:]))
 
     def mask(self) -> Array | None:
-        """What is inside, broadcastable to (L, *tile); None where all is."""
+        """Returns which elements are inside the view, broadcastable to (L, *tile), or None if all are."""
         mask: Array | None = None
-        for a, one in enumerate(self.along):
-            if not one.complete():
-                part = self._spread(one.mask(), a)
+        for a, along in enumerate(self.ranges):
+            if not along.complete():
+                part = self._spread(along.mask(), a)
                 mask = part if mask is None else mask & part
         return mask
 
     @property
     def lanes(self) -> int:
-        """1 where all lanes access the same tile."""
-        along = (a for one in self.along for a in (one.start, one.stride, one.low, one.high))
-        return lanes_of(self.base, *along)
+        """The number of lanes, or 1 if all access the same tile."""
+        arrays = (array for along in self.ranges for array in (along.start, along.stride, along.low, along.high))
+        return max(map(len, (self.base, *arrays)))
 
     def runs(self) -> Iterator[tuple[int, Array, int]]:
-        """(bytes, beginnings of contiguous runs, their length), once or more often for each shape that the part of a
-        tile inside the view has. The bytes are of all lanes; equal tiles of several lanes give one run."""
-        first, dense = self._first(self.lanes)
+        """Yields the contiguous runs of bytes: (bytes, start addresses, length of each run).
+
+        The bytes count every lane, and are 0 where they were counted with an earlier item. Equal tiles of several lanes
+        make one run. Lanes whose part inside the view has the same shape and strides share an item.
+        """
+        first, dense = self._parts(self.lanes)
         counts = [count for count, _ in dense]
         inside = np.all([np.broadcast_to(c > 0, first.shape) for c in counts], axis=0) if counts else True
         for alike in _groups(first, [*counts, *(stride for _, stride in dense)], inside):
@@ -165,23 +161,24 @@ class Tiles:
             moved = math.prod(count for count, _ in shape) * self.itemsize * len(alike)
             offsets, run = _pattern(shape, self.itemsize)
             distinct = np.unique(first[alike])
-            together = max(1, AT_ONCE // len(offsets))
+            together = max(1, STARTS // len(offsets))
             for begin in range(0, len(distinct), together):
                 starts = distinct[begin : begin + together, None] + offsets
                 yield (0 if begin else moved), starts.reshape(-1), run
 
-    def _first(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
-        """(P,) address of the first element inside of each part of a tile, and (count, stride) of the axes of a part,
-        each (P,) or (1,). A part is a lane's whole tile, or what one sparse index selects of it."""
-        begin = self.base
-        dense = []
-        sparse = None
-        for one in self.along:
-            if one.inside is not None:
-                sparse = one
+    def _parts(self, lanes: int) -> tuple[Array, list[tuple[Array, Array]]]:
+        """Divides the tiles into parts: the whole tile of a lane or, with a sparse axis, what one sparse index selects.
+
+        Returns the address of each part's first element inside the view, (P,), and for each dense axis the count of
+        elements and the stride, each (P,) or (1,).
+        """
+        begin, dense, sparse = self.base, [], None
+        for along in self.ranges:
+            if along.inside is not None:
+                sparse = along
             else:
-                begin = begin + (one.start + one.low) * one.stride
-                dense.append((one.count, one.stride))
+                begin = begin + (along.start + along.low) * along.stride
+                dense.append((along.count, along.stride))
         if sparse is None:
             return np.broadcast_to(begin, (lanes,)), dense
         assert sparse.inside is not None
@@ -192,7 +189,7 @@ class Tiles:
 
 
 def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Iterator[Array]:
-    """The parts that are inside and agree in all ``numbers``, as arrays of their places in ``first``."""
+    """Yields the parts that are ``inside``, as positions in ``first``, grouped by equality of all ``numbers``."""
     code = np.zeros(len(first), np.int64)
     for values in numbers:
         if len(values) > 1:
@@ -200,13 +197,15 @@ def _groups(first: Array, numbers: Sequence[Array], inside: Array | bool) -> Ite
             code = code * len(distinct) + place.reshape(-1)
             code = np.unique(code, return_inverse=True)[1].reshape(-1)
     chosen = np.flatnonzero(np.broadcast_to(inside, code.shape))
-    for one in np.unique(code[chosen]):
-        yield chosen[code[chosen] == one]
+    for group in np.unique(code[chosen]):
+        yield chosen[code[chosen] == group]
 
 
 def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, int]:
-    """Where the contiguous runs of a tile begin, from its first byte, and how long they are; ``shape`` is (count,
-    stride in bytes) by axis. Axes that continue one another make one run."""
+    """Returns the offsets of a tile's contiguous runs from its first byte, and the length of each run in bytes.
+
+    ``shape`` is (count, stride in bytes) by axis. Axes that are contiguous with one another make one run.
+    """
     offsets, run = np.zeros(1, np.int64), itemsize
     for count, stride in sorted(shape, key=lambda axis: abs(axis[1])):
         if count == 1 or stride == 0:
@@ -220,7 +219,7 @@ def _pattern(shape: Sequence[tuple[int, int]], itemsize: int) -> tuple[Array, in
 
 @dataclass(frozen=True, eq=False)
 class TensorView:
-    """A tensor in memory: byte address of its first element, extents and strides in elements, each (L,)."""
+    """A tensor in memory: the byte address of its first element, extents, and strides in elements; each is (L,)."""
 
     type: TensorViewType
     base: Array
@@ -232,13 +231,13 @@ class TensorView:
         return np.dtype(STORAGE[self.type.element])
 
     def take(self, lanes: Array) -> TensorView:
-        extents, strides = (tuple(kept(one, lanes) for one in numbers) for numbers in (self.extents, self.strides))
+        extents, strides = (tuple(kept(axis, lanes) for axis in axes) for axes in (self.extents, self.strides))
         return TensorView(self.type, kept(self.base, lanes), extents, strides)
 
 
 @dataclass(frozen=True, eq=False)
 class TileView:
-    """A tensor as tiles; ``type`` is that of a partition, a strided or a gather/scatter view."""
+    """A tensor that is divided into tiles by a partition, a strided or a gather/scatter view."""
 
     type: ViewType
     tensor: TensorView
@@ -248,8 +247,8 @@ class TileView:
 
     @property
     def axes(self) -> tuple[TileAxis, ...]:
-        """One for each axis of a tile. The dense axes of a gather/scatter view are indexed by element, not by tile
-        (cuTile's `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
+        """The axes of a tile. The dense axes of a gather/scatter view are indexed by element, not by tile (cuTile's
+        `load_advanced_indexing`: a slice begins at "a runtime element-space offset")."""
         kind = self.type
         if isinstance(kind, GatherScatterViewType):
             return tuple(TileAxis(a, n, 1, a == kind.sparse_dim) for a, n in enumerate(kind.tile))
@@ -264,7 +263,7 @@ PADDINGS = {"zero": 0.0, "neg_zero": -0.0, "nan": math.nan, "pos_inf": math.inf,
 def make_tensor_view(
     context: Context, op: Op, base: Array, dynamicShape: Sequence[Array] = (), dynamicStrides: Sequence[Array] = ()
 ) -> TensorView:
-    """A tensor at ``base``; the dynamic extents and strides stand where the type leaves them open."""
+    """Makes a tensor at ``base``. The dynamic extents and strides fill in, in order, what the type leaves open."""
     type_ = op.result_types[0]
     assert isinstance(type_, TensorViewType)
     if type_.element in WITHOUT_ADDRESS:
@@ -276,17 +275,15 @@ def make_tensor_view(
 
 
 def _filled(static: Sequence[int | None], dynamic: Sequence[Array]) -> tuple[Array, ...]:
-    given = iter(dynamic)
-    filled = tuple(
-        np.asarray(next(given), np.int64) if number is None else np.array([number], np.int64) for number in static
-    )
-    assert next(given, None) is None, "more dynamic values than the type leaves open"
+    values = iter(dynamic)
+    filled = tuple(np.asarray(next(values) if number is None else [number], np.int64) for number in static)
+    assert next(values, None) is None, "more dynamic values than the type leaves open"
     return filled
 
 
 @implements("make_partition_view", "make_strided_view", "make_gather_scatter_view")
 def make_tile_view(op: Op, tensor_view: TensorView) -> TileView:
-    """The tiles of a tensor; all that distinguishes the kinds is in the type."""
+    """Divides a tensor into tiles. The three kinds differ only in their type."""
     type_ = op.result_types[0]
     assert isinstance(type_, ViewType)
     return TileView(type_, tensor_view)
@@ -299,8 +296,11 @@ def get_tensor_shape(op: Op, src: TensorView) -> Array | tuple[Array, ...]:
 
 @implements("get_index_space_shape")
 def get_index_space_shape(op: Op, src: TileView) -> Array | tuple[Array, ...]:
-    """How many tiles begin inside the tensor, along each axis of the tile; of overlapping tiles too (tileiras compiles
-    it to ceil(extent / step) for strides of 1 and 3 with tiles of 8)."""
+    """Returns the number of tiles that start inside the tensor, along each axis of the tile.
+
+    That is ceil(extent / step), also if the tiles overlap or leave gaps (tileiras does so for steps of 1 and 3 with
+    tiles of 8).
+    """
     if isinstance(src.type, GatherScatterViewType):
         raise Unsupported("get_index_space_shape of a gather_scatter_view")
     extents = [np.maximum(src.tensor.extents[axis.of], 0) for axis in src.axes]
@@ -319,10 +319,8 @@ def _shape(op: Op, numbers: Sequence[Array]) -> Array | tuple[Array, ...]:
 
 
 @implements_in_context("load_view_tko")
-def load_view_tko(
-    context: Context, op: Op, view: TileView, index: Sequence[Array], token: Sequence[None] = ()
-) -> tuple[Array | Unknown, None]:
-    """The tile at ``index``, (L, *tile), and a token."""
+def load_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array]) -> tuple[Elements, None]:
+    """Loads the tile at ``index``, (L, *tile). Returns it and a token."""
     tiles = _tiles(context, op, view, index, "load")
     if context.dry and not context.memory.is_list(view.tensor.base):
         return Unknown((1, *view.type.tile), view.tensor.dtype), None
@@ -334,10 +332,8 @@ def load_view_tko(
 
 
 @implements_in_context("store_view_tko")
-def store_view_tko(
-    context: Context, op: Op, tile: Array | Unknown, view: TileView, index: Sequence[Array], token: Sequence[None] = ()
-) -> None:
-    """Writes the elements of ``tile``, (L, *tile), that lie inside the view. Gives a token."""
+def store_view_tko(context: Context, op: Op, tile: Elements, view: TileView, index: Sequence[Array]) -> None:
+    """Stores the elements of ``tile``, (L, *tile), that are inside the view. Its result is a token."""
     tiles = _tiles(context, op, view, index, "store")
     if not context.dry:
         assert not isinstance(tile, Unknown)
@@ -345,10 +341,8 @@ def store_view_tko(
 
 
 @implements_in_context("atomic_red_view_tko")
-def atomic_red_view_tko(
-    context: Context, op: Op, view: TileView, index: Sequence[Array], value: Array | Unknown, token: Sequence[None] = ()
-) -> None:
-    """Combines the elements inside the view with ``value``, (L, *tile), each atomically. Gives a token."""
+def atomic_red_view_tko(context: Context, op: Op, view: TileView, index: Sequence[Array], value: Elements) -> None:
+    """Combines the elements inside the view with ``value``, (L, *tile), each atomically. Its result is a token."""
     tiles = _tiles(context, op, view, index, "atomic")
     if not context.dry:
         assert not isinstance(value, Unknown)
@@ -357,23 +351,23 @@ def atomic_red_view_tko(
 
 
 def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], direction: str) -> Tiles:
-    """Where the tiles at ``index`` lie: (L,), or (L, length) along a sparse axis. Counts the traffic, and reports the
-    axes that are declared to be in bounds and are not. No data is looked at."""
-    if any(isinstance(one, Unknown) for one in index):
+    """Returns the tiles at ``index``, which is (L,) for each axis, or (L, length) for a sparse axis.
+
+    Counts their traffic, and reports the axes that exceed the tensor although they are declared to be in bounds. Does
+    not access the memory. Raises NeedsData if a dry run does not know an index.
+    """
+    if any(isinstance(along, Unknown) for along in index):
         raise NeedsData(op.name)
-    tensor = view.tensor
-    itemsize = tensor.dtype.itemsize
-    along = tuple(
-        _along(axis, one, tensor.extents[axis.of], tensor.strides[axis.of] * itemsize)
-        for axis, one in zip(view.axes, index, strict=True)
-    )
-    tiles = Tiles(tensor.base, along, itemsize)
-    for one, declared in zip(tiles.along, op.attributes.get("inbounds", ()), strict=False):
-        if declared and not one.complete():
-            lane, place = one.first_outside()
-            extent = tensor.extents[one.axis.of]
+    tensor, itemsize = view.tensor, view.tensor.dtype.itemsize
+    axes = zip(view.axes, index, strict=True)
+    ranges = (_range(axis, i, tensor.extents[axis.of], tensor.strides[axis.of] * itemsize) for axis, i in axes)
+    tiles = Tiles(tensor.base, tuple(ranges), itemsize)
+    for along, declared in zip(tiles.ranges, op.attributes.get("inbounds", ()), strict=False):
+        if declared and not along.complete():
+            lane, place = along.first_outside()
+            extent = tensor.extents[along.axis.of]
             size = int(extent[lane if len(extent) > 1 else 0])
-            message = f"axis {one.axis.of} is declared in bounds: element {place} of {size}"
+            message = f"axis {along.axis.of} is declared in bounds: element {place} of {size}"
             context.finding(op, OUT_OF_BOUNDS, message, lane=lane)
     for total, starts, run in tiles.runs():
         context.traffic(op, direction, total * (context.lanes if tiles.lanes == 1 else 1), starts, run)
@@ -381,18 +375,18 @@ def _tiles(context: Context, op: Op, view: TileView, index: Sequence[Array], dir
 
 
 def padding(kind: str | None, element: str, poison: int) -> Array:
-    """What a load gives outside the view, as an array of shape (): ``kind`` in the element's type, or bytes ``poison``
-    where the view leaves it undefined. Raises Unsupported where the type has no such value."""
+    """Returns the value that a load gives outside the view, shape (): ``kind`` as an ``element``, or poison bytes if
+    the view leaves it undefined. Raises Unsupported if the element type does not have the value."""
     dtype = np.dtype(STORAGE[element])
     if kind is None:
         return poisoned(dtype, poison)
-    if dtype.kind in "ib" and kind != "zero":
-        raise Unsupported(f"load_view_tko: padding {kind} of {element}")
-    number = np.float64(PADDINGS[kind])
+    number, is_integer = np.float64(PADDINGS[kind]), dtype.kind in "ib"
+    if is_integer and kind == "zero":
+        return np.zeros((), dtype)
     with np.errstate(all="ignore"):
         value = np.asarray(number).astype(dtype)
         back = value.astype(np.float64)
-    same_sign = dtype.kind in "ib" or np.isnan(number) or np.signbit(back) == np.signbit(number)
-    if not (np.array_equal(back, number, equal_nan=True) and same_sign):
+    same_sign = np.isnan(number) or np.signbit(back) == np.signbit(number)
+    if is_integer or not same_sign or not np.array_equal(back, number, equal_nan=True):
         raise Unsupported(f"load_view_tko: padding {kind} of {element}")
     return value

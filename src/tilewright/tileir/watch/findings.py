@@ -57,9 +57,6 @@ class Findings:
     def __len__(self) -> int:
         return len(self._all)
 
-    def of_kind(self, kind: str) -> tuple[Finding, ...]:
-        return tuple(one for one in self if one.kind == kind)
-
 
 def block_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
     """The coordinates (x, y, z) of the block with a linear number x + X·(y + Y·z)."""
