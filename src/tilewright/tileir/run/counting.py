@@ -41,7 +41,7 @@ class Counter:
         self._iterated[id(op)] += lanes
 
     def traffic(self, op: Op, direction: str, total_bytes: int, starts: Array, run_bytes: int) -> None:
-        """Counts the bytes of a load, store or atomic, which moves runs of ``run_bytes`` from the addresses ``starts``."""
+        """Counts the bytes of a load, store or atomic: runs of ``run_bytes`` from the addresses ``starts``."""
         self._moved[id(op), direction] += int(total_bytes)
         for way in ("load", "store") if direction == "atomic" else (direction,):
             self._runs[way].add(starts, run_bytes)

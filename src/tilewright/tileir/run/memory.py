@@ -1,21 +1,22 @@
-"""The memory that an interpreted kernel sees, and every access to it.
+"""The memory of an interpreted kernel, and every access to it.
 
-Each tensor lies at a synthetic address, far from its neighbours, so that an access outside one hits no other tensor. A
-tensor may be a strided or misaligned part of a larger array; the bytes around it exist, but belong to no tensor.
-`load`, `store` and `atomic` take the addresses of whole tiles and handle all lanes and elements at once. Where the
-memory is watched, each access is entered in the tensor's shadow (`watch`), which knows which block touched what.
+Each tensor lies at a synthetic address, far from its neighbours, so an access that leaves it does not hit another one.
+A tensor may be a strided or misaligned part of a larger array. The other bytes of the array exist, but belong to no
+tensor. `load`, `store` and `atomic` take the addresses of whole tiles, and handle all lanes and elements at once. If
+the memory is watched, each access is recorded in the tensor's shadow (`watch`), which finds races.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.tileir.read.tree import Op, TileType
+from tilewright.tileir.read.tree import TileType
 from tilewright.tileir.run import atomics
 from tilewright.tileir.run.registry import Unsupported
 from tilewright.tileir.watch.allocations import WORDS, Allocation, bytes_of, extent_of, granules_of
@@ -27,53 +28,70 @@ from tilewright.tileir.watch.watch import READ, UPDATE, WRITE, Access, Touched, 
 __all__ = ["Access", "Allocation", "Memory"]
 
 BASE = 1 << 40
-GAP = 1 << 20
-"""Bytes of addresses without memory between two allocations, at least."""
-ALIGNMENT = 256
-"""Of every allocation's first byte, as of cudaMalloc."""
+GAP = 1 << 20  # at least so many bytes without memory lie between two allocations
+ALIGNMENT = 256  # of the first byte of every allocation, as with cudaMalloc
 _SUB_BYTE = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
 
 
 class _Picked(NamedTuple):
-    """The elements of a tile that are not masked out. ``shape`` is (rows, *tile); 1 row where all lanes do the same.
-    ``where``: the places in it, None for all. ``blocks``: of each, or of all; None where all lanes do all."""
+    """The elements of a tile that an access does not mask out, each of ``width`` bytes. ``how``: READ, WRITE or UPDATE.
 
+    ``shape`` is (rows, *tile), with one row if all lanes access the same elements. ``where`` holds the positions of the
+    elements in it; None means all. ``blocks`` holds the block of each element, or the only block; None means that all
+    blocks access all elements.
+    """
+
+    access: Access
+    how: str
+    width: int
     shape: tuple[int, ...]
     addresses: Indices
     where: Indices | None
     blocks: Blocks | None
 
     def of(self, values: Array) -> Array:
-        """The picked elements of what broadcasts to ``shape``, as one axis."""
+        """Returns the picked elements of an array that broadcasts to ``shape``, as one axis."""
         flat = np.broadcast_to(values, self.shape).reshape(-1)
         return flat if self.where is None else flat[self.where]
 
+    def touched(self, allocation: Allocation, of: Indices | None = None) -> Touched:
+        """Describes the access to the picked elements ``of`` (by default all), which lie in ``allocation``."""
+        blocks = self.blocks if of is None or not isinstance(self.blocks, np.ndarray) else self.blocks[of]
+        addresses = self.addresses if of is None else self.addresses[of]
+        return Touched(self.access, allocation, addresses - allocation.start, self.width, self.how, blocks)
+
 
 class _Part(NamedTuple):
-    """Elements in one allocation: ``offsets`` into its memory; ``of``: which of those picked, None for all."""
+    """The picked elements in one allocation, all aligned or not. ``of``: which of the picked elements; None means
+    all."""
 
-    allocation: Allocation
-    offsets: Indices
+    touched: Touched
     of: Indices | None
     aligned: bool
 
     def of_these(self, values: Array) -> Array:
-        """What belongs to this part of values for all picked elements."""
+        """Returns the values for the elements of this part, from values for all picked elements."""
         return values if self.of is None else values[self.of]
+
+    def bits(self) -> Array:
+        """Returns the bits of the elements in memory."""
+        return self.touched.allocation.gather(self.touched.offsets, self.touched.width, self.aligned)
 
 
 class Memory:
-    """``watch``: look for races and for reads of memory that was never written. ``poison``: the byte that undefined
-    values are made of."""
+    """The memory of one run. ``watch``: look for races and for reads of memory that was never written. ``poison``: the
+    byte that undefined values are made of.
+
+    ``version`` grows with each store, and with each atomic update that changes something.
+    """
 
     def __init__(self, watch: bool = True, poison: int = 0xFF) -> None:
         self.watch, self.poison = watch, poison
         self.findings = Findings()
         self.globals: dict[str, Allocation] = {}
         self.version = 0
-        """Grows with each store, and with each atomic update that changes something."""
         self.allocations: list[Allocation] = []
-        self.lists: list[Allocation] = []  # known to a dry run too, since launches fill them
+        self.lists: list[Allocation] = []  # filled before the kernel runs, so a dry run may read them
         self._starts: list[int] = []
         self._watch = Watch(self.findings)
         self._next = BASE
@@ -88,15 +106,15 @@ class Memory:
         same_memory_as: Allocation | None = None,
         may_alias: bool = False,
     ) -> Allocation:
-        """Gives ``array`` an address; the kernel reads and writes the array itself.
+        """Gives ``array`` an address. The kernel reads and writes the array itself.
 
-        written: whether the elements have values before the kernel runs; an array says it of each element.
-        within: the contiguous array that ``array`` is a view of, where it is strided, misaligned, or has guard zones.
-            Its first byte gets an aligned address, so that a misaligned view stays misaligned. Bytes that are not
-            elements of ``array`` are out of bounds.
-        same_memory_as: another tensor over the same memory (``within`` is then that one's). This tensor gets addresses
-            of its own for it, by which the sanitizer knows through which tensor a kernel goes.
-        may_alias: the kernel allows for this tensor to overlap the others over the same memory.
+        written: whether the elements have values before the kernel runs; may be an array with an entry per element.
+        within: the contiguous array that ``array`` is a view of, if it is strided, misaligned, or has guard zones.
+            Its first byte gets an aligned address, so a misaligned view stays misaligned. Bytes that are not elements
+            of ``array`` are out of bounds.
+        same_memory_as: another tensor in the same memory, whose ``within`` is used. This tensor gets addresses of its
+            own, so the sanitizer knows through which tensor a kernel accesses the memory.
+        may_alias: the kernel allows this tensor to overlap others in the same memory.
         """
         raw = same_memory_as.raw if same_memory_as else bytes_of(array if within is None else within)
         offset = int(array.__array_interface__["data"][0] - raw.__array_interface__["data"][0])
@@ -116,35 +134,29 @@ class Memory:
             shadow.unwrite(granules[~np.repeat(np.broadcast_to(written, array.shape), per_element)])
         return self._entered(new, may_alias)
 
-    def declare_distinct(self, allocations: Iterable[Allocation]) -> None:
-        """Forbids overlap, as the kernel's signature declares; overrides what `allocate` was told."""
-        declared = list(allocations)
-        for one in declared:
-            for other in declared:
-                if one is not other and one.shadow is other.shadow:
-                    one.shadow.forbid(one.bit, other.bit)
-
     def next_launch(self) -> None:
-        """The next kernel begins: it comes after all accesses of the one before, and inherits what was written."""
+        """Prepares for the next kernel, which runs after all accesses of the one before and finds what that wrote."""
         self._watch.restart()
-        for one in self.allocations:
-            one.shadow.restart()
+        for allocation in self.allocations:
+            allocation.shadow.restart()
 
     def allocate_list(self, rows: Sequence[Sequence[int]]) -> Allocation:
-        """How a launch passes a list of arrays: 64-bit numbers in memory that is filled before the kernel runs."""
+        """Allocates a list argument as a launch passes it: rows of 64-bit numbers, known before the kernel runs."""
         self.lists.append(self.allocate(f"list {len(self.lists)}", np.array(rows, np.int64)))
         return self.lists[-1]
 
     def is_list(self, addresses: Array) -> bool:
-        """Whether all of ``addresses``, where arrays begin, are those of such lists."""
-        return bool(self.lists) and bool(np.isin(addresses, [one.address for one in self.lists]).all())
+        """Whether a list argument begins at each of ``addresses``."""
+        return bool(self.lists) and bool(np.isin(addresses, [memory.address for memory in self.lists]).all())
 
     def allocate_local(
         self, name: str, elements: tuple[int, int], alignment: int, blocks: Array, private: bool = True
     ) -> Allocation:
-        """Uninitialised memory with a part for each of ``blocks``, (number, bytes) of ``elements`` each; where it is
-        ``private`` no other block may touch it. Parts lie ``strides[0]`` bytes apart; the bytes between them belong to
-        no block."""
+        """Allocates uninitialised memory with a part for each of ``blocks``: ``elements`` = (count, bytes of each).
+
+        If it is ``private``, no other block may access a part. Parts start ``strides[0]`` bytes apart; the bytes
+        between them belong to no block.
+        """
         count, width = elements
         alignment = max(alignment, ALIGNMENT)
         step = -(-(count * width + ALIGNMENT) // alignment) * alignment
@@ -182,18 +194,29 @@ class Memory:
     def load(
         self, access: Access, addresses: Array, mask: Array | None, dtype: npt.DTypeLike, fill: Array | None = None
     ) -> Array:
-        """The elements at ``addresses`` (rows, *tile), one row if all lanes read the same. Where ``mask`` is False:
-        ``fill``, or poison if that is None. Poison outside all memory."""
-        dtype = _storable(access.op, np.dtype(dtype))
-        shape = np.broadcast_shapes(addresses.shape, _shape(mask), () if fill is None else np.shape(fill))
-        picked = _picked(access, shape, addresses, mask)
-        bits = self._read(access, picked, dtype.itemsize)
+        """Returns the elements at ``addresses`` (rows, *tile), with one row if all lanes read the same elements.
+
+        Elements that are masked out are ``fill``, or poison without one. Elements outside all memory are poison.
+        """
+        dtype = np.dtype(dtype)
+        picked = _picked(access, READ, dtype, addresses, mask, () if fill is None else np.shape(fill))
+        found = None
+        for part in self._parts(picked):
+            if self.watch:
+                self._watch.show(part.touched)
+            if part.of is None:
+                found = part.bits()
+                break
+            if found is None:
+                found = self._poisoned(len(picked.addresses), WORDS[picked.width])
+            found[part.of] = part.bits()
+        bits = self._poisoned(len(picked.addresses), WORDS[picked.width]) if found is None else found
         if dtype == np.bool_:
             bits = (bits != 0).view(np.uint8)
         return self._filled(picked, bits.view(dtype), None if fill is None else np.asarray(fill, dtype))
 
     def _filled(self, picked: _Picked, found: Array, fill: Array | None) -> Array:
-        """A whole tile: what was found, and where the tile is masked out ``fill``, or poison without one."""
+        """Returns a whole tile: the picked elements ``found``, and ``fill`` (or poison) for those masked out."""
         if picked.where is None:
             return found.reshape(picked.shape)
         if fill is None:
@@ -203,148 +226,116 @@ class Memory:
         result[picked.where] = found
         return result.reshape(picked.shape)
 
-    def _read(self, access: Access, picked: _Picked, width: int) -> Array:
-        found = None
-        for part in self._parts(access, picked, width, READ):
-            if self.watch:
-                self._watch.show(_touched(access, picked, part, width, READ))
-            bits = part.allocation.gather(part.offsets, width, part.aligned)
-            if part.of is None:
-                return bits
-            if found is None:
-                found = self._poisoned(len(picked.addresses), WORDS[width])
-            found[part.of] = bits
-        return self._poisoned(len(picked.addresses), WORDS[width]) if found is None else found
-
     def store(self, access: Access, addresses: Array, mask: Array | None, values: Array) -> None:
-        """Writes ``values`` where ``mask`` is not False; what is outside is dropped. Where lanes meet in an element,
-        the last one's value stays."""
-        dtype = _storable(access.op, values.dtype)
-        width = dtype.itemsize
-        shape = np.broadcast_shapes(addresses.shape, _shape(mask), values.shape)
-        picked = _picked(access, shape, addresses, mask)
-        bits = picked.of(values).view(WORDS[width])
-        for part in self._parts(access, picked, width, WRITE):
+        """Writes ``values`` where ``mask`` is true or None. Elements outside all memory are dropped. If several lanes
+        write an element, the last lane's value stays."""
+        picked = _picked(access, WRITE, values.dtype, addresses, mask, values.shape)
+        bits = picked.of(values).view(WORDS[picked.width])
+        for part in self._parts(picked):
             new = part.of_these(bits)
-            part.allocation.scatter(part.offsets, new, part.aligned)
+            part.touched.allocation.scatter(part.touched.offsets, new, part.aligned)
             self.version += 1
             if self.watch:
-                touched = _touched(access, picked, part, width, WRITE)
-                self._watch.show(touched)
-                lost = part.allocation.gather(part.offsets, width, part.aligned) != new
-                if lost.any():
-                    self._watch.written_twice(touched, np.flatnonzero(lost))
+                self._watch.show(part.touched)
+                overwritten = part.bits() != new
+                if overwritten.any():
+                    self._watch.written_twice(part.touched, np.flatnonzero(overwritten))
 
     def atomic(
-        self,
-        access: Access,
-        addresses: Array,
-        mask: Array | None,
-        values: Array,
-        mode: str,
+        self, access: Access, addresses: Array, mask: Array | None, values: Array, mode: str,
         compare: Array | None = None,
-    ) -> Array:
-        """Updates each element by ``mode`` (``cas`` with ``compare``), lane after lane and within a tile in row-major
-        order, also where several meet in one element. Returns what each update found, (L, *tile), or anything where the
-        operation has no such result; where masked out ``compare``, or poison without one."""
-        dtype = _storable(access.op, values.dtype)
+    ) -> Array:  # fmt: skip
+        """Updates each element by ``mode`` (``cas`` with ``compare``). Updates of one element are made one after
+        another: lane by lane, and within a tile in row-major order.
+
+        Returns the elements before each update, (L, *tile); undefined if the operation has no such result. Elements
+        that are masked out are ``compare``, or poison without one.
+        """
+        dtype, lanes = values.dtype, (len(access.blocks), *(1,) * (addresses.ndim - 1))
+        picked = _picked(access, UPDATE, dtype, addresses, mask, np.broadcast_shapes(values.shape, lanes))
         atomics.check(access.op.name, mode, dtype)
-        lanes = (len(access.blocks), *(1,) * (addresses.ndim - 1))
-        shape = np.broadcast_shapes(addresses.shape, _shape(mask), values.shape, lanes)
-        picked = _picked(access, shape, addresses, mask)
         found = self._poisoned(len(picked.addresses), dtype)
         operand, expected = picked.of(values), None if compare is None else picked.of(compare)
-        for part in self._parts(access, picked, dtype.itemsize, UPDATE):
+        for part in self._parts(picked):
             old, wrote = self._update(
-                access, part, part.of_these(operand), mode, None if expected is None else part.of_these(expected)
+                part, part.of_these(operand), mode, None if expected is None else part.of_these(expected)
             )
             found[slice(None) if part.of is None else part.of] = old
             if self.watch:
-                self._watch.show(_touched(access, picked, part, dtype.itemsize, UPDATE, wrote))
+                self._watch.show(replace(part.touched, wrote=wrote))
         return self._filled(picked, found, compare)
 
-    def _update(
-        self, access: Access, part: _Part, values: Array, mode: str, compare: Array | None
-    ) -> tuple[Array, Array]:
-        """What the updates found, and which of them wrote."""
-        needed = any(isinstance(one, TileType) for one in access.op.result_types)
-        width = values.itemsize
+    def _update(self, part: _Part, values: Array, mode: str, compare: Array | None) -> tuple[Array, Array]:
+        """Returns the elements before the updates, and which updates wrote."""
+        touched, allocation = part.touched, part.touched.allocation
+        needed = any(isinstance(kind, TileType) for kind in touched.access.op.result_types)
         if part.aligned:
-            elements, at = part.allocation.words(width).view(values.dtype), part.offsets // width
+            elements, at = allocation.words(touched.width).view(values.dtype), touched.offsets // touched.width
             before = elements[at]
             old, wrote = atomics.update(elements, at, values, mode, compare, needed)
             after = elements[at]
         else:
-            distinct, at = np.unique(part.offsets, return_inverse=True)
-            before = part.allocation.gather(distinct, width, False)
-            elements = before.copy().view(values.dtype)
-            old, wrote = atomics.update(elements, at.reshape(-1), values, mode, compare, needed)
-            after = elements
-            part.allocation.scatter(distinct, elements.view(WORDS[width]), False)
+            distinct, at = np.unique(touched.offsets, return_inverse=True)
+            before = allocation.gather(distinct, touched.width, False)
+            after = before.copy().view(values.dtype)
+            old, wrote = atomics.update(after, at.reshape(-1), values, mode, compare, needed)
+            allocation.scatter(distinct, after.view(WORDS[touched.width]), False)
         self.version += before.tobytes() != after.tobytes()
         return old, wrote
 
     def _poisoned(self, count: int, dtype: DType) -> Array:
         return np.full(count * dtype.itemsize, self.poison, np.uint8).view(dtype)
 
-    def _parts(self, access: Access, picked: _Picked, width: int, how: str) -> Iterator[_Part]:
-        """The picked elements that exist, by allocation; reports the others, and those that are misaligned."""
-        addresses = picked.addresses
+    def _parts(self, picked: _Picked) -> Iterator[_Part]:
+        """Yields the picked elements that exist, by allocation. Reports the others, and those that are misaligned."""
+        addresses, width = picked.addresses, picked.width
         if not len(addresses):
             return
         place = bisect.bisect_right(self._starts, int(addresses[0])) - 1
-        if place >= 0:
-            home = self.allocations[place]
-            offsets = addresses - home.start
+        if place >= 0:  # the usual case: all elements are in one dense tensor
+            touched = picked.touched(self.allocations[place])
+            offsets, allocation = touched.offsets, touched.allocation
             if (
-                int(offsets.min()) >= home.low
-                and int(offsets.max()) <= home.high - width
+                int(offsets.min()) >= allocation.low
+                and int(offsets.max()) <= allocation.high - width
                 and (width == 1 or not int(np.bitwise_or.reduce(offsets)) & (width - 1))
             ):
-                part = _Part(home, offsets, None, True)
-                strange = _strange(_touched(access, picked, part, width, how))
-                if strange is None or not strange.any():
-                    yield part
+                foreign = _foreign(touched)
+                if foreign is None or not foreign.any():
+                    yield _Part(touched, None, True)
                     return
-        yield from self._scattered(access, picked, width, how)
-
-    def _scattered(self, access: Access, picked: _Picked, width: int, how: str) -> Iterator[_Part]:
-        """The same where not all is in one dense tensor."""
-        starts = np.array([one.start - GAP // 2 for one in self.allocations], np.int64)
-        place = np.maximum(np.searchsorted(starts, picked.addresses, side="right") - 1, 0)
-        for number in np.unique(place):
-            of = np.flatnonzero(place == number)
-            if number >= len(self.allocations):
-                continue
-            allocation = self.allocations[number]
-            part = _Part(allocation, picked.addresses[of] - allocation.start, of, True)
-            touched = _touched(access, picked, part, width, how)
+        starts = np.array([allocation.start - GAP // 2 for allocation in self.allocations], np.int64)
+        places = np.maximum(np.searchsorted(starts, addresses, side="right") - 1, 0)
+        for number in np.unique(places) if self.allocations else ():
+            of = np.flatnonzero(places == number)
+            touched = picked.touched(self.allocations[number], of)
             outside = _outside(touched)
             if outside.any():
+                allocation = touched.allocation
                 beyond = f", outside its shape {allocation.shape}" if allocation.owners is None else ""
                 self._watch.report(OUT_OF_BOUNDS, touched, np.flatnonzero(outside), beyond)
-            misaligned = ~outside & (part.offsets & (width - 1) != 0)
+            misaligned = ~outside & (touched.offsets & (width - 1) != 0)
             if misaligned.any():
                 because = f", at an address that is no multiple of {width}"
                 self._watch.report(MISALIGNED, touched, np.flatnonzero(misaligned), because)
             for some, aligned in ((~outside & ~misaligned, True), (misaligned, False)):
                 if some.any():
-                    yield _Part(allocation, part.offsets[some], of[some], aligned)
+                    yield _Part(touched.some(np.flatnonzero(some)), of[some], aligned)
 
 
 def _outside(touched: Touched) -> Mask:
-    """Which elements are not wholly the tensor's, or are another block's."""
+    """Returns which elements are not completely in the tensor, or belong to another block."""
     allocation, offsets = touched.allocation, touched.offsets
     outside = (offsets < allocation.low) | (offsets > allocation.high - touched.width)
     inside = np.flatnonzero(~outside)
-    if (strange := _strange(touched.some(inside))) is not None:
-        outside[inside] = strange
+    if (foreign := _foreign(touched.some(inside))) is not None:
+        outside[inside] = foreign
     return np.asarray(outside)
 
 
-def _strange(touched: Touched) -> Mask | None:
-    """Which elements, all between the tensor's first and last byte, are not the tensor's or are another block's; None
-    if there are none."""
+def _foreign(touched: Touched) -> Mask | None:
+    """Returns which elements, all between the tensor's first and last byte, lie in gaps between the tensor's elements
+    or belong to another block; None if there can be none."""
     allocation = touched.allocation
     if allocation.gaps is None and allocation.owners is None:
         return None
@@ -357,35 +348,26 @@ def _strange(touched: Touched) -> Mask | None:
     return np.asarray(wrong.reshape(-1, per_element).any(axis=1))
 
 
-def _shape(values: Array | None) -> tuple[int, ...]:
-    return () if values is None else values.shape
+def _picked(
+    access: Access, how: str, dtype: DType, addresses: Array, mask: Array | None, shape: tuple[int, ...]
+) -> _Picked:
+    """Returns the elements that ``mask`` leaves of a tile of ``addresses``, broadcast with ``shape``.
 
-
-def _touched(access: Access, picked: _Picked, part: _Part, width: int, how: str, wrote: Array | None = None) -> Touched:
-    blocks = part.of_these(picked.blocks) if isinstance(picked.blocks, np.ndarray) else picked.blocks
-    return Touched(access, part.allocation, part.offsets, width, how, blocks, wrote)
-
-
-def _picked(access: Access, shape: tuple[int, ...], addresses: Array, mask: Array | None) -> _Picked:
-    """What a tile of ``addresses`` and a mask leave to do."""
+    Raises Unsupported for element types that the memory cannot hold.
+    """
+    if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
+        raise Unsupported(f"{access.op.name}: elements of type {dtype.name} in memory")
+    shape = np.broadcast_shapes(addresses.shape, shape, () if mask is None else mask.shape)
     lanes, rows = len(access.blocks), shape[0]
     assert rows in (1, lanes), f"{access.op.name}: {rows} rows for {lanes} lanes"
     where = None
     if mask is not None and not mask.all():
         where = np.flatnonzero(np.broadcast_to(mask, shape).reshape(-1))
     flat = np.broadcast_to(addresses, shape).reshape(-1)
-    blocks: Blocks | None
+    blocks: Blocks | None = None
     if lanes == 1:
         blocks = int(access.blocks[0]) + 1
-    elif rows == 1:
-        blocks = None
-    else:
+    elif rows != 1:
         blocks = np.repeat(np.asarray(access.blocks, np.int32) + np.int32(1), flat.size // rows)
         blocks = blocks if where is None else blocks[where]
-    return _Picked(shape, flat if where is None else flat[where], where, blocks)
-
-
-def _storable(op: Op, dtype: DType) -> DType:
-    if dtype.name in _SUB_BYTE or dtype.itemsize not in WORDS:
-        raise Unsupported(f"{op.name}: elements of type {dtype.name} in memory")
-    return dtype
+    return _Picked(access, how, dtype.itemsize, shape, flat if where is None else flat[where], where, blocks)
