@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.tileir import oracle
 from tests.tileir.oracle import Findings, run, same
 
+from tilewright.tileir.read.tree import Constant
 from tilewright.tileir.run import arithmetic, conversions, numbers
 from tilewright.tileir.run.numbers import STORAGE, from_bits
 from tilewright.tileir.run.registry import Unsupported
@@ -402,7 +403,7 @@ def test_integers_to_floats(width, signedness, data):
     number = data.draw(st.integers(low, high) | st.integers(0, 63).map(lambda bit: min(high, (1 << bit) + 1)))
     element = data.draw(st.sampled_from([*BASE, "tf32"]))
     mode = data.draw(st.sampled_from(MODES))
-    source = numbers.numbers_as([number], f"i{width}")[None]
+    source = numbers.constant_values(Constant(f"i{width}", (number,)))[None]
     got = run("itof", element, types={"from_": f"i{width}"}, signedness=signedness, rounding_mode=mode, from_=source)
     assert same(got, [[oracle.rounded(Fraction(number), element, mode) if number else 0.0]]), number
 
@@ -444,7 +445,7 @@ def test_floats_to_integers(width, signedness, data):
             from_=tile(element, value),
         )
         assert got.dtype == STORAGE[f"i{width}"]
-        assert np.array_equal(got[0], numbers.numbers_as([max(low, min(high, exactly))], f"i{width}"))
+        assert np.array_equal(got[0], numbers.constant_values(Constant(f"i{width}", (max(low, min(high, exactly)),))))
         outside = not math.isfinite(value) or not low <= exactly <= high
         assert bool(context.found) == (outside and not saturating)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tileir.oracle import Findings, run
 
+from tilewright.tileir.read.tree import Constant
 from tilewright.tileir.run import conversions, integers, numbers
 from tilewright.tileir.run.registry import Unsupported
 
@@ -35,7 +36,7 @@ def patterns(width: int) -> st.SearchStrategy[int]:
 
 
 def tile(width: int, *bits: int) -> np.ndarray:
-    return numbers.numbers_as([one & ((1 << width) - 1) for one in bits], f"i{width}")[None]
+    return numbers.constant_values(Constant(f"i{width}", tuple(one & ((1 << width) - 1) for one in bits)))[None]
 
 
 def value(array: np.ndarray) -> int:

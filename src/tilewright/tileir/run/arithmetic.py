@@ -1,15 +1,15 @@
-"""Element-wise floating-point operations.
+"""Handlers for element-wise floating-point operations.
 
-f32 and f64 are computed as IEEE 754 has it, rounded once in the direction that the operation names. f16 and bf16 are
-computed in f32 and rounded to their type; where the dialect calls the operation native for them (addition,
-multiplication, ``fma``, ``sqrt``), the result is that of one rounding.
+f32 and f64 follow IEEE 754 and are rounded once, in the direction that the operation names. f16 and bf16 are computed
+in f32 and rounded to their type. The dialect calls some of their operations native (addition, multiplication, ``fma``,
+``sqrt``); the result of these equals that of one rounding.
 
-The functions of mathematics are computed in float64 and rounded to f32, then to f16 or bf16 (the dialect: "emulated in
-f32"); in f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest: a GPU may differ from
-that by some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros of
-their sign.
+Mathematical functions are computed in float64, and rounded to f32 and then to f16 or bf16 (the dialect: "emulated in
+f32"). For f64 they are NumPy's. ``approx`` and ``full`` are computed as precisely as the rest, so a GPU may differ by
+some units in the last place. ``flush_to_zero`` (f32 only) replaces subnormal operands and results by zeros of their
+sign.
 
-NaN results are quiet; their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
+NaN results are quiet. Their other bits are NumPy's, not the GPU's 0x7FFFFFFF.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IEEE = ("nearest_even", "zero", "negative_inf", "positive_inf")
 
 
 def _element(op: Op) -> str:
-    """The element type of an operation from floats to the same floats (or, for ``cmpf``, to i1)."""
+    """Returns the element type of the operands. Raises Unsupported unless it is f16, bf16, f32 or f64."""
     element = op.tile("lhs" if op.name == "cmpf" else None).element
     if not isinstance(element, str) or element not in BASE:
         raise Unsupported(f"{op.name} of {element}; known: {', '.join(BASE)}")
@@ -55,7 +55,7 @@ def _flushes(op: Op, element: str) -> bool:
 
 @implements("addf", "subf", "mulf", "divf", "sqrt", "fma")
 def arithmetic(op: Op, **named: Array) -> Array:
-    """Sums, differences, products, quotients, square roots and ``lhs * rhs + acc``, each rounded exactly once."""
+    """Computes sums, differences, products, quotients, square roots and ``lhs * rhs + acc``, and rounds once."""
     element, mode = _element(op), op.attributes.get("rounding_mode", "nearest_even")
     flushing = _flushes(op, element)
     if mode in APPROXIMATE and op.name in ("divf", "sqrt") and element == "f32":
@@ -67,7 +67,7 @@ def arithmetic(op: Op, **named: Array) -> Array:
         if flushing:
             operands = tuple(flushed(operand) for operand in operands)
         result = _computed(op.name, operands, element, mode)
-        # A result that rounds up to the least normal number stays: the dialect speaks of results.
+        # A result that rounds up to the least normal number is not flushed: the dialect flushes rounded results.
         return flushed(result) if flushing else result
 
 
@@ -77,14 +77,13 @@ def _computed(name: str, operands: tuple[Array, ...], element: str, mode: str) -
         if mode == "nearest_even" and name != "fma":
             return near
         return float64_exactly(name, near, operands, mode)
-    if mode != "nearest_even":  # from float64, which holds the result exactly or rounded to odd
+    if mode != "nearest_even":
         return round_to(_odd(name, tuple(operand.astype(np.float64) for operand in operands), mode), element, mode)
     if name == "fma":
         return _fused(operands, element)
-    result = NEAREST[name](*operands)
-    # Rounding to f32 in between changes nothing: it has more than twice the bits of f16 and bf16. That holds for
-    # subnormal products of bf16 too: from 2**-134 on f32 has them exactly, and less becomes 0.
-    return result.astype(STORAGE[element], copy=False)
+    # Rounding to f32 first does not change the result, because f32 has more than twice the bits of f16 and bf16. This
+    # is true for subnormal products of bf16 too: f32 has them exactly down to 2**-134, and smaller ones become 0.
+    return NEAREST[name](*operands).astype(STORAGE[element], copy=False)
 
 
 NEAREST: dict[str, Function] = {
@@ -94,26 +93,28 @@ NEAREST: dict[str, Function] = {
 
 
 def _odd(name: str, wide: tuple[Array, ...], mode: str) -> Array:
-    """A float64 result of f32 operands: it rounds as the exact result does, and a zero has the right sign."""
+    """Returns a float64 result of f32 operands that rounds to f32 as the exact result does. Zeros have the right
+    sign."""
     if name == "mulf":
         return wide[0] * wide[1]
     if name in ("divf", "sqrt"):
-        return NEAREST[name](*wide)  # not exact, but on the right side of every number of f32
+        return NEAREST[name](*wide)  # not exact, but between the same two f32 numbers as the exact result
     first, second = (wide[0] * wide[1], wide[2]) if name == "fma" else wide
     if name == "subf":
         second = -second
     total = sum_odd(first, second)
-    if mode == "negative_inf":  # x + -x is -0 when rounding down
+    if mode == "negative_inf":  # x + -x is -0 if rounded down
         cancelled = (total == 0) & (np.signbit(first) != np.signbit(second))
         total = np.where(cancelled, -0.0, total)
     return total
 
 
 def _fused(operands: tuple[Array, ...], element: str) -> Array:
-    """``lhs * rhs + acc`` rounded once, to nearest even.
+    """Computes ``lhs * rhs + acc``, rounded once to nearest even.
 
-    The product is exact in float64; the sum, rounded there, rounds to the same number again unless it lies just between
-    two numbers of ``element``. Only such sums are looked at more closely.
+    The product is exact in float64. The sum is rounded to float64 and then to ``element``. Rounding twice gives another
+    result only if the float64 sum is halfway between two numbers of ``element``, or subnormal there. Those sums are
+    computed again, rounded to odd.
     """
     lhs, rhs, acc = (operand.astype(np.float64) for operand in operands)
     product = lhs * rhs
@@ -121,8 +122,8 @@ def _fused(operands: tuple[Array, ...], element: str) -> Array:
     result = round_to(total, element)
     form = FORMATS[element]
     lost = 53 - form.precision
-    middle = (total.view(np.int64) & np.int64((1 << lost) - 1)) == np.int64(1 << (lost - 1))
-    doubtful = middle | ((np.abs(total) < 2.0**form.smallest) & (total != 0))
+    halfway = (total.view(np.int64) & np.int64((1 << lost) - 1)) == np.int64(1 << (lost - 1))
+    doubtful = halfway | ((np.abs(total) < 2.0**form.smallest) & (total != 0))
     if doubtful.any():
         terms = (np.broadcast_to(term, total.shape)[doubtful] for term in (product, acc))
         result[doubtful] = round_to(sum_odd(*terms), element)
@@ -131,7 +132,7 @@ def _fused(operands: tuple[Array, ...], element: str) -> Array:
 
 @implements("remf")
 def remf(op: Op, lhs: Array, rhs: Array) -> Array:
-    """What truncating division leaves, exactly, with the sign of ``lhs`` (C's ``fmod``)."""
+    """Returns the exact remainder of the truncating division, with the sign of ``lhs`` (C's ``fmod``)."""
     element = _element(op)
     with np.errstate(all="ignore"):
         return np.fmod(_single(lhs), _single(rhs)).astype(STORAGE[element])
@@ -139,7 +140,7 @@ def remf(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("absf", "negf")
 def change_sign(op: Op, source: Array) -> Array:
-    """Clears or flips the sign, that of zero and NaN too."""
+    """Clears or flips the sign, also that of zeros and NaN."""
     _element(op)
     bits = source.view(f"u{source.dtype.itemsize}")
     sign = np.array(1 << (8 * source.dtype.itemsize - 1), bits.dtype)
@@ -148,8 +149,10 @@ def change_sign(op: Op, source: Array) -> Array:
 
 @implements("maxf", "minf")
 def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
-    """IEEE 754-2019's maximum and minimum (``propagate_nan``) or maximumNumber and minimumNumber: -0 is less than +0,
-    and without ``propagate_nan`` a number wins over NaN."""
+    """Computes maximum and minimum of IEEE 754-2019 with ``propagate_nan``, else its maximumNumber and minimumNumber.
+
+    -0 is less than +0. Without ``propagate_nan``, a number and NaN give the number.
+    """
     element = _element(op)
     largest = op.name == "maxf"
     with np.errstate(all="ignore"):
@@ -158,11 +161,11 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
             first, second = flushed(first), flushed(second)
         result = np.asarray((np.maximum if largest else np.minimum)(first, second))
         zero = result == 0
-        if zero.any():  # NumPy may take either of two zeros
+        if zero.any():  # NumPy may return either of two zeros
             together = first + second if largest else -(-first - second)
             result = np.where(zero & (first == second), together, result)
         if (result != result).any():
-            if not op.attributes.get("propagate_nan", False):  # not NumPy's fmax: it lets a signalling NaN win
+            if not op.attributes.get("propagate_nan", False):  # np.fmax would return a signalling NaN
                 result = np.where(np.isnan(first), second, np.where(np.isnan(second), first, result))
             result = np.where(np.isnan(result), result.dtype.type(np.nan), result)
         return result.astype(STORAGE[element], copy=False)
@@ -170,7 +173,7 @@ def extreme(op: Op, lhs: Array, rhs: Array) -> Array:
 
 @implements("ceil", "floor")
 def whole(op: Op, source: Array) -> Array:
-    """The next integer up or down; zero keeps the sign of the operand."""
+    """Rounds up or down to an integer. A zero result has the sign of the operand."""
     element = _element(op)
     with np.errstate(all="ignore"):
         result = np.asarray((np.ceil if op.name == "ceil" else np.floor)(_single(source)))
@@ -179,7 +182,7 @@ def whole(op: Op, source: Array) -> Array:
 
 @implements("cmpf")
 def cmpf(op: Op, lhs: Array, rhs: Array) -> Array:
-    """Compares; with a NaN an ordered comparison is false, an unordered one true."""
+    """Compares. With a NaN operand an ordered comparison is false, and an unordered one is true."""
     _element(op)
     with np.errstate(all="ignore"):
         first, second = _single(lhs), _single(rhs)
@@ -199,17 +202,17 @@ FUNCTIONS: dict[str, Function] = {
 
 @implements(*FUNCTIONS)
 def function(op: Op, **named: Array) -> Array:
-    """A function of float64, rounded to f32 and then to the element type where that is narrower.
+    """Computes a function in float64, and rounds it to f32 and then to the element type if that is narrower.
 
-    The first operand of ``atan2`` is the point's ordinate (the dialect calls it x): cuTile's ``atan2(y, x)`` passes its
-    operands in this order. Powers are those of C's ``pow``; the integers of ``fpowi`` are signed.
+    The first operand of ``atan2`` is the ordinate, although the dialect calls it x: cuTile's ``atan2(y, x)`` passes its
+    operands in this order. Powers are those of C's ``pow``. The integers of ``fpowi`` are signed.
     """
     element, mode = _element(op), op.attributes.get("rounding_mode", "full")
     if mode not in (*APPROXIMATE, "nearest_even"):
         raise Unsupported(f"{op.name}: rounding '{mode}'; known: {', '.join(APPROXIMATE)}")
     flushing = _flushes(op, element)
     with np.errstate(all="ignore"):
-        operands = (flushed(one) if flushing else signed(one) for one in named.values())
+        operands = (flushed(operand) if flushing else signed(operand) for operand in named.values())
         result = np.asarray(FUNCTIONS[op.name](*(operand.astype(np.float64) for operand in operands)))
         if element == "f64":
             return result
@@ -218,14 +221,14 @@ def function(op: Op, **named: Array) -> Array:
 
 
 def sum_and_rest(a: Array, b: Array) -> tuple[Array, Array]:
-    """float64 ``a + b`` rounded to nearest, and what that lost (exactly, unless the sum overflows)."""
+    """Returns the float64 ``a + b`` rounded to nearest, and the rounding error, exactly unless the sum overflows."""
     total = np.asarray(a + b)
     from_b = total - a
     return total, (a - (total - from_b)) + (b - from_b)
 
 
 def sum_odd(a: Array, b: Array) -> Array:
-    """float64 ``a + b`` rounded to odd."""
+    """Returns the float64 ``a + b`` rounded to odd."""
     near, rest = sum_and_rest(a, b)
     bits = near.view(np.int64)
     wrong = (rest != 0) & (bits & 1 == 0) & np.isfinite(near) & np.isfinite(rest)
@@ -234,7 +237,7 @@ def sum_odd(a: Array, b: Array) -> Array:
 
 
 def directed_sum(a: Array, b: Array, mode: str) -> Array:
-    """float64 ``a + b``, rounded by ``mode``; the sum must not overflow."""
+    """Returns the float64 ``a + b`` rounded by ``mode``. The sum must not overflow."""
     near, rest = sum_and_rest(a, b)
     if mode == "nearest_even":
         return near
@@ -250,17 +253,17 @@ RATIONAL: dict[str, Callable[..., Fraction]] = {
 
 
 def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: str) -> Array:
-    """The operation ``name`` between float64 ``operands``, rounded once by ``mode``.
+    """Computes the operation ``name`` on float64 ``operands`` with fractions, and rounds once by ``mode``.
 
-    ``near`` is the result of float64 arithmetic: it stands where an operand or the exact result is zero, infinite or
-    NaN, but for the sign of a sum that cancels (negative when rounding down).
+    ``near`` is the result of float64 arithmetic. It is kept if an operand is infinite or NaN, and for divisions by
+    zero.
     """
     shape = np.broadcast_shapes(*(operand.shape for operand in operands))
     columns = [np.broadcast_to(operand, shape).ravel() for operand in operands]
     results = np.array(np.broadcast_to(near, shape), np.float64).ravel()
     finite = [np.isfinite(column) for column in columns]
     known = np.all(finite, axis=0)
-    if name == "fma":  # a product that overflows in float64 only must not meet an infinite term
+    if name == "fma":  # with an infinite term, a product that overflows only in float64 does not matter
         results = np.where(finite[0] & finite[1] & ~finite[2], columns[2], results)
     if name == "divf":
         known &= columns[1] != 0
@@ -275,7 +278,7 @@ def float64_exactly(name: str, near: Array, operands: tuple[Array, ...], mode: s
 
 
 def _zero(name: str, numbers: list[float], mode: str) -> float:
-    """The zero that an exact result of zero is: of the terms' common sign, else by the direction."""
+    """Returns the zero for an exact result of zero: with the terms' common sign, else with the sign of the rounding."""
     product = math.copysign(1.0, numbers[0]) * math.copysign(1.0, numbers[1])
     if name in ("mulf", "divf"):
         return math.copysign(0.0, product)
@@ -287,17 +290,18 @@ def _zero(name: str, numbers: list[float], mode: str) -> float:
 
 
 def _rounded_root(number: float, mode: str) -> float:
-    """The square root, from an integer root of 60 bits or more and whether it is exact."""
+    """Returns the square root, computed from an integer root of at least 60 bits."""
     exact = Fraction(number)
     shift = 2 * (120 + exact.denominator.bit_length())
-    scaled = (exact.numerator << shift) // exact.denominator  # exact: the denominator is a power of two
+    scaled = (exact.numerator << shift) // exact.denominator  # exact, because the denominator is a power of two
     root = math.isqrt(scaled)
-    # A root that is not exact is neither a float nor a tie: any number just above stands for it.
+    # If the integer root is not exact, the real root is neither a float64 nor halfway between two. So any number just
+    # above the integer root rounds to the same float64.
     return rounded_fraction(Fraction(2 * root + (root * root != scaled), 2 << (shift // 2)), mode)
 
 
 def rounded_fraction(exact: Fraction, mode: str) -> float:
-    """A rational number other than zero as a float64, rounded by ``mode``."""
+    """Returns a rational number other than zero as a float64, rounded by ``mode``."""
     magnitude = abs(exact)
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     if magnitude < Fraction(2) ** exponent:

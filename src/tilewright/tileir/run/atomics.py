@@ -1,8 +1,8 @@
-"""Atomic updates of many elements at once, as if one after the other.
+"""Atomic updates of many elements at once, with the result of making them one after another.
 
-Where all elements are different, an update is one pass over arrays. Where several meet in an element they are made in
-rounds: the first of every element, then the second of every element, and so on; with many for few elements, as in a
-histogram, by running totals instead.
+If no element is updated twice, one pass over arrays makes all updates. Otherwise they are made in rounds: the first
+update of every element, then the second update of every element, and so on. If a few elements get many updates, as in a
+histogram, running totals are used instead.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SUPPORTED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("xchg", "cas"), ("int32", "int64", "float32", "float64")),
     "addf": ("float16", "bfloat16", "float32", "float64"),
 }
-"""What Tile IR has, and ``addf`` of bf16."""
+"""Mode → element types: those of Tile IR, and ``addf`` of bf16."""
 
 
 def check(operation: str, mode: str, dtype: DType) -> None:
-    """Raises Unsupported where Tile IR has no such update."""
+    """Raises Unsupported if Tile IR has no update of this mode and type."""
     if dtype.name not in SUPPORTED.get(mode, ()):
         raise Unsupported(f"{operation}: {mode} on elements of type {dtype.name}")
 
@@ -36,9 +36,11 @@ def check(operation: str, mode: str, dtype: DType) -> None:
 def update(
     elements: Array, at: Indices, values: Array, mode: str, compare: Array | None, wanted: bool
 ) -> tuple[Array, Mask]:
-    """Updates ``elements[at]`` in the order of ``at``. Returns what each update found, and whether it wrote (a
-    compare-and-swap may not). ``elements`` are of the type of ``values``. Where what was found is not ``wanted``, it
-    may be anything."""
+    """Updates ``elements[at]`` in the order of ``at``. ``elements`` and ``values`` have the same type.
+
+    Returns the element before each update, and whether the update wrote: a compare-and-swap may not. The elements
+    before the updates are undefined unless ``wanted``.
+    """
     bits = np.dtype(f"u{elements.itemsize}")
     if mode == "cas":
         assert compare is not None
@@ -57,6 +59,7 @@ def update(
 
 
 Step: TypeAlias = "Callable[[Array, Array, Array | None], tuple[Array, Mask | None]]"
+"""Old elements, values, comparands → new elements, and which were written (None for all)."""
 
 
 def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask | None]:
@@ -65,7 +68,7 @@ def _swapped(old: Array, new: Array, compare: Array | None) -> tuple[Array, Mask
 
 
 def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wanted: bool) -> Array:
-    """``combine`` with what is there; what was there before each."""
+    """Combines ``elements[at]`` with ``values``. Returns the element before each update."""
     if not _repeats(len(elements), at):
         found = elements[at]
         elements[at] = combine(found, values)
@@ -87,7 +90,7 @@ def _combined(elements: Array, at: Indices, values: Array, combine: np.ufunc, wa
 
 
 def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | None, step: Step) -> tuple[Array, Mask]:
-    """``step`` for the first update of every element, then for the second, …"""
+    """Applies ``step`` to the first update of every element, then to the second, and so on."""
     found = np.empty_like(values)
     wrote = np.ones(len(at), np.bool_)
     for some in _rounds(len(elements), at):
@@ -101,7 +104,7 @@ def _in_rounds(elements: Array, at: Indices, values: Array, compare: Array | Non
 
 
 def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
-    """Places in ``at`` by round: values differ within a round; equal values keep their order."""
+    """Divides the positions in ``at`` into rounds: no round has equal values, and equal values keep their order."""
     if not _repeats(size, at):
         return [slice(None)]
     order, firsts = _ordered(at)
@@ -112,18 +115,20 @@ def _rounds(size: int, at: Indices) -> Sequence[Indices | slice]:
 
 
 def _ordered(at: Indices) -> tuple[Indices, Indices]:
-    """Places in ``at`` by value, equal ones in their order, and where each value begins among them."""
+    """Sorts the positions in ``at`` by value, stably. Returns them, and where each value begins among them."""
     order = np.argsort(at, kind="stable")
     values = at[order]
     return order, np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 def _repeats(size: int, at: Indices) -> bool:
-    """Whether two values are equal: each place is written at its value, and read back. Does not sort; touches only
-    the entries at these values."""
+    """Whether two values, all below ``size``, are equal.
+
+    Writes each position into an array at its value, and reads it back. That is faster than sorting.
+    """
     if len(at) < 2:
         return False
-    places = np.arange(len(at), dtype=np.int32)
-    board = np.empty(size, np.int32)
-    board[at] = places
-    return bool((board[at] != places).any())
+    positions = np.arange(len(at), dtype=np.int32)
+    last_position = np.empty(size, np.int32)
+    last_position[at] = positions
+    return bool((last_position[at] != positions).any())

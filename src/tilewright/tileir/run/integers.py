@@ -62,6 +62,7 @@ def check_wrap(context: Context, op: Op, signed_wrap: Callable[[], Array], unsig
 
 @implements_in_context("addi", "subi")
 def sum_or_difference(context: Context, op: Op, lhs: Array, rhs: Array) -> Array:
+    """Adds or subtracts. The result wraps around."""
     element = element_of(op)
     a, b = signed(lhs), signed(rhs)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""From a launch of any front end to Tile IR that can run: lower it, read it, and bind its arguments."""
+"""Makes a launch of any front end runnable: lowers its kernel to Tile IR, reads that, and binds the arguments."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from tilewright.tileir.watch.allocations import Allocation
 
 @dataclass(frozen=True)
 class Runnable:
-    """A launch whose kernel is Tile IR."""
+    """A launch whose kernel was read as Tile IR. The arguments are in the order of the entry's parameters."""
 
     launch: Launch
     module: TileModule
     arguments: tuple[Argument, ...]
-    """In the order of the entry's parameters."""
     code: bytes
 
     def bound(self, addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
-        """The arguments with an address for each array; see the function of this name."""
         return bound(self.arguments, addresses, memory)
 
     def dry_run(
         self, arrays: Mapping[str, ArraySpec], *, sample: int | None = None, seed: int | None = 0
     ) -> tuple[Executed, tuple[Allocation, ...]]:
-        """Follows addresses and control flow without data, and says where the tensors lay. Their memory is never
-        touched, so the system never provides it. Raises as `interpreter.run` does."""
+        """Runs the kernel without data, following only addresses and control flow. Also returns the tensors' places.
+
+        The tensors' memory is never accessed, so the operating system does not provide it. Raises the errors of
+        `interpreter.run`.
+        """
         memory = Memory(watch=False)
-        placed = {name: memory.allocate(name, np.empty(one.nbytes, np.uint8)) for name, one in arrays.items()}
-        arguments = self.bound({name: one.address for name, one in placed.items()}, memory)
-        grid = self.launch.grid
-        done = run(self.module, arguments, grid, memory, dry=True, sample=sample, seed=seed)
-        return done, (*placed.values(), *memory.lists)
+        placed = {name: memory.allocate(name, np.empty(array.nbytes, np.uint8)) for name, array in arrays.items()}
+        arguments = self.bound({name: tensor.address for name, tensor in placed.items()}, memory)
+        executed = run(self.module, arguments, self.launch.grid, memory, dry=True, sample=sample, seed=seed)
+        return executed, (*placed.values(), *memory.lists)
 
 
 def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: Memory) -> tuple[int | float, ...]:
-    """``arguments`` of a `Runnable` with an address for each array; the rows of lists are put into ``memory``."""
+    """Returns the ``arguments`` with an address for each array. The rows of list arguments are put into ``memory``."""
 
     def value(argument: int | ArraySpec) -> int:
         return addresses[argument.name] if isinstance(argument, ArraySpec) else argument
@@ -65,14 +65,15 @@ def bound(arguments: Sequence[Argument], addresses: Mapping[str, int], memory: M
 
 
 class Launcher:
-    """Makes the launches of one task runnable; equal bytecode is read once."""
+    """Makes the launches of one task runnable. Equal bytecode is read only once."""
 
     def __init__(self, task: Task, board: Board) -> None:
         self.task, self.board = task, board
         self._read: dict[bytes, TileModule] = {}
 
     def runnable(self, configuration: Configuration, dims: Dims, arrays: Mapping[str, ArraySpec]) -> Runnable | Failed:
-        """The launch of ``configuration`` on ``arrays``. What goes wrong before the kernel runs is a `Failed`."""
+        """Returns the launch of ``configuration`` on ``arrays``. Errors before the kernel runs are returned as
+        `Failed`."""
         try:
             launch = self.task.launched(configuration, dims, arrays, self.board)
         except Exception as error:

@@ -1,13 +1,13 @@
-"""Element types of Tile IR as NumPy stores them, and the rounding of numbers to them.
+"""The element types of Tile IR as NumPy stores them, and rounding to them.
 
-Every number is rounded once. A result that was computed with more precision than its destination has is either exact or
-"rounded to odd" (towards zero, with the last bit set where something was lost). Rounding it again, to a number of at
-least two bits fewer, gives the same as rounding the exact value.
+Every number is rounded once. An intermediate result of higher precision is either exact or "rounded to odd": towards
+zero, with the last bit set if bits were lost. Rounding such a number to a type with at least two bits fewer gives the
+same as rounding the exact value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import ml_dtypes
@@ -27,32 +27,31 @@ STORAGE: Mapping[str, DType] = {
         "f4E2M1FN": ml_dtypes.float4_e2m1fn,
     }.items()
 }  # fmt: skip
-"""One array element for each tile element: an i4 is a sign-extended int8, an f4E2M1FN a byte of which the low four bits
-count, a tf32 a float32 whose low 13 bits are zero."""
+"""The array type that stores a tile's elements. An i4 is a sign-extended int8; an f4E2M1FN the low four bits of a byte;
+a tf32 a float32 whose low 13 bits are zero."""
 
-MEMORY_BITS = {element: 8 * dtype.itemsize for element, dtype in STORAGE.items()} | {"i4": 4, "f4E2M1FN": 4}
-"""Bits of an element in memory. Two of four bits share a byte, the one with the lower index in the low half (`packed`).
-An i1 takes a byte, 0 or 1."""
-
+SUB_BYTE_BITS = {"i4": 4, "f4E2M1FN": 4}
+"""Bits in memory of elements that share a byte, the first in the low half (`packed`). An i1 takes a byte, 0 or 1."""
 WITHOUT_ADDRESS = ("i4", "f4E2M1FN", "tf32")
-"""Elements that the interpreter does not load or store. Two of four bits share a byte, so that neither has an address
-of its own. For tf32 the specification does not say how it lies in memory: memory holds all 23 bits of the fraction, a
-value only the first 10."""
+"""Elements that the interpreter does not load or store. A 4-bit element has no address of its own. For tf32 the
+specification does not define the layout: memory holds 23 bits of fraction, a value only 10."""
 
 MODES = ("nearest_even", "zero", "negative_inf", "positive_inf", "nearest_away")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: ``precision`` bits with the leading one, numbers from ``2**smallest`` (the
-    smallest normal exponent) up to ``largest``."""
+    """A binary floating-point format. ``precision`` counts the bits of the significand with the leading one;
+    ``2**smallest`` is the smallest normal number.
+
+    ``overflow``: what rounding to nearest makes of numbers beyond the range. It is infinity, or ``largest`` if
+    conversions saturate.
+    """
 
     precision: int
     smallest: int
     largest: float
     overflow: float
-    """What numbers beyond the range become under a rounding that carries them there: infinity, or ``largest`` where a
-    conversion saturates."""
 
 
 def _format(element: str) -> Format:
@@ -65,12 +64,12 @@ def _format(element: str) -> Format:
 FORMATS: Mapping[str, Format] = {
     element: _format(element) for element in ("f16", "bf16", "f32", "tf32", "f8E4M3FN", "f8E5M2", "f4E2M1FN")
 }
-"""Of the formats with a sign that float64 contains properly. The 8-bit and 4-bit ones saturate: the only conversions to
-them that the hardware has do (PTX ``cvt…satfinite``), infinities included."""
+"""The signed formats that are narrower than f64. The 8-bit and 4-bit ones saturate, also for infinities, because the
+hardware has only conversions that do (PTX ``cvt…satfinite``)."""
 
 
 def dtype_of(element: Element) -> DType:
-    """The NumPy type that stores elements; a pointer is an int64. Raises `Unsupported` for those without one."""
+    """Returns the NumPy type that stores elements. A pointer is an int64. Raises Unsupported for unknown elements."""
     if isinstance(element, PointerType):
         return np.dtype(np.int64)
     if element not in STORAGE:
@@ -79,16 +78,8 @@ def dtype_of(element: Element) -> DType:
 
 
 def bits_of(element: Element) -> int:
-    """Bits of an element in memory; see `MEMORY_BITS`."""
-    if isinstance(element, PointerType):
-        return 64
-    dtype_of(element)
-    return MEMORY_BITS[element]
-
-
-def bytes_of(element: Element, count: int = 1) -> int:
-    """Bytes that ``count`` neighbouring elements take in memory, the last one filled up."""
-    return (bits_of(element) * count + 7) // 8
+    """Returns how many bits an element has in memory. Raises Unsupported for unknown elements."""
+    return SUB_BYTE_BITS.get(str(element), 8 * dtype_of(element).itemsize)
 
 
 def is_float(element: Element) -> bool:
@@ -96,18 +87,18 @@ def is_float(element: Element) -> bool:
 
 
 def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
-    """Floating-point ``values`` (of any element type) as ``element``, rounded once.
+    """Rounds floating-point ``values`` of any element type to ``element``, once.
 
     Modes: ``nearest_even``, ``nearest_away`` (ties away from zero), ``zero``, ``negative_inf``, ``positive_inf``.
-    Beyond the range: infinity or the largest number as IEEE 754 has it; the 8-bit and 4-bit formats saturate
-    (`FORMATS`). NaN stays NaN; f4E2M1FN has none and gets 6 (PTX ``cvt``).
+    Numbers beyond the range become infinity or the largest number, as IEEE 754 says; the 8-bit and 4-bit formats
+    saturate (`FORMATS`). NaN stays NaN; f4E2M1FN has no NaN, so it becomes 6 (PTX ``cvt``).
     """
     if mode not in MODES:
         raise Unsupported(f"rounding '{mode}' in a conversion to {element}; known: {', '.join(MODES)}")
     dtype_of(element)
     with np.errstate(all="ignore"):
         if values.dtype not in (np.float32, np.float64):
-            values = values.astype(np.float32)  # exact: all others are narrower
+            values = values.astype(np.float32)  # exact, because all other types are narrower
         if element == "f64" or (element == "f32" and values.dtype == np.float32):
             return values.astype(STORAGE[element], copy=False)
         if element == "f8E8M0FNU":
@@ -126,7 +117,7 @@ def round_to(values: Array, element: str, mode: str = "nearest_even") -> Array:
 
 
 def _tf32(values: Array, mode: str) -> Array:
-    """float32 to tf32, by adding to the bits what carries into the part that is kept."""
+    """Rounds float32 to tf32: adds to the bits a number that carries into the bits that stay, and clears the others."""
     bits = values.view(np.uint32)
     if mode == "nearest_even":
         bits = bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))
@@ -136,23 +127,23 @@ def _tf32(values: Array, mode: str) -> Array:
 
 
 def _stored(values: Array, element: str) -> Array:
-    """Numbers that ``element`` has (or rounds to nearest), in its storage."""
+    """Returns numbers in the storage of ``element``. They are exact there, or rounded to nearest."""
     if element == "f4E2M1FN":
         values = np.where(np.isnan(values), values.dtype.type(FORMATS[element].largest), values)
     return values.astype(STORAGE[element])
 
 
 def _round_by_scaling(values: Array, form: Format, mode: str) -> Array:
-    """The number of ``form`` next to each of ``values``, as float64."""
+    """Rounds to the format ``form``. Returns float64."""
     exact = values.astype(np.float64)
     exponents = np.frexp(exact)[1].astype(np.int64)
     unit = np.maximum(exponents - form.precision, form.smallest - form.precision + 1)
-    # In two steps, as 2**-unit itself may be beyond float64 where the number is subnormal there.
+    # In two steps, because 2**-unit overflows float64 if the number is subnormal there.
     scaled = np.ldexp(np.ldexp(exact, -(unit // 2)), -(unit - unit // 2))
     rounded = np.ldexp(rounded_to_integer(scaled, mode), unit)
     finite = np.isfinite(exact)
     rounded = np.where(finite, rounded, exact)
-    beyond = np.full(rounded.shape, form.overflow)  # what numbers beyond the range become
+    beyond = np.full(rounded.shape, form.overflow)  # replaces numbers beyond the range
     if mode == "zero":
         beyond[finite] = form.largest
     elif mode in ("negative_inf", "positive_inf"):
@@ -161,7 +152,7 @@ def _round_by_scaling(values: Array, form: Format, mode: str) -> Array:
 
 
 def rounded_to_integer(values: Array, mode: str) -> Array:
-    """The integer next to each of ``values``, with the sign kept where it is zero."""
+    """Rounds to integers, and keeps the sign of zeros."""
     if mode == "nearest_even":
         return np.rint(values)
     if mode == "nearest_away":
@@ -172,11 +163,11 @@ def rounded_to_integer(values: Array, mode: str) -> Array:
 
 
 def _round_to_powers_of_two(values: Array, mode: str) -> Array:
-    """f8E8M0FNU: the powers of two from 2**-127 to 2**127 and NaN; no zero, no sign, no infinity. What is out of the
-    range becomes its nearer end (PTX ``cvt.satfinite``), zero the least number.
+    """Rounds to f8E8M0FNU: the powers of two from 2**-127 to 2**127 and NaN, without zero, sign and infinity.
 
-    Modes are ``zero`` and ``positive_inf``, and ``nearest_even`` for constants, where what is halfway goes up. Raises
-    `Unsupported` for negative numbers: no document says what they become.
+    Numbers out of range, also zero, become the nearer end of the range (PTX ``cvt.satfinite``). Modes are ``zero``,
+    ``positive_inf``, and for constants ``nearest_even``, which rounds ties up. Raises Unsupported for negative numbers,
+    whose result is documented nowhere.
     """
     exact = values.astype(np.float64)
     if np.any(exact < 0) or mode not in ("nearest_even", "zero", "positive_inf"):
@@ -190,8 +181,8 @@ def _round_to_powers_of_two(values: Array, mode: str) -> Array:
 
 
 def odd_float32(values: Array) -> Array:
-    """float64 as float32, rounded to odd. Infinity and NaN stay; what is too large becomes the largest number, what is
-    too small the smallest."""
+    """Rounds float64 to float32, to odd. Infinity and NaN stay. Numbers that are too large become the largest number,
+    those that are too small the smallest."""
     near = np.asarray(values.astype(np.float32))
     back = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -203,7 +194,7 @@ def odd_float32(values: Array) -> Array:
 
 
 def flushed(values: Array) -> Array:
-    """f32 with subnormal numbers replaced by zeros of their sign."""
+    """Replaces subnormal f32 by zeros of their sign."""
     small = np.abs(values) < np.float32(2.0**-126)  # the smallest normal number
     return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
 
@@ -215,12 +206,12 @@ PREDICATES: Mapping[str, np.ufunc] = {
 
 
 def width_of(element: Element) -> int:
-    """Bits of an integer or a pointer."""
+    """Returns the bits of an integer or a pointer."""
     return 64 if isinstance(element, PointerType) else int(element[1:])
 
 
 def unsigned(values: Array, element: Element) -> Array:
-    """The same bits read as unsigned numbers, in the unsigned type of the storage's size."""
+    """Reads the same bits as unsigned numbers, in the unsigned type of the storage's size."""
     if values.dtype == np.bool_:
         return values.view(np.uint8)
     bits = values.view(f"u{values.dtype.itemsize}")
@@ -228,12 +219,12 @@ def unsigned(values: Array, element: Element) -> Array:
 
 
 def signed(values: Array) -> Array:
-    """The same bits read as signed numbers: ``true`` of an i1 is -1."""
+    """Reads the same bits as signed numbers. A true i1 is -1."""
     return -values.astype(np.int8) if values.dtype == np.bool_ else values
 
 
 def wrapped(values: Array, element: Element) -> Array:
-    """Integers of any NumPy type modulo 2**bits, in the storage of ``element``."""
+    """Returns integers of any NumPy type modulo 2**bits, in the storage of ``element``."""
     if element == "i1":
         return (values & values.dtype.type(1)).astype(np.bool_) if values.dtype != np.bool_ else values
     narrow: Array = values.astype(dtype_of(element), copy=False)
@@ -241,24 +232,22 @@ def wrapped(values: Array, element: Element) -> Array:
 
 
 def poisoned(dtype: DType, byte: int) -> Array:
-    """A value that is not defined, made of ``byte``; shape ()."""
+    """Returns an undefined value, made of ``byte``; shape ()."""
     if dtype == np.bool_:
         return np.array(byte != 0)
     return np.full(dtype.itemsize, byte, np.uint8).view(dtype).reshape(())
 
 
 def constant_values(constant: Constant) -> Array:
-    """The numbers of a ``constant`` in the storage of its element type, shape (number of values,)."""
-    return numbers_as(constant.values, constant.element, constant.is_bits)
+    """Returns the values of a ``constant`` in the storage of its element type, shape (number of values,).
 
-
-def numbers_as(values: Sequence[int | float], element: Element, is_bits: bool = False) -> Array:
-    """Python numbers as an array of ``element``: floats are rounded to nearest even, integers wrap around. ``is_bits``:
-    integers that hold the bits of floating-point numbers."""
-    if is_bits and is_float(element):
+    Floats are rounded to nearest even, and integers wrap around.
+    """
+    values, element = constant.values, constant.element
+    if constant.is_bits and is_float(element):
         return from_bits(np.array([int(value) for value in values], np.uint64), element)
     if is_float(element):
-        return round_to(np.array([float(value) for value in values], np.float64), str(element))
+        return round_to(np.array([float(value) for value in values], np.float64), element)
     if element == "i1":
         return np.array([bool(value) for value in values], np.bool_)
     low = (1 << 64) - 1
@@ -266,7 +255,7 @@ def numbers_as(values: Sequence[int | float], element: Element, is_bits: bool = 
 
 
 def from_bits(bits: Array, element: Element) -> Array:
-    """Unsigned integers as the floating-point numbers with these bits; a tf32 has 19."""
+    """Returns the floating-point numbers with these bits, which are unsigned integers. A tf32 has 19 bits."""
     if element == "tf32":
         return (bits.astype(np.uint32) << np.uint32(13)).view(np.float32)
     dtype = dtype_of(element)
@@ -274,13 +263,13 @@ def from_bits(bits: Array, element: Element) -> Array:
 
 
 def packed(values: Array) -> Array:
-    """i4 or f4E2M1FN (last axis of even length) as bytes of two, the first in the low four bits."""
+    """Packs two i4 or f4E2M1FN into each byte, the first in the low four bits. The last axis must be even."""
     halves = values.view(np.uint8) & np.uint8(0xF)
     return halves[..., 0::2] | (halves[..., 1::2] << np.uint8(4))
 
 
 def unpacked(data: Array, element: str) -> Array:
-    """Bytes as i4 or f4E2M1FN, two of each; the inverse of `packed`."""
+    """Unpacks bytes into i4 or f4E2M1FN, two from each byte. The inverse of `packed`."""
     halves = np.stack([data.view(np.uint8) & np.uint8(0xF), data.view(np.uint8) >> np.uint8(4)], -1)
     halves = halves.reshape(*data.shape[:-1], -1)
     return wrapped(halves.view(np.int8), element) if element == "i4" else halves.view(dtype_of(element))

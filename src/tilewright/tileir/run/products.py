@@ -1,10 +1,11 @@
-"""Matrix products: `mmaf`, `mmai` and `mmaf_scaled`.
+"""Handlers for the matrix products `mmaf`, `mmai` and `mmaf_scaled`.
 
-Floating-point products of at most 12-bit significands (all but f32 and f64 inputs) are exact in float32; their sums are
-rounded to float32 in the order of NumPy's BLAS, which is not that of a GPU's tensor cores, and the accumulator is added
-last. f64 is computed in float64. An f16 accumulator is kept in float32 within one operation and rounded once at its end
-(an H200 adds 31 ones to 2048 without losing them, too); f32 inputs keep all their bits there as here. ``fast_acc``,
-which lets Hopper keep fewer bits of a sum of fp8 products, changes nothing here.
+f64 is computed in float64, every other type in float32. There the product of two elements is exact, except for f32
+inputs, which keep all their bits on a GPU too. The sum is rounded to float32 in the order of NumPy's BLAS, which is not
+the order of a GPU's tensor cores. The accumulator is added last.
+
+An f16 accumulator stays in float32 during the operation, and is rounded once at its end. An H200 does the same: it adds
+31 ones to 2048 and loses none. ``fast_acc``, by which Hopper keeps fewer bits of a sum of fp8 products, has no effect.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ ACCUMULATORS = {
     **dict.fromkeys(("bf16", "tf32", "f32"), ("f32",)),
     "f64": ("f64",),
 }
-"""Input → accumulators (cuda.tile.mma's documentation, 1.7.0)."""
+"""Element of the inputs → elements of the accumulator (cuda.tile.mma's documentation, 1.7.0)."""
 SCALED = {
     ("f8E4M3FN", "f8E8M0FNU"): (32,),
     ("f8E5M2", "f8E8M0FNU"): (32,),
     ("f4E2M1FN", "f8E8M0FNU"): (16, 32),
     ("f4E2M1FN", "f8E4M3FN"): (16,),
 }
-"""Input and scale → elements along K that share a scale (cuda.tile.mma_scaled's documentation, 1.7.0)."""
+"""Elements of input and scale → how many elements along K share a scale (cuda.tile.mma_scaled's documentation,
+1.7.0)."""
 
 
 @implements("mmaf")
 def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """lhs · rhs + acc for tiles of M×K, K×N and M×N, or with one leading batch axis each."""
-    sides, into = (_element(op, "lhs"), _element(op, "rhs")), _element(op, "acc")
-    for side in sides:
-        if into not in ACCUMULATORS.get(side, ()):
-            raise Unsupported(f"mmaf of {sides[0]} and {sides[1]} into {into}")
+    """Computes lhs · rhs + acc for tiles of M×K, K×N and M×N, or with one leading batch axis each."""
+    left, right, into = (_element(op, operand) for operand in ("lhs", "rhs", "acc"))
+    if any(into not in ACCUMULATORS.get(side, ()) for side in (left, right)):
+        raise Unsupported(f"mmaf of {left} and {right} into {into}")
     dtype: FloatType = np.float64 if into == "f64" else np.float32
     with np.errstate(all="ignore"):
         return round_to(product(lhs, rhs, dtype) + acc.astype(dtype, copy=False), into)
@@ -48,14 +49,14 @@ def mmaf(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmai")
 def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
-    """lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
+    """Computes lhs · rhs + acc of 8-bit integers, each side signed or unsigned, modulo 2**32.
 
-    A product is below 2**16 in magnitude, so that the sums are exact in float32 up to K = 256 and, for any tile, in
-    float64; both are quicker than NumPy's integer products.
+    A product of two elements is below 2**16 in magnitude. So the sums are exact in float32 up to K = 256, and in
+    float64 for any tile. Both are faster than NumPy's integer products.
     """
-    sides, into = (_element(op, "lhs"), _element(op, "rhs")), _element(op, "acc")
-    if sides != ("i8", "i8") or into != "i32":
-        raise Unsupported(f"mmai of {sides[0]} and {sides[1]} into {into}")
+    elements = tuple(_element(op, operand) for operand in ("lhs", "rhs", "acc"))
+    if elements != ("i8", "i8", "i32"):
+        raise Unsupported(f"mmai of {elements[0]} and {elements[1]} into {elements[2]}")
     left = lhs if op.attributes["signedness_lhs"] == "signed" else unsigned(lhs, "i8")
     right = rhs if op.attributes["signedness_rhs"] == "signed" else unsigned(rhs, "i8")
     exact: FloatType = np.float32 if lhs.shape[-1] <= 256 else np.float64
@@ -64,10 +65,11 @@ def mmai(op: Op, lhs: Array, rhs: Array, acc: Array) -> Array:
 
 @implements("mmaf_scaled")
 def mmaf_scaled(op: Op, lhs: Array, rhs: Array, acc: Array, lhs_scale: Array, rhs_scale: Array) -> Array:
-    """lhs · rhs + acc where K/Kₛ neighbours along K share a scale of ``lhs_scale`` (M×Kₛ) or ``rhs_scale`` (Kₛ×N).
+    """Computes lhs · rhs + acc with scales: K/Kₛ elements along K share one of ``lhs_scale`` (M×Kₛ) or ``rhs_scale``
+    (Kₛ×N).
 
-    Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once: more precise than a
-    GPU. A NaN scale makes NaN.
+    Scaled products are exact in float64. Their sum with the accumulator is rounded to f32 once, which is more precise
+    than on a GPU. A NaN scale gives NaN.
     """
     for side, axis in (("lhs", -1), ("rhs", -2)):
         pair = (_element(op, side), _element(op, f"{side}_scale"))
@@ -91,10 +93,10 @@ def _element(op: Op, operand: str) -> str:
 
 
 def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
-    """The matrix product in ``dtype``, for each lane (and batch); nothing that lanes share is copied.
+    """Returns the matrix product in ``dtype`` for each lane and batch. A side that lanes share is not copied.
 
-    Where they share the right side, the rows of all lanes make one large product. A shared left side is broadcast by
-    `np.matmul`, which calls BLAS for each lane in place.
+    If the lanes share the right side, the rows of all lanes make one large product. `np.matmul` broadcasts a shared
+    left side, and calls BLAS for each lane in place.
     """
     left, right = _for_blas(lhs, dtype), _for_blas(rhs, dtype)
     if left.ndim == 3 and right.shape[0] == 1 and left.shape[0] > 1 and left.flags.c_contiguous:
@@ -104,10 +106,9 @@ def product(lhs: Array, rhs: Array, dtype: FloatType) -> Array:
 
 
 def _for_blas(values: Array, dtype: FloatType) -> Array:
-    """Converted, and copied where BLAS could not take the matrices' strides (broadcast or cut tiles)."""
+    """Converts to ``dtype``, and copies matrices whose strides BLAS does not support (broadcast or sliced tiles)."""
     values = values.astype(dtype, copy=False)
-    rows, columns = values.strides[-2:]
-    fits = (columns == values.itemsize and rows >= columns * values.shape[-1]) or (
-        rows == values.itemsize and columns >= rows * values.shape[-2]
-    )
-    return values if fits else np.ascontiguousarray(values)
+    (row_stride, column_stride), (rows, columns), item = values.strides[-2:], values.shape[-2:], values.itemsize
+    row_major = column_stride == item and row_stride >= item * columns
+    column_major = row_stride == item and column_stride >= item * rows
+    return values if row_major or column_major else np.ascontiguousarray(values)

@@ -1,7 +1,8 @@
-"""Which values decide where a kernel goes and what it touches; a dry run computes no others.
+"""Finds the values that branches, loop bounds and memory addresses of a kernel depend on. A dry run computes only
+these.
 
-Backwards from the operands that branch, bound a loop, or address memory, through every operation that defines one of
-them, and through what loops and branches carry.
+The search goes backwards from the operands of branches, loops and memory accesses: through the operations that define
+them, and through the values that loops and branches carry.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from tilewright.tileir.read.tree import KernelEntry, Op
 
 DECIDING = {"if": ("condition",), "for": ("lowerBound", "upperBound", "step")}
 ADDRESSING = ("view", "index", "source", "destination", "pointers", "mask")
-"""Operands of memory operations that are needed even where the results are not."""
-
+"""Operands of memory operations that are needed even if the results are not."""
 LOADS = frozenset({"load_view_tko", "load_ptr_tko", "atomic_rmw_tko", "atomic_cas_tko"})
 LEAVES = ("continue", "break", "yield")
 
 
 def needed(entry: KernelEntry) -> frozenset[str]:
-    """Names of the values that addresses and control flow are made of."""
+    """Returns the names of the values that addresses and control flow depend on."""
     ops = list(entry.walk())
     carried = [flow for op in ops for flow in flows(op)]
     deciding = ((op, ADDRESSING if op.address else DECIDING.get(op.name, ())) for op in ops)
@@ -37,7 +37,7 @@ def needed(entry: KernelEntry) -> frozenset[str]:
 
 
 def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
-    """What an operation with regions carries: names that share a value, and where it comes from."""
+    """Yields what an operation with regions carries: the names that get a value, and the names it may come from."""
     if op.name in ("reduce", "scan"):
         ends = op.regions[0].body[-1].operands.get("operands", ())
         inside = {name for name, _ in op.regions[0].arguments}
@@ -55,11 +55,11 @@ def flows(op: Op) -> Iterator[tuple[set[str], set[str]]]:
 
 
 def _leaving(body: tuple[Op, ...], owner: str) -> Iterator[tuple[str, ...]]:
-    """The operands of the terminators that hand values to ``owner``, not to an operation inside it."""
+    """Yields the operands of the terminators that pass values to ``owner``, not to an operation inside it."""
     for inner in body:
         if inner.name in LEAVES:
             if (inner.name == "yield") == (owner == "if"):
                 yield inner.operands.get("operands", ())
         elif inner.name == "if" and owner != "if":
-            for region in inner.regions:  # a break or a continue may stand inside an if
+            for region in inner.regions:  # a break or a continue may be inside an if
                 yield from _leaving(region.body, owner)

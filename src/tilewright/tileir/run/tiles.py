@@ -295,7 +295,7 @@ def irrelevant(kernel: KernelEntry) -> frozenset[str]:
 
 def _holds(predicate: Assumption, integers: Array, kind: TileType) -> Array:
     if predicate.kind == "div_by":
-        step = numbers.bytes_of(kind.element.pointee) if isinstance(kind.element, PointerType) else 1
+        step = -(-numbers.bits_of(kind.element.pointee) // 8) if isinstance(kind.element, PointerType) else 1
         return divisible(integers, predicate, step)
     if predicate.kind == "same_elements":  # each element is compared with the first of its group
         first = integers
