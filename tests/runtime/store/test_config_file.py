@@ -19,7 +19,7 @@ from tests.runtime.made_winners import winner
 from tilewright.errors import RequestError
 from tilewright.runtime.key import digest
 from tilewright.runtime.store import config_file, evidence, warn_once
-from tilewright.runtime.store.config_file import ConfigFile, distance_of, load, order_of
+from tilewright.runtime.store.config_file import ConfigFile, load, order_of
 from tilewright.runtime.store.exporting import (
     Imported,
     as_json,
@@ -99,7 +99,7 @@ def test_a_row_always_finds_itself(drawn: list[dict[str, Any]]) -> None:
     asked = table(*rows)
     for call in rows:
         found = asked.find(json.loads(json.dumps(call)))
-        assert found is not None and found.exact
+        assert found is not None and found.match == "exact"
         assert rows[found.config["TILE"]] == call  # of equal rows the first
 
 
@@ -140,10 +140,10 @@ def _lay(call: Mapping[str, Any]) -> tuple[Any, Any]:
 def test_the_distance_is_symmetric_and_zero_only_between_equal_shapes(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    there, back = distance_of(one, other, 2.0), distance_of(other, one, 2.0)
-    assert there == back
-    assert (there == 0.0) == (_lay(one)[0] == _lay(other)[0])
-    assert distance_of(one, one, 2.0) == 0.0
+    other = one | {"arrays": other["arrays"]}
+    there, back = table(one).find(other), table(other).find(one)
+    assert (there and there.distance) == (back and back.distance)
+    assert (there is not None and there.distance == 0.0) == (one["arrays"] == other["arrays"])
 
 
 # The rule, by example

@@ -270,4 +270,4 @@ def test_a_broken_context_ends_the_rest(file: Path) -> None:
     device = OnCpu({}, fails={"winner": DeviceLost("configuration TILE=128 broke the GPU's context")})
     found = list(verify([stored(file)] * 2, HERE, device, memory="cpu"))
     assert [one.verdict for one in found] == ["wrong", "cannot"]
-    assert "an entry before it broke" in found[1].reason
+    assert "an earlier entry broke" in found[1].reason

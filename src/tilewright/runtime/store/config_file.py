@@ -3,13 +3,13 @@
     {"format": …, "kernel": …, "module": …, "rule": …, "common": parts equal in all rows,
      "rows": [its parts, config, times]}
 
-It is read with `json` alone, without a database, a search or a GPU. The file has the rule of the look-up, as text for
-people (`MatchRule.to_json`) and as the data that the look-up uses: an equal row, else the nearest, else the shipped
-configuration, which the caller has. Only the parts that the rule names may differ. The toolkit may, because it changes
-how fast a configuration is and not what it computes.
+It is read with `json` alone, without a database, a search or a GPU. A look-up finds the row with equal parts, else the
+nearest row, else nothing; the caller then launches the shipped configuration. The file has the rule of the look-up, as
+text for people (`MatchRule.to_json`) and as the data that the look-up uses. Only the parts that the rule names may
+differ. The toolkit may, because it changes how fast a configuration is, not what it computes.
 
-Rows for another source of the kernel are not used, and one warning says so: their configurations were never compared
-in the kernel as it is now. In the store this cannot happen, because the source is a part of the key.
+Rows for another source of the kernel are not used, and one warning says so, because their configurations were never
+compared on the present kernel. The store has no such rows: there the source is part of the key.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ FORMAT = "tilewright tuned kernel"
 VERSION = 1
 NAME_IN_PYTHON = "TABLE"
 SOURCES = ("source", "sources", "functions")
-"""The parts for the source of the kernel (`tilewright run` writes the second), and of the author's functions that make
-grid and arguments of a configuration."""
+"""The parts with the source of the kernel (``sources`` in winners of `tilewright run`), and of the author's functions
+that make the grid and the arguments of a configuration."""
 ARRAY = frozenset(("dtype", "shape", "strides", "alignment"))
-"""The fields that describe an array, anywhere in the parts (`key.array_part`)."""
+"""The names in an array's part (`key.array_part`)."""
 
 Config: TypeAlias = Mapping[str, Value]
 Parts: TypeAlias = Mapping[str, Json]
 Order: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], bool]
 Layout: TypeAlias = tuple[tuple[int, ...], tuple[Order, ...]]
-"""All extents of a call's arrays, and of each array its `order_of`."""
+"""The extents of all arrays of a call, and the `order_of` each array."""
 
 
 class ArrayPart(TypedDict):
-    """An array in the parts of a key."""
+    """The part of a key that describes an array."""
 
     dtype: str
     shape: list[int]
@@ -54,7 +54,7 @@ class ArrayPart(TypedDict):
 
 
 class RuleData(TypedDict):
-    """A `MatchRule` in a file."""
+    """A `MatchRule` as JSON."""
 
     factor: float
     may_differ: list[str]
@@ -63,7 +63,7 @@ class RuleData(TypedDict):
 
 
 class ConfigRow(TypedDict):
-    """A row in a file. ``config`` and ``parts`` are required."""
+    """A row as JSON. Only ``config`` and ``parts`` are required."""
 
     parts: dict[str, Json]
     config: dict[str, Value]
@@ -76,7 +76,7 @@ class ConfigRow(TypedDict):
 
 
 class ConfigData(TypedDict):
-    """A file."""
+    """A config file as JSON."""
 
     format: str
     version: int
@@ -89,12 +89,14 @@ class ConfigData(TypedDict):
 
 @dataclass(frozen=True)
 class MatchRule:
-    """How a row is chosen for a call that has no row."""
+    """How a row is chosen for a call without an equal row.
+
+    factor: the largest ratio of two extents.
+    may_differ: the parts that need not be equal. A configuration of another space is used only if the caller allows it.
+    """
 
     factor: float = 2.0
-    """The largest ratio of two extents."""
     may_differ: tuple[str, ...] = ("toolkit", "space")
-    """Parts that need not be equal. A configuration of another space is taken only if the caller allows it."""
 
     def to_json(self) -> RuleData:
         text = [
@@ -111,41 +113,34 @@ class MatchRule:
 
 @dataclass(frozen=True)
 class MatchingRow:
+    """The row for a call. ``distance``: sum of |log2(extent / extent)|. ``differs``: the parts that are not equal."""
+
     config: Config
     match: Literal["exact", "nearest"]
-    row: ConfigRow
     distance: float = 0.0
-    """Sum of |log2 (extent / extent)|."""
     differs: tuple[str, ...] = ()
-    """The parts that differ, as the rule allows."""
-
-    @property
-    def exact(self) -> bool:
-        return self.match == "exact"
 
 
 class ConfigFile:
-    """The rows of one kernel, for many look-ups."""
+    """The rows of one kernel. ``parts``: those of each row, with the common ones. ``name``: of the file."""
 
     def __init__(self, data: ConfigData, rule: MatchRule, name: str) -> None:
-        """``name``: of the file, for warnings."""
         self.kernel, self.module, self.name = data["kernel"], data.get("module", ""), name
         self.rows, self.rule = data["rows"], rule
         self.parts: list[Parts] = [{**data["common"], **row["parts"]} for row in self.rows]
-        """Of each row, with the common ones."""
         self._compared = (*rule.may_differ, *SOURCES)
         self._exact: dict[str, int] = {}
         for index, parts in enumerate(self.parts):
             self._exact.setdefault(canonical(parts), index)
 
     def find(self, parts: Parts, *, allowed: Callable[[Config], bool] | None = None) -> MatchingRow | None:
-        """The configuration for a call with these parts, or None: launch the shipped one.
+        """Returns the row for a call with these parts; None: launch the shipped configuration.
 
-        ``allowed``: whether the space of this call has a configuration. Without it only rows with an equal space count.
+        ``allowed``: whether the call's space has a configuration. Without it, only rows with an equal space are used.
         """
         index = self._exact.get(canonical(parts))
         if index is not None and (allowed is None or allowed(self.rows[index]["config"])):
-            return MatchingRow(self.rows[index]["config"], "exact", self.rows[index])
+            return MatchingRow(self.rows[index]["config"], "exact")
         return self._nearest(parts, allowed)
 
     def _nearest(self, parts: Parts, allowed: Callable[[Config], bool] | None) -> MatchingRow | None:
@@ -163,7 +158,7 @@ class ConfigFile:
         for distance, _, index, differs in sorted(near):
             config = self.rows[index]["config"]
             if allowed is None or allowed(config):
-                return MatchingRow(config, "nearest", self.rows[index], distance, differs)
+                return MatchingRow(config, "nearest", distance, differs)
         if refused:
             warn_once(
                 f"{self.name} was tuned for another source of {self.kernel} and is not used for it; fix: tune "
@@ -174,7 +169,7 @@ class ConfigFile:
 
     @cached_property
     def _alike(self) -> dict[str, list[tuple[int, Layout, dict[str, str]]]]:
-        """The rows by the parts that must be equal, with those that are compared. Made at the first inexact call."""
+        """The rows, grouped by the parts that must be equal; made at the first call without an equal row."""
         alike: dict[str, list[tuple[int, Layout, dict[str, str]]]] = {}
         for index, parts in enumerate(self.parts):
             row = (index, _layout(parts), self._compared_texts(parts))
@@ -188,15 +183,6 @@ class ConfigFile:
         return canonical({name: _rigid(part) for name, part in parts.items() if name not in self._compared})
 
 
-# The rule
-
-
-def distance_of(one: Parts, other: Parts, factor: float) -> float | None:
-    """How far apart the arrays of two calls are; None if they cannot be compared. Symmetric; the calls have the same
-    arrays with the same ranks."""
-    return _distance(_layout(one), _layout(other), factor)
-
-
 def _layout(parts: Parts) -> Layout:
     arrays = list(arrays_of_parts(dict(parts)))
     orders = tuple(order_of(array["shape"], array["strides"]) for array in arrays)
@@ -204,11 +190,13 @@ def _layout(parts: Parts) -> Layout:
 
 
 def _distance(one: Layout, other: Layout, factor: float) -> float | None:
+    """Returns how far apart the arrays of two calls are, symmetrically; None if an extent differs by more than
+    ``factor``, or the order of strides differs. Both calls have the same arrays with the same ranks."""
     if one[1] != other[1]:
         return None
     distance, most = 0.0, math.log2(factor)
     for extents in zip(one[0], other[0], strict=True):
-        low, high = sorted(extents)  # so that the distance is the same in both directions, to the last bit
+        low, high = sorted(extents)  # so that rounding is the same in both directions
         if low != high:
             apart = math.log2(high / low) if low > 0 else math.inf
             if apart > most:
@@ -218,8 +206,8 @@ def _distance(one: Layout, other: Layout, factor: float) -> float | None:
 
 
 def order_of(shape: Sequence[int], strides: Sequence[int]) -> Order:
-    """The dimensions of an array from the longest stride to the shortest, those that are repeated (stride 0), and
-    whether the innermost one is dense. Dimensions of extent 1 do not count."""
+    """Returns the dimensions from the longest stride to the shortest, the dimensions with stride 0, and whether the
+    innermost dimension is dense. Dimensions of extent 1 are left out."""
     real = [dim for dim, extent in enumerate(shape) if extent > 1]
     repeated = tuple(dim for dim in real if strides[dim] == 0)
     order = sorted((dim for dim in real if strides[dim]), key=lambda dim: (-abs(strides[dim]), dim))
@@ -231,7 +219,7 @@ def _is_array(value: Json) -> TypeGuard[ArrayPart]:
 
 
 def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
-    """All arrays in the parts of a key, in an order that is the same for equal names."""
+    """Yields all arrays in the parts of a key, sorted by the names of the parts."""
     if _is_array(value):
         yield value
     elif isinstance(value, dict):
@@ -243,7 +231,7 @@ def arrays_of_parts(value: Json) -> Iterator[ArrayPart]:
 
 
 def _rigid(value: Json) -> Json:
-    """A part without the extents and strides in it: what must be equal."""
+    """Returns a part without the extents and strides of arrays: the rest must be equal in a matching row."""
     if isinstance(value, dict):
         rank: dict[str, Json] = {"rank": len(value["shape"])} if _is_array(value) else {}
         left_out = ("shape", "strides") if rank else ()
@@ -254,16 +242,13 @@ def _rigid(value: Json) -> Json:
 
 
 def canonical(value: Json | Parts) -> str:
-    """Equal for equal parts: their order does not count, their types do."""
+    """Returns text that is the same for equal parts. The order of names does not matter; types do."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-# The file
-
-
 def load(given: Path | str | Mapping[str, Json]) -> ConfigFile:
-    """The config file at a path, ``.json`` or ``.py`` (which is read, not run), or in a mapping such as the ``TABLE``
-    of an exported module. Raises `RequestError` for anything else."""
+    """Reads a config file: a path to ``.json`` or ``.py`` (parsed, not run), or a mapping such as the ``TABLE`` of an
+    exported module. Raises `RequestError` for anything else."""
     if isinstance(given, Mapping):
         return _config_file(dict(given), f"the config file of {given.get('kernel', 'a kernel')}")
     path = Path(given)
@@ -289,12 +274,10 @@ def _config_file(given: Json, name: str) -> ConfigFile:
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         raise _no_config_file(name, f"its format is not '{FORMAT}'")
     if given.get("version") != VERSION:
-        raise RequestError(
-            f"{name} has version {given.get('version')} of the format, this Tilewright reads {VERSION}; "
-            "fix: update Tilewright, or export it again"
-        )
+        versions = f"version {given.get('version')} of the format, this Tilewright reads {VERSION}"
+        raise RequestError(f"{name} has {versions}; fix: update Tilewright, or export it again")
     try:
-        data: ConfigData = json.loads(json.dumps(given, allow_nan=False))  # with the types of JSON alone
+        data: ConfigData = json.loads(json.dumps(given, allow_nan=False))  # so that it has only JSON types
     except (ValueError, TypeError, RecursionError) as error:
         raise _no_config_file(name, error) from error
     try:
@@ -320,7 +303,7 @@ def _no_config_file(name: str, why: object) -> RequestError:
 
 
 class _DamagedFile(Exception):
-    """What is wrong in a file that was changed by hand. It is refused as a whole, before anything is stored."""
+    """Says what is wrong in a file that was changed by hand. The whole file is refused, before anything is stored."""
 
 
 def _need(right: bool, what: str, expected: str) -> None:

@@ -1,8 +1,8 @@
-"""A stored winner: how a search becomes one, what is known of it, and how its kernel is called.
+"""Makes a winner from a search, reads facts from a stored winner, and names the kernels of a store.
 
-Kernels of one name in several modules are several kernels. The module of a stored launch tells them apart. A kernel is
-called by the shortest ending of its full name that no other kernel of the store has: ``softmax``, or
-``attention.softmax`` beside ``loss.softmax``. A user may give any ending that belongs to one kernel.
+Kernels with the same name in several modules are different kernels; the module of a stored launch distinguishes them. A
+kernel is shown as the shortest ending of its full name that no other kernel of the store has: ``softmax``, or
+``attention.softmax`` beside ``loss.softmax``. A user may give any ending that only one kernel has.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ def winner_of(
     launches: Mapping[str, Json] | None,
     origin: str,
 ) -> Winner:
-    """``config``: index → the configuration, None if it has no named fields. The shipped one has index 0."""
+    """Makes the winner of a search whose shipped configuration has index 0.
+
+    config: returns the configuration with an index, or None if it has no named fields.
+    """
+    outcomes = []
+    for shown, outcome in zip(labels, result.outcomes, strict=True):
+        error = f"{outcome.error.__module__}:{outcome.error.__qualname__}" if outcome.error else None
+        outcomes.append(vars(outcome) | {"label": shown, "error": error})
     return Winner(
         key=key,
         kernel=kernel,
@@ -43,24 +50,18 @@ def winner_of(
         label=labels[result.best],
         shipped=config(0),
         runner_up=None if result.runner_up is None else config(result.runner_up),
-        outcomes=tuple(
-            vars(outcome)
-            | {
-                "label": shown,
-                "error": f"{outcome.error.__module__}:{outcome.error.__qualname__}" if outcome.error else None,
-            }
-            for shown, outcome in zip(labels, result.outcomes, strict=True)
-        ),
+        outcomes=tuple(outcomes),
         launches=launches,
         origin=origin,
-        machine={name: parts[name] for name in ("board", "toolkit")}
-        | {"host": platform.node(), "seconds": dict(result.seconds)},
-        created="",
-    )
+        machine={
+            "board": parts["board"], "toolkit": parts["toolkit"], "host": platform.node(),
+            "seconds": dict(result.seconds),
+        },
+    )  # fmt: skip
 
 
 def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> dict[str, Json]:
-    """The launches that `tilewright tuned verify` races again, as data. Raises if one cannot be described."""
+    """Returns the launches that `tilewright tuned verify` races again, as JSON. Raises if one cannot be described."""
     from tilewright.runtime.capture.described import described
 
     places = {"winner": result.best, "runner_up": result.runner_up, "shipped": 0}
@@ -73,31 +74,31 @@ def launches_of(trials: Sequence[Trial | FailedTrial], result: SearchResult) -> 
 
 
 def winner_us(winner: Winner) -> float | None:
-    """Its measured time in µs; None if it is not known."""
+    """Returns the winner's measured time in µs; None if it is not known."""
     return _us(winner, winner.index, "us")
 
 
 def shipped_us(winner: Winner) -> float | None:
-    """The shipped configuration's time in the same race; None if it was not timed. It is the first of a list; in a
-    declared space it may be any."""
+    """Returns the shipped configuration's time in µs from the same race; None if it was not timed. It is the first of a
+    list, and anywhere in a declared space."""
     shown = "" if winner.shipped is None else label(winner.shipped)
     place = next((place for place, outcome in enumerate(winner.outcomes) if outcome.get("label") == shown), 0)
     return _us(winner, place, "shipped_us")
 
 
 def speedup(winner: Winner) -> float | None:
-    """Over the shipped configuration: above 1 the winner is faster."""
+    """Returns the shipped configuration's time over the winner's; None if one is not known."""
     ours, theirs = winner_us(winner), shipped_us(winner)
     return theirs / ours if ours and theirs else None
 
 
 def shapes(winner: Winner) -> str:
-    """The arrays of the call, e.g. ``bfloat16 4096×1024, 4096``."""
+    """Returns the arrays of the call as text, e.g. ``bfloat16 4096×1024, 4096``."""
     return shapes_of(winner.parts.get("arrays"))
 
 
 def shapes_of(part: Json) -> str:
-    """The arrays in a part of a key; the dtype is shown when it changes."""
+    """Returns the arrays in a part of a key as text. A dtype is shown where it differs from the previous one."""
     shown: list[str] = []
     last: Json = None
     for dtype, extents in _arrays(part):
@@ -109,7 +110,7 @@ def shapes_of(part: Json) -> str:
 
 
 def _arrays(part: Json) -> Iterator[tuple[Json, list[Json]]]:
-    """dtype and extents of each array or bucket, in the order of the arguments."""
+    """Yields the dtype and extents of each array or bucket, in the order of the arguments."""
     if isinstance(part, dict) and "dtype" in part:
         extents = part.get("shape", part.get("bucket"))
         if isinstance(extents, list):
@@ -121,14 +122,14 @@ def _arrays(part: Json) -> Iterator[tuple[Json, list[Json]]]:
 
 
 def module(winner: Winner) -> str:
-    """The module of its kernel, and the function or class inside it. Empty if it is not known."""
+    """Returns the module of the kernel, and the function or class around the kernel; empty if not known."""
     launch = next(iter((winner.launches or {}).values()), None)
     if not isinstance(launch, dict):
         return str(winner.machine.get("module") or "")
     name = str(launch.get("module", ""))
     program = Path(str(launch.get("file", ""))).stem
     if name == "__main__" and program.isidentifier():
-        name = program  # all programs are called __main__
+        name = program  # the module of every program is called __main__
     inside = str(launch.get("qualname", "")).replace("<locals>.", "").split(".")[:-1]
     return ".".join((name, *inside))
 
@@ -142,7 +143,7 @@ def toolkit(winner: Winner) -> str:
 
 
 def summary(winner: Winner) -> dict[str, Json]:
-    """One line of `tilewright tuned list --json`."""
+    """Returns the winner's line of `tilewright tuned list --json`."""
     return {
         "key": winner.key, "kernel": winner.kernel, "module": module(winner), "shapes": shapes(winner),
         "board": board(winner), "toolkit": toolkit(winner),
@@ -153,16 +154,13 @@ def summary(winner: Winner) -> dict[str, Json]:
 
 
 def _us(winner: Winner, place: int | None, imported: str) -> float | None:
-    """From the outcomes. An imported winner has none, but the time from its row."""
+    """Returns a time from the outcomes. An imported winner has no outcomes, but the times of its row."""
     if place is not None and 0 <= place < len(winner.outcomes):
         outcome = winner.outcomes[place]
         us = outcome.get("us") if outcome.get("status") in ("timed", "duplicate") else None
     else:
         us = winner.machine.get(imported)
     return float(us) if isinstance(us, (int, float)) else None
-
-
-# The names of kernels
 
 
 class Kernels:
@@ -173,19 +171,20 @@ class Kernels:
         modules: dict[str, set[str]] = {}
         for winner in self.winners:
             modules.setdefault(winner.kernel, set()).add(module(winner))
-        self._by_key = {one.key: _full_name(one, modules[one.kernel] - {""}) for one in self.winners}
+        self._by_key = {winner.key: _full_name(winner, modules[winner.kernel] - {""}) for winner in self.winners}
         self._full_names = tuple(dict.fromkeys(self._by_key.values()))
-        self._called = {self._by_key[one.key]: self._shortest(one) for one in self.winners}
+        self._called = {self._by_key[winner.key]: self._shortest(winner) for winner in self.winners}
 
     def __iter__(self) -> Iterator[str]:
-        """The short names of the kernels."""
+        """Yields the short names of the kernels."""
         return iter(self._called.values())
 
     def called(self, winner: Winner) -> str:
+        """Returns the short name of the winner's kernel."""
         return self._called[self._by_key[winner.key]]
 
     def of(self, name: str | None) -> tuple[Winner, ...]:
-        """The winners of one kernel; without a name, of all. The errors name the choices."""
+        """Returns the winners of one kernel, or without a name of all. Raises an error that lists the kernels."""
         if name is None:
             return self.winners
         fitting = self._fitting(name)
@@ -197,9 +196,7 @@ class Kernels:
         return tuple(winner for winner in self.winners if self._by_key[winner.key] == fitting[0])
 
     def _fitting(self, name: str) -> list[str]:
-        if name in self._full_names:
-            return [name]
-        return [full for full in self._full_names if full.endswith(f".{name}")]
+        return [name] if name in self._full_names else [n for n in self._full_names if n.endswith(f".{name}")]
 
     def _shortest(self, winner: Winner) -> str:
         full = self._by_key[winner.key]
@@ -212,8 +209,8 @@ class Kernels:
 
 
 def _full_name(winner: Winner, modules: set[str]) -> str:
-    """``modules``: those with a kernel of this name. An imported winner whose config file names no module belongs to
-    the only one; if there are several, its module is ``unknown``."""
+    """Returns the module and name of the winner's kernel. An imported winner whose config file names no module gets the
+    only one of ``modules``, which have a kernel of this name; if there are several, its module is ``unknown``."""
     inside = module(winner)
     if not inside and modules:
         inside = next(iter(modules)) if len(modules) == 1 else "unknown"

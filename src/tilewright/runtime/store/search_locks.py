@@ -1,12 +1,11 @@
-"""Search locks: for each key one thread of one process searches, and the others wait or go on.
+"""Search locks: for each key, one thread of one process searches, and the others wait or go on.
 
-There are two locks for a key: one of this process, between its threads, and `flock` on ``locks/<digest>.lock`` beside
-the store, between processes. The operating system frees the second when its process ends, also after ``kill -9``, so
-nothing has to be cleaned up. The holder removes the file when it gives the lock back.
+A key has two locks: one between the threads of this process, and `flock` on ``locks/<digest>.lock`` beside the store
+between processes. The operating system frees the file lock when its process ends, also after ``kill -9``, so nothing
+has to be cleaned up. The holder removes the file when it releases the lock.
 
-If no file can be locked (a folder that cannot be written, a file system without locks), one warning says so. Every
-process may then search, and the first that stores its winner wins. On NFS, `flock` works between machines since Linux
-2.6.12, if the server's lock service runs; otherwise the same applies.
+If no file can be locked (a read-only folder, a file system without locks, NFS without a lock service), one warning says
+so. Every process may then search, and the first that stores its winner wins.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tilewright.errors import StorageError
@@ -24,23 +24,22 @@ from tilewright.runtime.store import winners
 from tilewright.runtime.store.warn_once import warn_once
 
 WAIT_SECONDS = 600.0
-"""The longest wait for another process's search; searches that a program waits for take less."""
+"""The longest wait for another process's search. Searches in the foreground take less."""
 POLL_SECONDS = 0.02
 NO_FILE = -1
 
 _guard = threading.Lock()
 _ours: dict[str, int] = {}
-"""The paths that threads of this process hold → the locked file, or `NO_FILE` if no file can be locked."""
-_forks = threading.Event()
-"""Set once `_after_fork` is registered."""
+"""The path of each lock that a thread of this process holds → the descriptor of the locked file, or `NO_FILE`."""
 
 
 @contextmanager
 def search_lock(key: str, *, wait: bool, seconds: float = WAIT_SECONDS, folder: Path | None = None) -> Iterator[bool]:
-    """True: only this thread may search for ``key`` until the block ends. False: another one holds the lock.
+    """Yields whether only this thread may search for ``key`` inside the block; False: another thread holds the lock.
 
-    ``wait``: ask again for up to ``seconds``. After a wait, look into the store first: the last holder has probably
-    stored the winner. ``folder``: of the locks; by default beside the store.
+    wait: tries again for up to ``seconds``. Look into the store afterwards, because the last holder has probably stored
+    the winner.
+    folder: of the locks; by default beside the store.
     """
     deadline = time.monotonic() + (seconds if wait else 0.0)
     path = _path(key, folder)
@@ -63,11 +62,9 @@ def _path(key: str, folder: Path | None) -> str:
 
 
 def _taken(path: str) -> bool:
-    """Whether this thread now holds the lock."""
+    """Tries to take the lock. Returns whether this thread holds it now."""
     with _guard:
-        if not _forks.is_set():
-            os.register_at_fork(after_in_child=_after_fork)
-            _forks.set()
+        _watch_forks()
         if path in _ours:
             return False
         _ours[path] = NO_FILE
@@ -98,7 +95,7 @@ def _locked(path: str) -> bool:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         locked = os.path.samestat(os.fstat(opened), os.stat(path))
     except (BlockingIOError, FileNotFoundError):
-        pass  # held by another; or removed by its holder between the last two lines
+        pass  # another process holds it, or its holder removed the file between the last two lines
     finally:
         if not locked:
             _close(path)
@@ -121,13 +118,18 @@ def _close(path: str) -> None:
 
     opened = _ours.get(path, NO_FILE)
     if opened != NO_FILE:
-        fcntl.flock(opened, fcntl.LOCK_UN)  # closing is not enough if a child has a copy
+        fcntl.flock(opened, fcntl.LOCK_UN)  # closing does not unlock while a child process has a copy
         _ours[path] = NO_FILE
         os.close(opened)
 
 
+@cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _after_fork() -> None:
-    """A child holds no lock. Its copies of the files would keep the parent's locks after the parent's end."""
+    """Drops all locks in a forked child, whose copies of the files would keep the parent's locks after its end."""
     global _guard
     for opened in {*_ours.values()} - {NO_FILE}:
         os.close(opened)

@@ -1,12 +1,12 @@
-"""Races stored winners again, on this machine and with this toolkit: to run after a driver or a compiler has changed.
+"""Races stored winners again on this machine with this toolkit, for use after a driver or compiler has changed.
 
-For each entry the launches of the winner, its runner-up and the shipped configuration are made again from their stored
-descriptions, on equal drawn data. The outputs of the winner are compared with those of the shipped one. Then all are
-timed in interleaved rounds; a ratio counts with its interval.
+For each winner, its launch and those of its runner-up and the shipped configuration are made again from their stored
+descriptions, on equal random data. The outputs of the winner are compared with those of the shipped configuration. Then
+all are timed in interleaved rounds, and ratios of times are judged by their intervals.
 
-    holds     the same outputs, and neither of the others is certainly faster by more than the tie band
-    drifted   one of the others is
-    wrong     other outputs, or it no longer runs
+    holds     equal outputs, and no other configuration is certainly faster by more than the tie band
+    drifted   another configuration is certainly faster
+    wrong     other outputs, or the winner no longer runs
     cannot    not known on this machine: other board, changed source, no description, no GPU
 """
 
@@ -40,38 +40,37 @@ from tilewright.runtime.store.winners import Winner
 Verdict: TypeAlias = Literal["holds", "drifted", "wrong", "cannot"]
 Name: TypeAlias = Literal["winner", "runner_up", "shipped"]
 SECONDS = 2.0
-FEWEST = 24
-"""Rounds; more than the fewest that bound a median at this confidence on both sides."""
 CONFIDENCE = 0.99
+FEWEST = 24
+"""The fewest rounds: more than an interval of the median with this confidence needs."""
 
 
 @dataclass(frozen=True)
 class Here:
-    """This machine, by the names that keys have. ``board`` is None without a GPU."""
+    """This machine, in the words of keys. ``board`` is None without a GPU."""
 
     board: str | None
     toolkit: str
 
 
 def this_machine() -> tuple[Here, Device | None]:
-    """Where this process runs; no device without a GPU that torch can use."""
+    """Returns this machine and its GPU; None if torch finds no GPU."""
     with suppress(ImportError):
         import torch
 
         if torch.cuda.is_available():
-            here = Here(board_of(torch.cuda.current_device()), toolkit())
-            return here, CudaDevice(torch.cuda.current_stream())
+            board = board_of(torch.cuda.current_device())
+            return Here(board, toolkit()), CudaDevice(torch.cuda.current_stream())
     return Here(None, toolkit()), None
 
 
 @dataclass(frozen=True)
 class Against:
-    """The winner against another configuration on equal data."""
+    """Another configuration against the winner. ``ratio``: its time over the winner's in the same round."""
 
     name: Name
     label: str
     ratio: Interval
-    """Its time over the winner's, of the same round: above 1 the winner is faster."""
 
     def __str__(self) -> str:
         return f"{self.name.replace('_', '-')} takes {self.ratio.centre:.3f}× as long ({self.ratio})"
@@ -82,16 +81,17 @@ class Against:
 
 @dataclass(frozen=True)
 class Verified:
-    """Whether one stored winner still holds, and the races that show it."""
+    """The verdict on one stored winner.
+
+    us: the winner's time now. tuned_with: the toolkit that it was tuned with, if that differs from this one.
+    """
 
     winner: Winner
     verdict: Verdict
     reason: str
     against: tuple[Against, ...] = ()
     us: float | None = None
-    """The winner's time now."""
     tuned_with: str | None = None
-    """The toolkit that it was tuned with, if that is another one."""
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -104,15 +104,15 @@ class Verified:
 
 
 class _Cannot(Exception):
-    """Why an entry cannot be raced here."""
+    """An entry cannot be raced here."""
 
 
 class _NoRoom(_Cannot):
-    """There is not enough memory on the GPU."""
+    """The GPU has too little memory."""
 
 
 class _WrongWinner(Exception):
-    """What is wrong with an entry's winner."""
+    """The winner has other outputs, or no longer runs."""
 
 
 def verify(
@@ -125,9 +125,9 @@ def verify(
     memory: str = "cuda",
     on_progress: Progress = silent,
 ) -> Iterator[Verified]:
-    """One verdict for each winner, in their order. ``device`` None: what is known without a GPU.
+    """Yields the verdict on each winner, in order. With ``device=None``, nothing is raced.
 
-    seconds: of the race of one entry. seed: of the data and of the rounds. memory: where torch keeps the arrays.
+    seconds: wall time of one race. seed: for the data and the order of rounds. memory: torch's device for the arrays.
     """
     lost = ""
     for done, winner in enumerate(winners):
@@ -135,7 +135,7 @@ def verify(
         tuned_with = evidence.toolkit(winner)
         try:
             if lost:
-                raise _Cannot(f"an entry before it broke the GPU's context: {lost}")
+                raise _Cannot(f"an earlier entry broke the GPU's context: {lost}")
             launches = _launches(winner, here)
             if device is None:
                 raise _Cannot("there is no GPU here to race it on; its source is unchanged")
@@ -144,14 +144,15 @@ def verify(
         except (_WrongWinner, DeviceLost) as error:
             lost = str(error) if isinstance(error, DeviceLost) else ""
             verified = Verified(winner, "wrong", str(error))
-        except (_Cannot, RuntimeError) as error:  # torch's: the GPU may lack memory for copies and the L2 flush
-            reason = str(error) if isinstance(error, _Cannot) else in_one_line(error)
-            verified = Verified(winner, "cannot", reason)
+        except _Cannot as error:
+            verified = Verified(winner, "cannot", str(error))
+        except RuntimeError as error:  # torch's, if memory is short for copies or for the flush of the L2
+            verified = Verified(winner, "cannot", in_one_line(error))
         yield replace(verified, tuned_with=tuned_with if tuned_with not in ("", here.toolkit) else None)
 
 
 def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
-    """The stored launches, if they fit this machine and the sources as they are now."""
+    """Returns the stored launches. Raises `_Cannot` if they do not fit this machine or the present sources."""
     board = evidence.board(winner)
     if problem := source_problem(winner):
         raise _Cannot(problem)
@@ -163,8 +164,8 @@ def _launches(winner: Winner, here: Here) -> dict[str, DescribedLaunch]:
 
 
 def source_problem(winner: Winner) -> str:
-    """Why the kernel as it is now is not the one that was tuned: it is gone, or changed. Empty if it is the same, or if
-    no launch was stored. Imports the kernel's module."""
+    """Returns why the kernel's present source is not the tuned one: it is missing or changed. Empty if it is the same,
+    or if no launch was stored. Imports the kernel's module."""
     try:
         for launch in (winner.launches or {}).values():
             loaded_kernel(DescribedLaunch.from_json(launch))
@@ -177,14 +178,14 @@ def source_problem(winner: Winner) -> str:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """One launch made again, and what it wrote."""
+    """A launch that was made again, and copies of its arrays after it ran."""
 
     shot: Shot
     outputs: Mapping[str, LiveArray]
 
 
 class _WinnerRace:
-    """One entry: prepared, compared, timed."""
+    """Prepares, compares and times the launches of one entry."""
 
     def __init__(
         self, winner: Winner, launches: Mapping[str, DescribedLaunch], device: Device, seconds: float, seed: int,
@@ -214,7 +215,8 @@ class _WinnerRace:
         return _judged(self._winner, against, float(np.median(own)))
 
     def _other(self, name: Name) -> _Prepared | None:
-        """None if it was not stored, if it is raced already, or if a runner-up no longer runs."""
+        """Prepares another launch. Returns None if none is stored, if an equal launch is raced already, or if the
+        runner-up no longer runs."""
         described = self._launches.get(name)
         raced = ("winner",) if name == "shipped" else ("winner", "shipped")
         if described is None or any(self._launches.get(other) == described for other in raced):
@@ -227,7 +229,7 @@ class _WinnerRace:
             return None
 
     def _rebuilt(self, name: Name) -> tuple[Trial, tuple[CallValue, ...], dict[str, CallerArray]]:
-        """The launch, its arguments on equal drawn data, and the arrays among them."""
+        """Makes a launch again. Returns it, its arguments with equal random data, and the arrays among them."""
         described = self._launches[name]
         kernel, grid, args = rebuilt(described, device=self._memory, seed=self._seed)
         winner = self._winner
@@ -249,19 +251,19 @@ class _WinnerRace:
         except Exception as error:
             kind = _NoRoom if type(error).__name__ == "OutOfMemoryError" else _Cannot
             raise kind(f"{name.replace('_', '-')}: {in_one_line(error)}") from error
-        # A kernel that reads what it writes gets its input back before each launch.
+        # If a second launch writes something else, the kernel reads its output: restore that before each launch.
         again = any(difference(second[array], first[array]).worst for array in first)
         return _Prepared(Shot(trial, args, kept.restore if again else lambda: None), first)
 
     def _written(
         self, trial: Trial, args: tuple[CallValue, ...], arrays: Mapping[str, CallerArray]
     ) -> dict[str, LiveArray]:
-        """All arrays after a launch; those that are only read are equal for every configuration."""
+        """Launches, and returns copies of all arrays. Arrays that are only read are equal for every configuration."""
         self._device.run(trial, args)
         return {name: tensor_of(array).clone() for name, array in arrays.items()}
 
     def _compare(self, ours: _Prepared, shipped: _Prepared) -> None:
-        """Raises `_WrongWinner`. The shipped one runs again: its difference from itself is allowed."""
+        """Raises `_WrongWinner` if the outputs differ by more than two runs of the shipped configuration allow."""
         _, args, arrays = self._rebuilt("shipped")
         itself = self._written(shipped.shot.trial, args, arrays)
         for name, output in shipped.outputs.items():

@@ -1,4 +1,4 @@
-"""Warnings about the store and about config files: each once in a process, and never an exception."""
+"""Warnings about the store and config files, which are issued once per process and never raise."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ import warnings
 
 
 class TunedStoreWarning(UserWarning):
-    """A store or a config file cannot be used, and the program goes on without it."""
+    """Says that the program goes on without a store or a config file that cannot be used."""
 
 
 _said: set[str] = set()
 
 
 def warn_once(text: str, about: str | None = None) -> None:
-    """One warning in a process ``about`` one thing. It never raises, not even under ``-W error``."""
-    if (about or text) in _said:
-        return
-    _said.add(about or text)
-    warn(text, TunedStoreWarning)
+    """Issues a warning, unless this process has already warned ``about`` the same thing (default: the same text)."""
+    if (about or text) not in _said:
+        _said.add(about or text)
+        warn(text, TunedStoreWarning)
 
 
 def warn(text: str, category: type[Warning]) -> None:
-    """A warning. Under ``-W error``, where it would be an exception, it goes to stderr."""
+    """Issues a warning. Under ``-W error``, where this raises, it prints the warning to stderr instead."""
     try:
         warnings.warn(f"tilewright: {text}", category, stacklevel=3)
     except category as warning:

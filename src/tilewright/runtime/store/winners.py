@@ -1,18 +1,17 @@
-"""The winners of searches, in one SQLite file of the user. Every later process launches them without a search.
+"""The store: the winners of searches in a SQLite file of the user, which later processes launch without a search.
 
     tuned.db in $TILEWRIGHT_TUNED, or else $XDG_CACHE_HOME/tilewright, or else ~/.cache/tilewright
 
-* The key of a row is the digest of every part that may change the winner (`key.digest`). A row is never changed, so
-  the first writer wins, and all processes, threads and ranks launch the same configuration.
+* The key of a row is the digest of every part that may change the winner (`key.digest`). Rows are not changed: the
+  first writer wins, so all processes, threads and ranks launch the same configuration.
 * A row has its evidence: the outcome of every configuration of the space, and the launches as data, so that
   `tilewright tuned verify` can race them again.
-* In the user's program no problem of this file is an exception. A store that is corrupt, newer, of another program,
-  locked or out of reach gives one warning for each process (`TunedStoreWarning`), and then counts as empty. With
-  ``strict``, as on the command line, it is a `StorageError`.
-* It has a rollback journal and no write-ahead log. So it can be read in a folder that cannot be written, and it may
-  lie in a home directory that is shared over a network.
-* Each call opens a connection, so threads and forked processes may share a `Winners`. A `get` reads one row by its
-  primary key, once for each key and process.
+* In the user's program, no problem of this file raises an exception. A store that is corrupt, newer, of another
+  program, locked or out of reach causes one warning per process (`TunedStoreWarning`), and then counts as empty. With
+  ``strict``, as on the command line, it raises `StorageError`.
+* The file has a rollback journal and no write-ahead log. So it can be read in a folder that cannot be written, and it
+  may be in a home directory that is shared over a network.
+* Each call opens a connection, so threads and forked processes may share a `Winners`.
 """
 
 from __future__ import annotations
@@ -26,25 +25,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.errors import StorageError
+from tilewright.ledger import file as ledger_file
 from tilewright.ledger.codec import from_json, to_json
-from tilewright.ledger.file import (
-    BUSY_SECONDS,
-    DatabaseFile,
-    Schema,
-    Unusable,
-    as_text,
-    folder_in,
-    insert,
-    text_of,
-    utc_now,
-)
+from tilewright.ledger.file import DatabaseFile, Schema, Unusable
 from tilewright.records import Json, Value
 from tilewright.runtime.store.warn_once import warn_once
 
 VARIABLE = "TILEWRIGHT_TUNED"
 NAME = "tuned.db"
 HURRIED_SECONDS = 2.0
-"""How long the user's program waits for another process that writes; a write takes milliseconds."""
+"""How long the user's program waits for another process to finish writing; a write takes milliseconds."""
 
 TUNED = Schema(
     table="tilewright_tuned_schema",
@@ -60,50 +50,51 @@ TUNED = Schema(
     journal="DELETE",
 )
 Replaces = Callable[["Winner", "Winner"], bool]
-"""New and earlier winner of one key → whether the new one takes its place."""
+"""(new winner, earlier winner of the same key) → whether the new one replaces the earlier one."""
 _JSON = frozenset(("parts", "config", "shipped", "runner_up", "outcomes", "launches", "machine"))
 
 
 @dataclass(frozen=True)
 class Winner:
-    """The result of one search, and what it was a search of."""
+    """The result of one search.
+
+    parts: the readable parts of the key.
+    config, shipped, runner_up: configurations; None if they have no named fields.
+    index: the winner's place in the space. label: the winner as text.
+    origin: ``wrapper``, ``run`` or ``import``.
+    machine: board, toolkit, host and seconds of the search; of an imported winner, its board, module and times.
+    outcomes: a `searching.TrialOutcome` as JSON for each configuration.
+    launches: ``winner``, ``runner_up`` and ``shipped``, each → a `described.DescribedLaunch` as JSON.
+    created: ISO 8601 in UTC; if empty, `Winners.put` writes the current time.
+    """
 
     key: str
     kernel: str
     parts: Mapping[str, Json]
-    """What the key was made of, readable."""
     config: Mapping[str, Value] | None
-    """The configuration, if it is a record of named fields."""
     index: int | None
-    """Its place in the space."""
     label: str
-    """How it is shown."""
     shipped: Mapping[str, Value] | None
-    runner_up: Mapping[str, Value] | None
-    outcomes: tuple[Mapping[str, Json], ...]
-    """Of each configuration: a `searching.TrialOutcome` as JSON."""
-    launches: Mapping[str, Json] | None
-    """``winner``, ``runner_up``, ``shipped`` → a `described.DescribedLaunch` as JSON."""
     origin: str
-    """``wrapper``, ``run`` or ``import``."""
     machine: Mapping[str, Json]
-    created: str
-    """ISO 8601 in UTC; if empty, `Winners.put` writes the current time."""
+    runner_up: Mapping[str, Value] | None = None
+    outcomes: tuple[Mapping[str, Json], ...] = ()
+    launches: Mapping[str, Json] | None = None
+    created: str = ""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An entry that this Tilewright cannot read: another version wrote it, or it was changed by hand."""
+    """An entry that another version wrote, or that was changed by hand. ``problem``: one line, with the fix."""
 
     key: str
     kernel: str
     problem: str
-    """In one line, with the fix."""
 
 
 def folder() -> Path:
-    """Where the store and its locks are. Raises `StorageError` if there is no home directory."""
-    named = folder_in(VARIABLE)
+    """Returns the folder of the store and its locks. Raises `StorageError` if there is no home directory."""
+    named = ledger_file.folder_in(VARIABLE)
     if named is not None:
         return named.absolute()
     cache_home = os.environ.get("XDG_CACHE_HOME", "")
@@ -118,13 +109,12 @@ def folder() -> Path:
 class Winners:
     """The winners at ``path`` (default: ``tuned.db`` in `folder`).
 
-    ``strict``: a problem of the store is a `StorageError`, as the command line needs it, and the wait for another
-    writer is longer. Otherwise it is one warning and an empty answer.
+    ``strict``: a problem of the store raises `StorageError`, and the wait for another writer is longer. Otherwise a
+    problem causes one warning, and the store counts as empty.
     """
 
     def __init__(self, path: Path | None = None, *, strict: bool = False):
-        self._path = path
-        self._strict = strict
+        self._path, self._strict = path, strict
 
     @property
     def path(self) -> Path:
@@ -138,19 +128,16 @@ class Winners:
         return None
 
     def put(self, winner: Winner) -> Winner:
-        """Stores it unless its key is there, and returns the winner that is now stored.
-
-        If the store cannot be written, ``winner`` counts for this process.
-        """
+        """Stores ``winner`` unless its key is there. Returns the stored winner; ``winner`` if the store fails."""
         [(_, stored)] = self.put_all([winner])
         return stored
 
     def put_all(
         self, winners: Sequence[Winner], replaces: Replaces = lambda new, earlier: False
     ) -> tuple[tuple[Winner | None, Winner], ...]:
-        """Stores all of them or none. Returns for each the earlier winner with its key, if any, and the one that is now
-        stored. ``replaces``: whether the new one takes the place of an earlier one."""
-        now = text_of(utc_now())
+        """Stores all winners, or none if that fails. Returns for each the earlier winner with its key, if any, and the
+        winner that is now stored."""
+        now = ledger_file.text_of(ledger_file.utc_now())
         with self._guarded(), self._file() as file:
             rows = [_row(winner if winner.created else replace(winner, created=now)) for winner in winners]
             with file._writing() as connection:
@@ -159,7 +146,7 @@ class Winners:
                     earlier = _stored(connection, winner.key)
                     if earlier is None or replaces(winner, earlier):
                         connection.execute("DELETE FROM winners WHERE key = ?", (winner.key,))
-                        insert(connection, "winners", row)
+                        ledger_file.insert(connection, "winners", row)
                         done.append((earlier, _winner(row)))
                     else:
                         done.append((earlier, earlier))
@@ -167,8 +154,8 @@ class Winners:
         return tuple((None, winner) for winner in winners)
 
     def all(self, on_unreadable: Callable[[Unreadable], None] | None = None) -> tuple[Winner, ...]:
-        """Every winner that can be read, by kernel, then by date. ``on_unreadable`` gets the other entries; by default
-        each is a problem of the store."""
+        """Returns every readable winner, by kernel, then by date. ``on_unreadable`` is called with the other entries;
+        by default each is a problem of the store."""
         rows, winners = [], []
         with self._guarded(), self._file() as file, file._reading() as connection:
             rows = [dict(row) for row in connection.execute("SELECT * FROM winners ORDER BY kernel, created, key")]
@@ -184,7 +171,7 @@ class Winners:
         return tuple(winners)
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Removes these keys, all or none of them. Returns how many were there."""
+        """Removes these keys, or none if that fails. Returns how many were there."""
         with self._guarded(), self._file() as file:
             if file.there():
                 with file._writing() as connection:
@@ -193,7 +180,7 @@ class Winners:
         return 0
 
     def _file(self) -> _File:
-        return _File(self.path, BUSY_SECONDS if self._strict else HURRIED_SECONDS)
+        return _File(self.path, ledger_file.BUSY_SECONDS if self._strict else HURRIED_SECONDS)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -209,19 +196,19 @@ class Winners:
 
 
 class _File(DatabaseFile):
-    """The file, opened by the first call and closed by ``with``; every method may raise `StorageError`."""
+    """The file, opened by the first call and closed at the end of ``with``. Every method may raise `StorageError`."""
 
     def __init__(self, path: Path, busy_seconds: float):
         super().__init__(path, replace(TUNED, busy_seconds=busy_seconds))
 
     def there(self) -> bool:
-        """Whether there is a file yet. A folder that may not be entered is an error."""
+        """Returns whether the file exists. Raises `StorageError` if its folder may not be entered."""
         with self._seam():
             return self._exists()
 
     def _opened(self) -> sqlite3.Connection:
         connection = super()._opened()
-        # otherwise one row that is not text makes all of them unreadable
+        # Without this, one row that is not UTF-8 makes all rows unreadable.
         connection.text_factory = lambda raw: raw.decode("utf-8", "backslashreplace")
         return connection
 
@@ -236,12 +223,13 @@ def _row(winner: Winner) -> dict[str, Value]:
         data = to_json(winner)
     except ValueError as error:
         raise StorageError(f"cannot keep the winner of {winner.kernel}: {error}") from error
-    data["place"] = data.pop("index")  # a word of SQL
+    data["place"] = data.pop("index")  # INDEX is a keyword of SQL
+    as_text = ledger_file.as_text
     return {name: as_text(value) if isinstance(value, (dict, list)) else value for name, value in data.items()}
 
 
 def _winner(row: dict[str, Value]) -> Winner:
-    """A row that was changed by hand is refused, and not launched."""
+    """Decodes a row. Raises `Unusable` for a row that was changed by hand or written by another version."""
     try:
         data: dict[str, Json] = {
             name: json.loads(value) if name in _JSON and isinstance(value, str) else value
