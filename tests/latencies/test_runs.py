@@ -124,7 +124,7 @@ def test_runs_come_back(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{", "is not JSON"),
-        ("[1]", "does not hold latency runs"),
+        ("[1]", "has no latency runs"),
         ('{"format": "tilewright latency runs", "version": 9, "runs": []}', "format 9, this one reads 1"),
         ('{"format": "tilewright latency runs", "version": 1, "runs": [{"created": 3}]}', "is damaged"),
         ('{"format": "tilewright latency runs", "version": 1}', "is damaged"),

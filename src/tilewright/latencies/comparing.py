@@ -1,19 +1,17 @@
-"""Is a test slower than it was? From the medians of whole runs, with an interval, per test and direction.
+"""Decides whether a test became slower: compares the medians of whole runs, for each test and direction.
 
-One run is not enough: the median of the same code moves by several percent from run to run, and the deviation
-inside one record does not show that. So the medians of several runs on each side are compared. Where there are too few
-runs, the answer is how many more are needed.
+One run is not enough: the median of the same code moves by several percent from run to run, and the deviation inside
+one record does not show that. So several runs on each side are compared. If there are too few, the verdict says how
+many more are needed.
 
-`stats.ratio_interval` pairs times of one round. Whole runs of a test suite, made before and after a change, have no
-pairs. The assumption here: without a change the runs of both groups could have come in any order, and a change
-multiplies every time by one factor. Then every split of all runs into the two groups is equally likely. That gives an
-interval from ranks, without a normal distribution: of the m·n ratios after/before, the k-th smallest and the k-th
-largest enclose the factor. Here k is the largest number with P(U <= k - 1) <= tail, and U counts the pairs in which
-after < before (H. B. Mann and D. R. Whitney 1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe,
-Nonparametric Statistical Methods, 2nd ed. 1999, section 4.3). Ties only widen its coverage.
-
-The fewest runs that suffice follow from counting: with m and n runs the most extreme split has probability
-1 / C(m + n, m), so 95 % needs C(m + n, m) >= 40, for example 4 and 4, or 3 and 5.
+`stats.ratio_interval` needs pairs of times, which runs before and after a change do not have. The assumption here is
+that without a change the runs of both groups could have come in any order, and that a change multiplies every time by
+one factor. Then all splits of the runs into two groups are equally likely, which gives an interval from ranks, without
+a normal distribution: of the m·n ratios after/before, the k-th smallest and the k-th largest enclose the factor. k is
+the largest number with P(U <= k - 1) <= tail, and U counts the pairs with after < before (H. B. Mann and D. R. Whitney
+1947; the interval is L. E. Moses's, in M. Hollander and D. A. Wolfe, Nonparametric Statistical Methods, 2nd ed. 1999,
+section 4.3). Ties only widen its coverage. The most extreme split of m and n runs has the probability 1 / C(m + n, m),
+so 95 % needs C(m + n, m) >= 40, for example 4 and 4 runs, or 3 and 5.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ from tilewright.race.stats import Array, Interval
 
 CONFIDENCE = 0.95
 FEWEST = 3
-"""On each side. One run against forty would satisfy the arithmetic, but a disturbance of that one run, such as another
-program on the GPU, would then decide alone."""
+"""The fewest runs on each side. One run against forty would satisfy the arithmetic, but a disturbance of that one run,
+such as another program on the GPU, would then decide alone."""
 
 Verdict: TypeAlias = Literal["faster", "slower", "no difference shown", "not enough runs", "new"]
 Key: TypeAlias = tuple[str, str, str]
@@ -43,7 +41,7 @@ Key: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class LatencyChange:
-    """One test and direction. ``ratio`` is after / before; below 1 is faster."""
+    """The change of one test and direction. ``ratio`` is after / before; below 1 is faster."""
 
     test: str
     backend: str
@@ -51,48 +49,43 @@ class LatencyChange:
     verdict: Verdict
     reason: str
     before_ms: float | None
-    """Median of the runs' medians; None where the baseline has none."""
+    """Median of the runs' medians; None if the baseline has no such test."""
     after_ms: float
     ratio: Interval | None
 
 
 @dataclass(frozen=True)
 class LatencyComparison:
-    """All that the current run measured, and notes about the whole."""
+    """The changes of all tests of the current run, with notes about the comparison as a whole."""
 
     results: tuple[LatencyChange, ...]
     notes: tuple[str, ...]
 
     @property
     def decidable(self) -> int:
-        """How many results have enough runs to be decided."""
+        """The number of results with enough runs for a decision."""
         return sum(change.ratio is not None and change.ratio.decided for change in self.results)
 
     def slower_by(self, percent: float) -> tuple[LatencyChange, ...]:
-        """The tests whose whole interval is slower by more than ``percent``."""
+        """Returns the tests whose interval is completely above ``percent`` slower."""
         limit = 1.0 + percent / 100.0
         return tuple(change for change in self.results if change.ratio is not None and change.ratio.low > limit)
 
 
 def compare(run: SuiteRun, beside: Sequence[SuiteRun], baseline: Sequence[SuiteRun]) -> LatencyComparison:
-    """Compare ``run``, which ended now, and earlier runs ``beside`` it with the runs of the ``baseline``.
+    """Compares ``run``, which ends now, and earlier runs ``beside`` it with the runs of the ``baseline``.
 
-    Only runs on the same host count. Of ``beside`` only those of the same revision count: a run of other code is
-    no further sample of this code.
+    Only runs on the same host count. Of ``beside`` only runs of the same revision count, because a run of other code is
+    no sample of this code.
     """
     here, old = ([other for other in runs if other.place == run.place] for runs in (beside, baseline))
     same = [other for other in here if other.revision == run.revision]
     after, before = _medians((*same, run)), _medians(old)
-    results = tuple(
-        _change(key, after[key], before.get(key, ()))
-        for record in run.records
-        for direction in record.directions
-        for key in [(record.test, record.backend, direction)]
-    )
+    results = tuple(_change(key, after[key], before.get(key, ())) for key in _medians((run,)))
     notes = []
     if elsewhere := [other for other in (*baseline, *beside) if other.place != run.place]:
         places = ", ".join(sorted({str(other.place) for other in elsewhere}))
-        notes.append(f"{len(elsewhere)} runs are not compared, being of another place ({places}; here: {run.place})")
+        notes.append(f"{len(elsewhere)} runs are not compared: they ran elsewhere ({places}; here: {run.place})")
     if others := len(here) - len(same):
         notes.append(f"{others} runs of other revisions of the code are not counted with this one")
     if len({other.revision for other in old}) > 1:
@@ -127,30 +120,27 @@ def _change(key: Key, after: tuple[float, ...], before: tuple[float, ...]) -> La
 
 
 def _differences(run: SuiteRun, old: Sequence[SuiteRun]) -> Iterator[str]:
-    """Of driver, versions and settings, in words."""
-    for what, now, then in (
-        ("driver", str(run.driver), {str(other.driver) for other in old}),
-        *(
-            (name, version, {other.versions.get(name, "none") for other in old})
-            for name, version in run.versions.items()
-        ),
-        *(
-            (name, run.settings.get(name, "unset"), {other.settings.get(name, "unset") for other in old})
-            for name in sorted({*run.settings, *(name for other in old for name in other.settings)})
-        ),
-    ):
+    """Yields sentences about differences in driver, versions and settings."""
+    settings = sorted({*run.settings, *(name for other in old for name in other.settings)})
+
+    def environment(one: SuiteRun) -> dict[str, str]:
+        versions = {name: one.versions.get(name, "none") for name in run.versions}
+        return {"driver": str(one.driver), **versions, **{name: one.settings.get(name, "unset") for name in settings}}
+
+    for what, now in environment(run).items():
+        then = {environment(other)[what] for other in old}
         if old and then != {now}:
             yield f"{what}: {', '.join(sorted(then))} in the baseline, {now} here"
 
 
-# Two groups of times that were not taken in the same rounds
+# Intervals of unpaired times ---------------------------------------------------------------------------
 
 
 def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Interval of the factor between two groups of positive times; below 1, ``after`` is faster.
+    """Returns an interval of the factor between two groups of positive times; below 1, ``after`` is faster.
 
-    ``centre`` is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). (0, inf) where the
-    groups are too small for the confidence.
+    ``centre`` is the median of all ratios (J. L. Hodges and E. L. Lehmann 1963). The interval is (0, inf) if the groups
+    are too small for the confidence.
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
@@ -165,9 +155,9 @@ def unpaired_ratio_interval(after: ArrayLike, before: ArrayLike, confidence: flo
 
 
 def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, int]:
-    """How many runs each side lacks before an interval is possible: as few as possible in all.
+    """Returns how many more runs each side needs for an interval, as few as possible in all.
 
-    Of equally few, those on one side are preferred, and those of the new code: the old code may be gone.
+    Prefers more runs on one side only, and of the new code, because the old code may be gone.
     """
     needed = 2.0 / (1.0 - confidence)
     most = math.ceil(needed)
@@ -182,7 +172,7 @@ def more_runs(after: int, before: int, confidence: float = 0.95) -> tuple[int, i
 
 @lru_cache(maxsize=1024)
 def _rank(m: int, n: int, tail: float) -> int:
-    """The largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Exact, in integers."""
+    """Returns the largest k with P(U <= k - 1) <= ``tail``; 0 if there is none. Exact, with integers."""
     allowed = tail * math.comb(m + n, m)
     cumulative, k = 0, 0
     for ways in _ways(m, n):
@@ -194,7 +184,7 @@ def _rank(m: int, n: int, tail: float) -> int:
 
 
 def _ways(m: int, n: int) -> list[int]:
-    """In how many of the C(m + n, m) splits U is 0, 1, … m·n: the coefficients of a Gaussian binomial."""
+    """Returns in how many of the C(m + n, m) splits U is 0, 1, … m·n: the coefficients of a Gaussian binomial."""
     ways = [1] + [0] * (m * n)
     for i in range(1, m + 1):
         for u in range(m * n, n + i - 1, -1):  # times 1 - q^(n + i)

@@ -1,7 +1,7 @@
-"""`pytest --tilewright`: shows and stores the latency records of tests, and compares them with earlier runs.
+"""Declares the options of `pytest --tilewright`, which shows, stores and compares the latency records of tests.
 
-pytest imports this module in every run where Tilewright is installed, so it only declares the options. Their work is
-done in `session.py`, which is imported when `--tilewright` is given. It asserts nothing (PYTEST_DONT_REWRITE).
+pytest imports this module in every run where Tilewright is installed, so all other code is in `session.py`, which is
+imported only with `--tilewright`. pytest need not rewrite assertions here (PYTEST_DONT_REWRITE).
 """
 
 from __future__ import annotations
@@ -13,31 +13,20 @@ OPTIONS = ("baseline", "save", "fail_slower", "machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, as `pytest --help` shows them."""
     group = parser.getgroup("tilewright", "latencies (Tilewright)")
-    group.addoption(
-        "--tilewright",
-        action="store_true",
-        help="Show the latency records that tests leave with record_property('benchmark', …).",
-    )
+    show = "Show the latency records that tests leave with record_property('benchmark', …)."
+    group.addoption("--tilewright", action="store_true", help=show)
     group.addoption("--tilewright-baseline", metavar="FILE", help="Compare with the runs in FILE, by medians of runs.")
     group.addoption("--tilewright-save", metavar="FILE", help="Append this run to FILE, which is made if needed.")
-    group.addoption(
-        "--tilewright-fail-slower",
-        metavar="PERCENT",
-        type=float,
-        help="Exit with 1 where a test is slower than the baseline by more, with its whole interval.",
-    )
-    group.addoption(
-        "--tilewright-machine",
-        metavar="NAME",
-        help="What to call this machine; runs of different ones are never compared.  [default: its host name]",
-    )
+    slower = "Exit with 1 if the whole interval of a test is slower than the baseline by more than this."
+    group.addoption("--tilewright-fail-slower", metavar="PERCENT", type=float, help=slower)
+    machine = "Name of this machine; runs on different machines are never compared.  [default: its host name]"
+    group.addoption("--tilewright-machine", metavar="NAME", help=machine)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
-        return  # a worker of pytest-xdist: the reports go to the controller, which prints
+        return  # this is a worker of pytest-xdist; the controller gets the reports and prints
     given = [name for name in OPTIONS if config.getoption(f"tilewright_{name}") is not None]
     if not config.getoption("tilewright"):
         if given:

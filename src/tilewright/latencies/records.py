@@ -1,9 +1,9 @@
-"""Latency records as tests leave them in pytest's ``user_properties``, and the line that shows one.
+"""Reads the latency records that tests leave in pytest's ``user_properties``, and formats them.
 
-A record maps a direction (forward, backward) to its times in milliseconds. TileGym keys it by the name of the backend,
-``{"cutile": {"forward": {…}}}``. A record without that level is read too: its backend is the whole word in the test's
-name that names one, so that ``cutile_rs`` is not ``cutile``. What cannot be read is a `Malformed` with the test's name
-and the reason; nothing here raises.
+A record maps a direction (forward, backward) to its times in milliseconds. TileGym maps the backend to such records,
+``{"cutile": {"forward": {…}}}``. A record without the backend is read too: its backend is a whole word in the test's
+name, so ``cutile_rs`` is not ``cutile``. A record that cannot be read becomes a `Malformed` with the reason; `read`
+raises nothing.
 """
 
 from __future__ import annotations
@@ -17,40 +17,37 @@ from numbers import Real
 from tilewright.records import Value
 
 PROPERTY = "benchmark"
-"""The name under which tests record."""
-
+"""The name of the property with a test's record."""
 NUMBERS = ("mean", "std", "rel_std", "median", "min", "max", "nrep", "peak_mem_mb")
 """The keys of one direction. ``rel_std`` is in percent, ``peak_mem_mb`` in MiB, times are in ms."""
-
 BACKENDS = ("cutile", "cutile_rs", "tilecpp", "triton", "pytorch")
-"""TileGym's, as they stand in the names of its tests."""
-
+"""TileGym's backends, as the names of its tests have them."""
 UNNAMED = "unnamed"
 
 
 @dataclass(frozen=True)
 class Latency:
-    """The times of one direction, in ms. Decisions use the median."""
+    """The times of one direction, in ms. The comparison uses the median."""
 
     mean: float
     std: float
     rel_std: float
-    """Percent."""
+    """In percent."""
     median: float
     min: float
     max: float
     nrep: int
     peak_mem_mb: float
     extra: Mapping[str, Value] = field(default_factory=dict)
-    """Further numbers and words of the record, such as quartiles or the name of the kernel."""
+    """Further entries of the record, such as quartiles or the name of the kernel."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one test measured of one backend."""
+    """The latencies of one backend in one test."""
 
     test: str
-    """Its node id."""
+    """The test's node id."""
     backend: str
     directions: Mapping[str, Latency]
 
@@ -67,10 +64,10 @@ class Malformed:
 
 
 def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Record, ...], tuple[Malformed, ...]]:
-    """The records of one test, one for each backend, and what is wrong with the others.
+    """Returns the records of one test, one for each backend, and the problems of records that cannot be read.
 
-    ``properties``: pairs of name and value, as pytest's reports carry them. Of two records of the same backend the
-    last one counts, and a `Malformed` says so.
+    properties: pairs of name and value, from pytest's report. Of two records of the same backend the last one counts,
+    and a `Malformed` reports the other.
     """
     records: dict[str, Record] = {}
     problems: list[Malformed] = []
@@ -88,7 +85,7 @@ def read(test: str, properties: Iterable[tuple[str, object]]) -> tuple[tuple[Rec
 
 
 def line_of(record: Record) -> str:
-    """Such as ``Cutile: {'forward': {'mean': 0.0123, …}} ms``, with 6 significant digits: a timer has fewer."""
+    """Returns, for example, ``Cutile: {'forward': {'mean': 0.0123, …}} ms``. 6 digits are more than a timer has."""
     shown = {}
     for direction, latency in record.directions.items():
         values: dict[str, Value] = {key: getattr(latency, key) for key in NUMBERS} | dict(latency.extra)
@@ -97,9 +94,8 @@ def line_of(record: Record) -> str:
 
 
 def backend_of(test: str) -> str:
-    """The backend that the parameters of a test name, e.g. ``test_op[cutile_rs-1024]``."""
-    _, _, parameters = test.partition("[")
-    words = re.split(r"\W+", parameters)
+    """Returns the backend that the parameters of a test name, as in ``test_op[cutile_rs-1024]``."""
+    words = re.split(r"\W+", test.partition("[")[2])
     return next((word for word in words if word in BACKENDS), UNNAMED)
 
 
@@ -116,11 +112,11 @@ def _read(test: str, value: object) -> Iterator[Record | Malformed]:
 
 
 def _record(test: str, backend: str, directions: object) -> Record | Malformed:
-    if not isinstance(directions, Mapping) or not any(isinstance(one, Mapping) for one in directions.values()):
+    if not isinstance(directions, Mapping) or not any(isinstance(times, Mapping) for times in directions.values()):
         return Malformed(test, f"its benchmark record holds nothing of {backend}: {_kind(directions)}")
     latencies: dict[str, Latency] = {}
     for direction, numbers in directions.items():
-        if isinstance(numbers, Mapping):  # further keys are allowed
+        if isinstance(numbers, Mapping):  # other keys, without times, are allowed
             try:
                 latencies[str(direction)] = _latency(numbers)
             except ValueError as error:
@@ -133,7 +129,7 @@ def _is_numbers(value: object) -> bool:
 
 
 def _latency(numbers: Mapping[str, object]) -> Latency:
-    """The times of one direction, or a ValueError that says what is wrong with them."""
+    """Reads the times of one direction. Raises ValueError, with the reason, if they are not valid."""
     if missing := [key for key in NUMBERS if key not in numbers]:
         raise ValueError(f"{', '.join(missing)} missing")
     plain: dict[str, float] = {}
@@ -154,7 +150,7 @@ def _latency(numbers: Mapping[str, object]) -> Latency:
     for key in ("std", "rel_std"):
         if not plain[key] >= 0 and not (count == 1 and math.isnan(plain[key])):  # one sample has no deviation
             raise ValueError(f"{key} is {plain[key]}, not a deviation")
-    slack = 1e-5 * plain["median"]  # some were computed in single precision
+    slack = 1e-5 * plain["median"]  # some records are computed in single precision
     if not plain["min"] - slack <= plain["median"] <= plain["max"] + slack:
         raise ValueError("median is not between min and max")
     return Latency(nrep=int(count), extra=extra, **plain)

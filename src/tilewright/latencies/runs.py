@@ -1,11 +1,11 @@
-"""Runs of a test suite with their latency records, in one readable JSON file that is appended to.
+"""Stores runs of a test suite with their latency records, in one readable JSON file that only grows.
 
 A run is one `pytest` process: its records, its host and the revision of the code. Times from different hosts
 (machine, GPU, number of tests at a time) are never compared. Driver, versions, settings of the benchmark and the
-revision may differ; the comparison then says so.
+revision may differ; the comparison reports this.
 
-An append takes a lock, writes a new file beside the old one and renames it. A process that is killed leaves the old
-file, and two processes that append at the same time both succeed.
+An append takes a lock, writes a new file beside the old one and renames it. If the process is killed, the old file
+stays; if two processes append at the same time, both succeed.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from tilewright.ledger.codec import from_json, to_json
 from tilewright.ledger.file import text_of, utc_now
 
 FORMAT, VERSION = "tilewright latency runs", 1
-
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras", "tilegym", "torch", "triton")
 SETTINGS = ("CUPTI", "CUDAGRAPH", "WARMUP", "REP", "MIN_REP", "SEED")
-"""The variables that TileGym's benchmark reads."""
+"""The environment variables that TileGym's benchmark reads."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What must be equal for times to be comparable."""
+    """All that must be equal for times to be comparable."""
 
     machine: str
     gpu: str | None
     arch: str | None
     workers: int
-    """Test processes at a time; several of them disturb one another's times."""
+    """How many tests ran at a time. Several tests disturb one another's times."""
 
     def __str__(self) -> str:
         beside = f", {self.workers} tests at a time" if self.workers > 1 else ""
@@ -51,7 +50,7 @@ class Host:
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """The records of one process. ``revision``: commit and a hash of uncommitted changes; None without git."""
+    """The records of one process. ``revision``: the commit and a hash of uncommitted changes; None without git."""
 
     created: str
     place: Host
@@ -65,25 +64,22 @@ class SuiteRun:
 def current(
     records: tuple[Record, ...], *, machine: str | None, workers: int, folder: Path, own: tuple[Path, ...] = ()
 ) -> SuiteRun:
-    """The run that ends now. ``own``: files that this plug-in writes; they are no part of the code's revision."""
+    """Returns the run that ends now. own: files that this plug-in writes; the revision of the code ignores them."""
     from tilewright.hardware.gpu import detect
     from tilewright.hardware.machine import driver_version, installed_version
 
     gpu = detect()
-    versions = {name: installed_version(name) for name in PACKAGES}
+    place = Host(machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers)
+    installed = {name: version for name in PACKAGES if (version := installed_version(name))}
+    settings = {name: os.environ[name] for name in SETTINGS if name in os.environ}
     return SuiteRun(
-        created=text_of(utc_now()),
-        place=Host(machine or platform.node(), gpu.name if gpu else None, gpu.arch if gpu else None, workers),
-        revision=revision(folder, own),
-        driver=driver_version() if gpu else None,
-        versions={"python": platform.python_version(), **{n: v for n, v in versions.items() if v}},
-        settings={name: os.environ[name] for name in SETTINGS if name in os.environ},
-        records=records,
-    )
+        text_of(utc_now()), place, revision(folder, own), driver=driver_version() if gpu else None,
+        versions={"python": platform.python_version(), **installed}, settings=settings, records=records,
+    )  # fmt: skip
 
 
 def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
-    """``commit`` or ``commit+hash of the changes``; None where ``folder`` is in no repository with a commit."""
+    """Returns ``commit`` or ``commit+hash of the changes``; None if ``folder`` is in no repository with a commit."""
     from tilewright.optimize.versions.git import Git
 
     try:
@@ -100,7 +96,7 @@ def revision(folder: Path, own: tuple[Path, ...] = ()) -> str | None:
 
 
 def load(path: Path) -> tuple[SuiteRun, ...]:
-    """The runs of the file, oldest first. Raises `StorageError` in one line."""
+    """Returns the runs in a file, oldest first. Raises `StorageError` if it cannot be read."""
     with _storage(f"read {path}"):
         try:
             return _decoded(path, path.read_text(encoding="utf-8"))
@@ -110,13 +106,13 @@ def load(path: Path) -> tuple[SuiteRun, ...]:
 
 
 def appendable(path: Path) -> None:
-    """Raises `StorageError` before the tests run, rather than after them, where ``path`` cannot be appended to."""
-    file = _replaced(path)
+    """Raises `StorageError` if ``path`` cannot be appended to. Called before the tests, so that no run is lost."""
+    file = _link_target(path)
     with _storage(f"write {path}"), suppress(FileNotFoundError):
-        there = file.stat()
-        if not stat.S_ISREG(there.st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise StorageError(f"cannot write {path}: it is no file")
-        if there.st_size:  # an append that was killed may leave an empty one
+        if status.st_size:  # a killed append may leave an empty file
             load(path)
     if not file.parent.is_dir():
         raise StorageError(f"cannot write {path}: no such folder: {file.parent}")
@@ -125,9 +121,9 @@ def appendable(path: Path) -> None:
 
 
 def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
-    """Add ``run`` to the file, which need not exist; all its runs. Raises `StorageError`."""
-    with _storage(f"write {path}"), _locked(file := _replaced(path)) as there:
-        runs = (*(_decoded(path, there) if there else ()), run)
+    """Adds ``run`` to the file, makes it if needed, and returns all its runs. Raises `StorageError`."""
+    with _storage(f"write {path}"), _locked(file := _link_target(path)) as text:
+        runs = (*(_decoded(path, text) if text else ()), run)
         data = {"format": FORMAT, "version": VERSION, "runs": to_json(runs)}
         _replace(file, json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return runs
@@ -135,15 +131,16 @@ def append(path: Path, run: SuiteRun) -> tuple[SuiteRun, ...]:
 
 @contextmanager
 def _storage(what: str) -> Iterator[None]:
+    """Raises errors of the file system as `StorageError`. what: e.g. "write runs.json"."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise StorageError(f"cannot {what}: {said}") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise StorageError(f"cannot {what}: {reason}") from error
 
 
-def _replaced(path: Path) -> Path:
-    """The target of a link: a rename over the link would replace the link instead."""
+def _link_target(path: Path) -> Path:
+    """Returns the target of a symbolic link, because a rename over the link would replace the link."""
     return Path(os.path.realpath(path))
 
 
@@ -154,7 +151,7 @@ def _decoded(path: Path, text: str) -> tuple[SuiteRun, ...]:
     except (ValueError, RecursionError) as error:
         raise StorageError(f"{path} is not JSON ({error}); {fix}") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise StorageError(f"{path} does not hold latency runs; {fix}")
+        raise StorageError(f"{path} has no latency runs; {fix}")
     if data.get("version") != VERSION:
         versions = f"(format {data.get('version')}, this one reads {VERSION})"
         raise StorageError(f"{path} was written by another version of Tilewright {versions}; {fix}")
@@ -166,7 +163,7 @@ def _decoded(path: Path, text: str) -> tuple[SuiteRun, ...]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[str]:
-    """The text of the file, which is made if needed; nobody else replaces it meanwhile."""
+    """Makes the file if needed, and yields its text. No other process replaces the file inside the ``with`` block."""
     while True:
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -174,14 +171,14 @@ def _locked(path: Path) -> Iterator[str]:
                 same = os.path.samestat(os.fstat(file.fileno()), path.stat())
             except FileNotFoundError:
                 same = False
-            if same:  # no other process replaced it during the wait
+            if same:  # no other process replaced the file during the wait
                 file.seek(0)
                 yield file.read()
                 return
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes a new file and renames it, so that there is always a whole file."""
+    """Writes a new file and renames it, so that there is always a complete file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "w", encoding="utf-8") as file:

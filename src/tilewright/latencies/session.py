@@ -1,7 +1,7 @@
-"""One session of `pytest --tilewright`: collects the records, stores them, compares them, and prints the outcome.
+"""A session of `pytest --tilewright`: collects the latency records of tests, stores, compares and prints them.
 
-The files are read before the first test, so that a mistake in them does not cost a run. The latency of a test that
-failed does not count: its kernel was wrong.
+The files are read before the first test, so that an error in them does not cost a run. The latency of a failed test
+does not count, because its kernel was wrong.
 """
 
 from __future__ import annotations
@@ -19,24 +19,22 @@ from tilewright.latencies.runs import SuiteRun, append, appendable, current, loa
 
 
 class LatencySession:
-    """A pytest plugin object, registered in the process that prints."""
+    """The pytest plugin, registered in the process that prints."""
 
     def __init__(self, config: pytest.Config):
-        """Checks the options and reads the baseline. Raises as `runs.py` does where a file cannot be used."""
+        """Checks the options and reads the baseline. Raises RequestError, or StorageError if a file cannot be used."""
         self._root = config.rootpath
         self._machine: str | None = config.getoption("tilewright_machine")
         self._save, self._baseline = (_path(config, name) for name in ("save", "baseline"))
         self._limit: float | None = config.getoption("tilewright_fail_slower")
-        """Percent."""
+        """In percent."""
         if self._limit is not None and self._baseline is None:
             raise RequestError("--tilewright-fail-slower needs --tilewright-baseline FILE")
         if self._limit is not None and not (math.isfinite(self._limit) and self._limit >= 0):
             raise RequestError(f"--tilewright-fail-slower {self._limit:g}: give a percentage of at least 0, like 5")
         if self._save and self._baseline and self._save.resolve() == self._baseline.resolve():
-            raise RequestError(
-                f"--tilewright-save and --tilewright-baseline both name {self._save}: "
-                "runs of this code would become their own baseline; save to another file"
-            )
+            why = "runs of this code would become their own baseline; save to another file"
+            raise RequestError(f"--tilewright-save and --tilewright-baseline both name {self._save}: {why}")
         if self._save:
             appendable(self._save)
         self._earlier = load(self._baseline) if self._baseline else ()
@@ -48,10 +46,10 @@ class LatencySession:
         self._comparison: LatencyComparison | None = None
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """The report of the teardown holds what any phase recorded."""
+        """Reads the records from the report of the teardown, which has the records of all phases."""
         test = report.nodeid
         if report.when == "setup":
-            self._failed.discard(test)  # it may be a second try
+            self._failed.discard(test)  # a test may run again
         if report.failed:
             self._failed.add(test)
         if report.when == "teardown":
@@ -62,7 +60,7 @@ class LatencySession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Stores and compares; sets the exit code where a test got slower or the run could not be stored."""
+        """Stores and compares the run. Sets the exit code if a test became slower, or if the run cannot be stored."""
         counted = tuple(r for test, rs in self._records.items() if test not in self._failed for r in rs)
         own = tuple(path for path in (self._save, self._baseline) if path)
         if not counted or not own:
@@ -79,7 +77,7 @@ class LatencySession:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _stored(self, run: SuiteRun, session: pytest.Session) -> tuple[SuiteRun, ...]:
-        """Stores the run; the runs that were in the file before."""
+        """Stores the run, and returns the runs that were in the file before."""
         if self._save is None:
             return ()
         try:
@@ -107,14 +105,11 @@ class LatencySession:
             yield line_of(record)
         if records:
             yield ""
-            rows = [
-                (*_times(latency), record.backend, direction, record.test)
-                for record in records
-                for direction, latency in record.directions.items()
-            ]
+            pairs = ((record, direction) for record in records for direction in record.directions)
+            rows = [(*_times(record.directions[way]), record.backend, way, record.test) for record, way in pairs]
             yield from _table(("median ms", "± %", "min ms", "max ms", "n", "MiB", *_NAMES), rows)
         else:
-            yield "no test left a benchmark record; they do it with record_property('benchmark', …)"
+            yield "no test left a benchmark record with record_property('benchmark', …)"
         for problems in self._problems.values():
             yield from (f"not read: {problem}" for problem in problems)
         if len(self._workers) > 1:
@@ -141,12 +136,12 @@ class LatencySession:
 
 _NAMES = ("backend", "direction", "test")
 _WORDS = (*_NAMES, "verdict", "why")
-"""The columns that hold no numbers."""
+"""Columns of text, which are aligned on the left."""
 
 
-def _times(one: Latency) -> tuple[str, ...]:
-    times = (f"{one.median:.6g}", f"{one.rel_std:.1f}", f"{one.min:.6g}", f"{one.max:.6g}")
-    return (*times, str(one.nrep), f"{one.peak_mem_mb:g}")
+def _times(latency: Latency) -> tuple[str, ...]:
+    times = (f"{latency.median:.6g}", f"{latency.rel_std:.1f}", f"{latency.min:.6g}", f"{latency.max:.6g}")
+    return (*times, str(latency.nrep), f"{latency.peak_mem_mb:g}")
 
 
 def _compared(change: LatencyChange) -> tuple[str, ...]:
@@ -156,13 +151,11 @@ def _compared(change: LatencyChange) -> tuple[str, ...]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of text; numbers are aligned on the right."""
+    """Yields the lines of a table. Columns of numbers are aligned on the right."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    align = [str.ljust if name in _WORDS else str.rjust for name in head]
     for row in (head, *rows):
-        cells = (
-            cell.ljust(width) if name in _WORDS else cell.rjust(width)
-            for cell, width, name in zip(row, widths, head, strict=True)
-        )
+        cells = (place(cell, width) for place, cell, width in zip(align, row, widths, strict=True))
         yield "  ".join(cells).rstrip()
 
 

@@ -1,1 +1,1 @@
-"""Configurations from one tile language to another."""
+"""Translates configurations from one tile language to another."""

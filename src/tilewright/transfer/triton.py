@@ -1,10 +1,10 @@
-"""Configurations of a Triton kernel for the same kernel in cuTile, and back.
+"""Translates configurations of a Triton kernel for the same kernel in cuTile, and back.
 
-Sizes of tiles carry over (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), and so do other parameters that the kernel
-takes as constants, and ``num_ctas``: in both languages one element of the grid is one cluster of that many CTAs (Triton
-launches gridX × num_ctas CTAs; cuTile's code reads the cluster's number). The rest has no equivalent, and `NO_CUTILE`
-and `NO_TRITON` say why. Nothing is guessed: each field of the input is in the output or in `Transferred.dropped` with a
-reason. Configurations that no longer differ are merged.
+Tile sizes carry over (BLOCK_SIZE_M → TILE_SIZE_M, BLOCK_M → TILE_M), and so do other constants of the kernel and
+``num_ctas``: in both languages one element of the grid is one cluster of that many CTAs (Triton launches
+gridX × num_ctas CTAs; code in cuTile reads the cluster's number). Other fields have no equivalent, see `NO_CUTILE` and
+`NO_TRITON`. Nothing is guessed: each field of the input is in the output, or in `Transferred.dropped` with a reason.
+Configurations that become equal are merged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _AMD = "an option of AMD's backend"
 _WARP_GROUPS = "cuTile's compiler divides the warps between loading and computing itself"
 NO_CUTILE: Mapping[str, str] = {
     "num_warps": "cuTile's compiler chooses the warps; num_worker_warps is not their total, so it is not derived",
-    "num_stages": "cuTile's compiler pipelines itself; nearest is latency= of ct.load, which stands in the kernel",
+    "num_stages": "cuTile's compiler pipelines itself; the nearest option is latency= of ct.load, in the kernel's code",
     "maxnreg": "cuTile has no limit of registers; occupancy= sets how many CTAs they must suffice for",
     "pre_hook": "a function that runs before each launch; do that in args_fn or before the launch",
     "ir_override": "a file of Triton's own intermediate code",
@@ -40,29 +40,25 @@ NO_CUTILE: Mapping[str, str] = {
     "enable_persistent": "cuTile's kernel itself says whether it is persistent",
     "waves_per_eu": _AMD, "matrix_instr_nonkdim": _AMD, "kpack": _AMD, "schedule_hint": _AMD,
 }  # fmt: skip
-"""Fields of Triton that cuTile has nothing for, and why."""
-
+"""Fields of Triton without an equivalent in cuTile → the reason."""
 NO_TRITON: Mapping[str, str] = {
     "occupancy": "Triton has no such option; only its Tile IR backend takes it",
     "num_worker_warps": "not the total of warps, so num_warps is not derived from it",
     "opt_level": "an option of cuTile's compiler",
 }
-"""Fields of cuTile that Triton has nothing for, and why."""
-
+"""Fields of cuTile without an equivalent in Triton → the reason."""
 _WITHOUT: Mapping[Target, Mapping[str, str]] = {"cutile": NO_CUTILE, "triton": NO_TRITON}
-
 SUGGESTED: Mapping[Target, Mapping[str, tuple[int | None, ...]]] = {
     "cutile": {"num_worker_warps": knobs.HINTS["num_worker_warps"], "occupancy": (None, 1, 2, 4)},
     "triton": {"num_warps": (4, 8), "num_stages": (2, 3, 4)},
 }
-"""What to try beside the transferred ones, since it did not carry over; never mixed into them."""
+"""Values to try for fields that did not carry over. They are shown, but never added to the configurations."""
 
 FieldValue: TypeAlias = "Known | Callable[..., None]"
-"""As a configuration has it; the function is Triton's ``pre_hook``."""
+"""The value of a field. A function is Triton's ``pre_hook``."""
 Fields: TypeAlias = Sequence[tuple[str, FieldValue]]
 
 SPELLED: Mapping[Target, str] = {"cutile": "cuTile", "triton": "Triton"}
-
 _PREFIX: Mapping[Target, str] = {"cutile": "TILE", "triton": "BLOCK"}
 _SHORT = {"BM": "TILE_M", "BN": "TILE_N", "BK": "TILE_K"}
 _AXIS = re.compile(r"([XYZR])BLOCK")
@@ -71,10 +67,10 @@ _PLAIN = re.compile(r"GROUP(_SIZE)?(_[MN])?")
 
 @dataclass(frozen=True)
 class Dropped:
-    """What was not transferred. ``field`` is empty for a whole configuration."""
+    """A field that was not transferred, or a whole configuration (``field`` is empty)."""
 
     configuration: int
-    """Its place in the input, from 0."""
+    """The index of the configuration in the input."""
     field: str
     value: str
     reason: str
@@ -82,7 +78,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Transferred:
-    """``origins[i]``: the places in the input of what became ``configurations[i]``."""
+    """The result. ``origins[i]``: indices of the input configurations that became ``configurations[i]``."""
 
     to: Target
     configurations: tuple[Configuration, ...]
@@ -93,19 +89,17 @@ class Transferred:
 
     @property
     def back(self) -> dict[str, str]:
-        """New name → old one: the ``names`` of the way back."""
-        there = self.values()
-        return {new: old for old, new in self.renamed.items() if new in there}
+        """The names for the way back: new name → old name."""
+        used = self.values()
+        return {new: old for old, new in self.renamed.items() if new in used}
 
     @property
     def suggested(self) -> Mapping[str, tuple[int | None, ...]]:
         return SUGGESTED[self.to]
 
     def space(self) -> Space:
-        """The configurations as a space of cuTile. The first one that names every field counts as shipped.
-
-        Raises `RequestError` where there is none.
-        """
+        """Returns a space of cuTile with the configurations; the first one that names every field counts as shipped.
+        Raises `RequestError` if there is no such configuration."""
         if self.to != "cutile":
             raise RequestError("a space is for cuTile; these configurations are for Triton")
         if not self.configurations:
@@ -118,27 +112,27 @@ class Transferred:
         return Space(
             constants={name: listed for name, listed in values.items() if name not in knobs.HINTS},
             hints={name: listed for name, listed in values.items() if name in knobs.HINTS},  # type: ignore[misc]
-            shipped=shipped,
-            only=self.configurations,
-        )
+            shipped=shipped, only=self.configurations,
+        )  # fmt: skip
 
     def values(self) -> dict[str, tuple[Value, ...]]:
-        """The values of each field, without duplicates."""
-        names = dict.fromkeys(name for configuration in self.configurations for name in configuration)
-        return {
-            name: tuple(dict.fromkeys(whole[name] for whole in self.configurations if name in whole)) for name in names
-        }
+        """Returns the distinct values of each field."""
+        values: dict[str, dict[Value, None]] = {}
+        for configuration in self.configurations:
+            for name in configuration:
+                values.setdefault(name, {})[configuration[name]] = None
+        return {name: tuple(distinct) for name, distinct in values.items()}
 
 
 def transfer(
     configs: Sequence[Any], *, to: str = "cutile", names: Mapping[str, str] | None = None, arch: str | None = None
 ) -> Transferred:
-    """``configs`` of the other language as configurations for ``to``.
+    """Translates ``configs`` of the other language for ``to``.
 
     configs: each is a ``triton.Config``, a mapping, a `Written` of a file, or an object with attributes such as a
         ``SimpleNamespace``.
-    names: parameter → new name, where the usual one does not fit.
-    arch: what this architecture does not allow is dropped (`Space.allows`).
+    names: parameter → new name, where the usual name does not fit.
+    arch: drop configurations that this architecture does not allow (`Space.allows`).
 
     Raises `UnknownChoice` for an unknown target, architecture or parameter, `RequestError` for names that collide.
     """
@@ -158,7 +152,7 @@ def transfer(
 
 
 def fields_of(config: Any) -> Fields:
-    """The fields of one configuration of either language; options that are None are Triton's "not given"."""
+    """Returns the fields of a configuration of either language. In Triton's options None means "not given"."""
     if isinstance(config, Written):
         return config.fields
     if isinstance(config, Mapping):
@@ -174,7 +168,7 @@ def fields_of(config: Any) -> Fields:
 
 @dataclass
 class _Transfer:
-    """The configurations that were kept and dropped so far."""
+    """Collects the configurations that are kept and the fields that are dropped."""
 
     to: Target
     renamed: Mapping[str, str]
@@ -184,7 +178,7 @@ class _Transfer:
     from_tile_ir: bool = False
 
     def add(self, place: int, fields: Fields) -> None:
-        """One configuration: kept with the fields that carry over, or dropped whole."""
+        """Keeps the fields of a configuration that carry over, or drops the whole configuration."""
         values: dict[str, Value] = {}
         lost: list[Dropped] = []
         reason = f"nothing of it has an equivalent in {SPELLED[self.to]}"
@@ -206,20 +200,21 @@ class _Transfer:
             self.dropped.append(Dropped(place, "", shown, reason))
 
     def merged(self) -> tuple[tuple[Configuration, ...], tuple[tuple[int, ...], ...]]:
-        """In the order of the input; each once, with its fields in one order."""
+        """Returns the distinct configurations in the order of the input, and their origins. All have their fields in
+        the same order."""
         order = list(dict.fromkeys(name for _, values in self.kept for name in values))
         hints = [name for name in order if name in knobs.HINTS]
         order = [name for name in order if name not in hints] + hints
-        found: dict[Configuration, list[int]] = {}
+        origins: dict[Configuration, list[int]] = {}
         for place, values in self.kept:
-            if self.to == "cutile":  # each names all hints; what Triton does not say is one CTA
+            if self.to == "cutile":  # each one names all hints; without num_ctas Triton uses one CTA
                 values = {**dict.fromkeys(hints), **({"num_ctas": 1} if "num_ctas" in hints else {}), **values}
             whole = Configuration.of({name: values[name] for name in order if name in values})
-            found.setdefault(whole, []).append(place)
-        return tuple(found), tuple(map(tuple, found.values()))
+            origins.setdefault(whole, []).append(place)
+        return tuple(origins), tuple(map(tuple, origins.values()))
 
     def _ending_problem(self, name: str, value: FieldValue) -> str | None:
-        """Why a field ends its whole configuration; empty or None if it does not."""
+        """Returns why a field drops its whole configuration; empty or None if it does not."""
         if name in _WITHOUT[self.to]:
             return None
         if isinstance(value, Unread):
@@ -232,13 +227,13 @@ class _Transfer:
         return problem and f"{name}: {problem}"
 
     def _field_problem(self, name: str, value: FieldValue) -> str:
-        """Why a field does not carry over; empty if it does."""
+        """Returns why a field does not carry over; empty if it does."""
         if name in (without := _WITHOUT[self.to]):
             return without[name]
         if name in ("num_ctas", "occupancy"):
             self.from_tile_ir |= name == "occupancy"
-            unsaid = self.to == "triton" and value is None
-            return "the compiler's choice; Triton takes 1 where nothing is said" if unsaid else ""
+            unset = self.to == "triton" and value is None
+            return "the compiler's choice; Triton takes 1 if nothing is set" if unset else ""
         if isinstance(value, float) and not math.isfinite(value):
             return "not a finite number"
         if self.to == "triton":
@@ -247,12 +242,12 @@ class _Transfer:
 
 
 def _plain(value: FieldValue) -> Value:
-    """A number, text or None as it is; anything else as text, which no knob takes."""
+    """Returns a number, text or None unchanged, and anything else as text, which no knob accepts."""
     return value if value is None or isinstance(value, (int, float, str)) else _text(value)
 
 
 def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Old name → new name, the same for all configurations, and notes on the choice."""
+    """Returns old name → new name, the same for all configurations, and notes about the names."""
     every = [n for n in dict.fromkeys(name for fields in given for name, _ in fields) if n not in _WITHOUT[to]]
     for name in names:
         if name not in every:
@@ -264,7 +259,7 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
         if name in staying:
             continue
         if new in result.values() and name in names:
-            raise RequestError(f"'{name}' cannot be called '{new}': another parameter is; choose another name")
+            raise RequestError(f"'{name}' cannot be called '{new}': another parameter has that name; choose another")
         if new in result.values():
             notes.append(f"{name} keeps its name: {new} is another parameter")
             new = name
@@ -277,7 +272,8 @@ def _renamed(to: Target, given: Sequence[Fields], names: Mapping[str, str]) -> t
 
 
 def _usual(name: str, to: Target) -> str:
-    """BLOCK… → TILE… or back; XBLOCK → TILE_X and BM → TILE_M one way only."""
+    """Returns the usual name in the other language: BLOCK… → TILE… and back; to cuTile also XBLOCK → TILE_X and
+    BM → TILE_M."""
     if name in knobs.HINTS:
         return name
     if to == "cutile":
@@ -294,7 +290,7 @@ def _notes(merged: Sequence[Configuration], origins: Sequence[Sequence[int]], wo
     if before > len(merged):
         yield f"{before} configurations became {len(merged)}: the others are equal to one of them"
     for name in sorted({name for whole in merged for name in whole if any(name not in other for other in merged)}):
-        without = "in a space the others take the shipped one's" if work.to == "cutile" else "Triton needs a default"
+        without = "in a space the others take the shipped value" if work.to == "cutile" else "Triton needs a default"
         yield f"not every configuration names {name}: {without}"
     if any(configuration.get("num_ctas") not in (None, 1) for configuration in merged):
         yield "num_ctas: in both languages one element of the grid is one cluster, so the grid stays as it is"
