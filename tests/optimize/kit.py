@@ -33,12 +33,11 @@ from tilewright.optimize.recording import baseline_iteration
 from tilewright.optimize.versions import version as versions
 from tilewright.optimize.versions.workspace import Workspace
 from tilewright.playbook.base import Effect, Entry, EntryDescription, KernelFacts, NotApplicable, Risk, Site
-from tilewright.race.stats import Interval, noise_of
+from tilewright.race.stats import Interval, measured_of, noise_of
 from tilewright.records import Value
 from tilewright.source.syntax import Source
 from tilewright.task.loading import load_task, where_is
 from tilewright.task.task import Task
-from tilewright.worker.client import measured_of
 
 H200 = default_board("sm_90")
 DATE = datetime.date(2026, 11, 21)

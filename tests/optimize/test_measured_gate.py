@@ -17,8 +17,9 @@ from tilewright.optimize.gates.base import Judged
 from tilewright.optimize.gates.measured import MeasuredGate
 from tilewright.optimize.versions.version import KernelVersion
 from tilewright.race.protocol import Budget
+from tilewright.race.stats import measured_of
 from tilewright.records import Checked
-from tilewright.worker.client import Eliminated, Finisher, RaceResult, measured_of
+from tilewright.worker.client import Eliminated, Finisher, RaceResult
 
 RIGHT, WRONG = Checked("correct", "right"), Checked("incorrect", "y[3] is 7, should be 6")
 

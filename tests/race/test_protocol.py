@@ -328,11 +328,11 @@ def test_outcome_is_complete_deterministic_and_plain_json() -> None:
 
 
 def test_progress_is_told_after_each_look() -> None:
-    told: list[protocol.Progress] = []
+    told: list[tuple[int, int, int]] = []
     clock = SimulatedClock([100.0, 300.0], QUIET)
-    race(2, clock, Policy(), cost=[(), ()], on_progress=told.append, now=clock.now)
-    assert told[0].live == (0,)
-    assert [p.rounds for p in told] == sorted({p.rounds for p in told})
+    race(2, clock, Policy(), cost=[(), ()], on_look=lambda *look: told.append(look), now=clock.now)
+    assert told[0][1:] == (1, 0)
+    assert [rounds for rounds, *_ in told] == sorted({rounds for rounds, *_ in told})
 
 
 def test_a_recorded_race_can_be_run_again() -> None:

@@ -1,26 +1,23 @@
-"""The race: which of n verified candidates to ship, from interleaved, paired times.
+"""The race: chooses one of n verified candidates by interleaved, paired times.
 
     rounds → look → drop the slow → rounds → look … → the most preferred of the tied
 
-Every round times each live candidate once, in a fresh random order, so that drift and neighbours
-hit all alike. At planned looks the paired ratios of the rounds decide (`rules.look`):
+Every round times each live candidate once, in a new random order, so that drift and other programs influence all
+candidates alike. At planned looks the paired ratios decide (`rules.look`) whether a candidate is
 
-- screened out: in each of the first 6 rounds more than 1.5 × the leader's time. If one sample of
-  the truly fastest does that with probability 1 % (a bad machine), 6 in a row do with 1e-12. A
-  candidate that is 30 × slower so costs 6 launches, not 100.
-- dropped: the interval of its median ratio to the leader lies wholly above 1 + tie band. Never by
-  a mean, never by one sample.
-- tied: its median ratio to *every* other live candidate is bounded by 1 + tie band. To the leader
-  alone would not do: if that is itself 0.8 % off the fastest, its tied are up to 1.8 % off.
-- given up: too near the band for the rounds of the budget to prove a tie; it stays undecided.
+- screened out: in each of the first 6 rounds it took more than 1.5 × the leader's time. So a slow candidate costs 6
+  launches. Even on a machine where 1 % of the samples are so slow, the fastest is screened out with only 1e-12.
+- dropped: the interval of its median ratio to the leader lies above 1 + tie band.
+- tied: its median ratio to *every* other live candidate is at most 1 + tie band. A tie with the leader alone is not
+  enough: if the leader is 0.8 % slower than the fastest, such a candidate may be 1.8 % slower.
+- given up: it is so near the tie band that the remaining rounds cannot prove a tie.
 
-The winner is the most preferred of the leader and the tied: the one shipped today, else the cheapest, else the lowest
-index. The race is settled when the most preferred of those that are neither dropped nor given up is tied: what is still
-open could no longer win. Processes so agree on the winner unless a preferred candidate is truly just inside the band.
+The winner is the most preferred of the leader and the tied: the shipped one, else the cheapest, else the lowest index.
+The race is settled when the most preferred candidate that is neither dropped nor given up is tied: no other can win.
 
-All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`):
-with that confidence the fastest was not dropped, and the winner of a settled race is within the
-tie band of it. A race that runs out of its budget says so, and what it could not decide loses.
+All comparisons and looks of a race share one error budget, 1 - confidence (`stats.tail_per_look`). With that confidence
+the fastest is not dropped, and the winner of a settled race is within the tie band of it. A race that uses up its
+rounds or seconds says so, and its undecided candidates do not win.
 """
 
 from __future__ import annotations
@@ -33,103 +30,83 @@ from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from tilewright.race import stats
 from tilewright.race.rules import Look, Plan, Policy, look, plan, preference, settled
-from tilewright.race.stats import Array, Interval, Noise, noise_of
+from tilewright.race.stats import Array, Interval, Noise, measured_of, noise_of
 from tilewright.records import Json, MeasuredTime
 
-SIGN_OF_LIFE = 1.0
-"""Seconds between two words of progress."""
+SIGN_OF_LIFE = 1.0  # seconds between two reports of progress
 
 State: TypeAlias = Literal["leader", "tied", "dropped", "undecided", "failed"]
 Stop: TypeAlias = Literal["settled", "rounds", "seconds", "disturbed", "failed"]
+OnLook: TypeAlias = Callable[[int, int, int], None]
+"""Called with the number of rounds, the number of candidates that are still timed, and the leader's index."""
 
 
 class Disturbed(Exception):
-    """Raised by a clock: this round does not count, e.g. ``thermal throttling``."""
+    """A clock raises this for a round that does not count. The message is the reason, such as thermal throttling."""
 
 
 class CandidateCrashed(Exception):
-    """Raised by a clock that is ready to go on without candidate ``index``."""
+    """A clock raises this if candidate ``index`` crashed and the race can go on without it."""
 
     def __init__(self, index: int, reason: str):
         super().__init__(f"candidate {index}: {reason}")
-        self.index = index
-        self.reason = reason
+        self.index, self.reason = index, reason
 
 
 class Clock(Protocol):
-    """Times candidates. On a GPU: one replay each on cold L2, one synchronisation at the end."""
+    """Times candidates. The clock of a GPU empties the L2 before each launch, and waits once at the end of a round."""
 
     def round(self, order: Sequence[int]) -> Sequence[float]:
-        """Run each index of ``order`` once, in that order; the times in µs, in the same positions.
+        """Runs each index of ``order`` once, in that order. Returns the times in µs, in the same order.
 
-        Raises Disturbed or CandidateCrashed; either way the round is thrown away.
+        Raises Disturbed or CandidateCrashed; either way the round does not count.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Raced:
-    """What the race says of one candidate."""
+    """The result of one candidate."""
 
     index: int
     state: State
     reason: str
-    ratio: Interval | None
-    """Time over the leader's, when its state was decided; None for the leader and the failed."""
-    rounds: tuple[int, ...] = field(repr=False)
-    """The round of each sample: equal numbers are pairs."""
+    ratio: Interval | None  # time over the leader's when the state was decided; None for the leader and the failed
+    rounds: tuple[int, ...] = field(repr=False)  # the round of each sample, to pair samples
     samples_us: tuple[float, ...] = field(repr=False)
 
 
 @dataclass(frozen=True)
-class RaceProgress:
-    rounds: int
-    live: tuple[int, ...]
-    leader: int
-    disturbed: int
-
-
-@dataclass(frozen=True)
 class RaceOutcome:
-    """The evidence and the winner; ``winner`` is None only if nothing could be measured."""
+    """The result of a race and its evidence. ``winner`` is None only if nothing could be measured."""
 
     policy: Policy
     candidates: tuple[Raced, ...]
     winner: int | None
     leader: int | None
     stop: Stop
-    why: str
-    """Why the winner is the winner, and why the race ended there."""
+    why: str  # why this candidate won, and why the race ended
     rounds: int
-    disturbed: int
-    """Rounds thrown away."""
-    disturbances: tuple[str, ...]
-    """The different reasons of the disturbed rounds."""
+    disturbed: int  # rounds that do not count
+    disturbances: tuple[str, ...]  # the different reasons of these rounds
     seconds: float
     noise: Noise | None = None
 
     @property
     def settled(self) -> bool:
-        """The winner is proven to be within the tie band of the fastest, with the policy's confidence."""
+        """Whether the winner was shown, with the policy's confidence, to be within the tie band of the fastest."""
         return self.stop == "settled"
 
     @property
     def tied(self) -> tuple[int, ...]:
-        """The leader and all that are proven to be within the tie band of the fastest."""
+        """The leader, and all candidates that were shown to be within the tie band of the fastest."""
         return tuple(c.index for c in self.candidates if c.state in ("leader", "tied"))
 
     def measured(self, index: int) -> MeasuredTime | None:
-        """Median, its 95 % interval and the samples in µs; None if there are none.
-
-        Under six samples nothing gives 95 %: the interval is then (0, inf).
-        """
+        """Returns the measured time of a candidate; None if it has no samples."""
         samples = self.candidates[index].samples_us
-        if not samples:
-            return None
-        interval = stats.median_interval(samples, 0.95)
-        return MeasuredTime(interval.centre, (interval.low, interval.high), samples)
+        return measured_of(samples) if samples else None
 
     def to_json(self) -> dict[str, Json]:
         rows = [asdict(c) | {"ratio": c.ratio.to_json() if c.ratio else None} for c in self.candidates]
@@ -139,7 +116,7 @@ class RaceOutcome:
 
 @dataclass(frozen=True)
 class Budget:
-    """At most ``rounds``; at most ``seconds`` of wall time, but at least ``fewest`` rounds however long they take."""
+    """At most ``rounds`` rounds and ``seconds`` of wall time, but at least ``fewest`` rounds however long they take."""
 
     rounds: int
     seconds: float
@@ -147,25 +124,23 @@ class Budget:
 
 
 class Rounds:
-    """The samples of 0..n-1, round by round; only those in ``live`` are timed."""
+    """The samples of candidates 0..n-1, round by round. Only the candidates in ``live`` are timed."""
 
     def __init__(self, n: int, live: Sequence[int] | None = None) -> None:
         self.n = n
         self.live = list(range(n) if live is None else live)
-        self.rows: list[Array] = []
-        """One row a round: µs by candidate, nan where it did not run."""
-        self.disturbances: list[str] = []
-        """The reasons of the rounds that were thrown away."""
+        self.rows: list[Array] = []  # one row for each round: µs by candidate, nan if it did not run
+        self.disturbances: list[str] = []  # the reasons of the rounds that do not count
         self.stop: Stop = "rounds"
 
     @property
     def samples_us(self) -> tuple[tuple[float, ...], ...]:
-        """By candidate. The r-th samples of two that ran in all rounds are of the same round."""
+        """The samples of each candidate. They are paired by position for candidates that ran in all rounds."""
         columns = np.array(self.rows).reshape(len(self.rows), self.n).T
         return tuple(tuple(column[np.isfinite(column)].tolist()) for column in columns)
 
     def add(self, order: Sequence[int], times_us: Sequence[float]) -> None:
-        """Keeps the times of one round. Raises ValueError for times that no clock can have measured."""
+        """Adds the times of one round. Raises ValueError if one is missing or not positive."""
         times = np.asarray(times_us, dtype=np.float64)
         if times.shape != (len(order),) or not np.all(np.isfinite(times) & (times > 0.0)):
             raise ValueError(f"the clock must return {len(order)} positive times, got {times.tolist()}")
@@ -174,7 +149,7 @@ class Rounds:
         self.rows.append(row)
 
     def ended(self, budget: Budget, seconds: float) -> Stop | None:
-        """Why no further round is timed; None if one is. ``seconds``: since the first round began."""
+        """Returns why no further round is timed; None if one is. ``seconds``: since the first round began."""
         if len(self.rows) >= budget.rounds:
             return "rounds"
         if len(self.disturbances) > budget.rounds:
@@ -185,28 +160,20 @@ class Rounds:
 
 
 def interleaved(
-    clock: Clock,
-    rounds: Rounds,
-    budget: Budget,
-    rng: np.random.Generator,
-    *,
-    warmup: int = 0,
-    on_round: Callable[[], bool] = lambda: False,
-    on_crash: Callable[[CandidateCrashed], None] | None = None,
-    on_progress: Callable[[int], None] = lambda rounds: None,
-    now: Callable[[], float] = time.monotonic,
-) -> Rounds:
-    """Times ``rounds.live`` of ``clock`` round by round, each round in a fresh random order.
+    clock: Clock, rounds: Rounds, budget: Budget, rng: np.random.Generator, *, warmup: int = 0,
+    on_round: Callable[[], bool] = lambda: False, on_crash: Callable[[CandidateCrashed], None] | None = None,
+    on_progress: Callable[[int], None] = lambda rounds: None, now: Callable[[], float] = time.monotonic,
+) -> Rounds:  # fmt: skip
+    """Times the candidates in ``rounds.live`` round by round, each round in a new random order.
 
-    Everything that is timed goes through this loop: races, confirmations and A/A checks. A disturbed round is
-    thrown away.
+    Races, confirmations and A/A checks use this loop.
 
-    warmup: rounds that are timed first and thrown away.
-    on_round: called after each round that counts; True ends the loop as settled. It may shorten ``rounds.live``.
+    warmup: rounds at the start that do not count.
+    on_round: called after each round that counts. It may shorten ``rounds.live``; True ends the loop as settled.
     on_crash: takes the crashed candidate out of ``rounds.live``; without it the crash is raised.
     on_progress: called about once a second with the number of rounds.
     """
-    started = said = now()
+    started = told = now()
     attempts = 0
     while rounds.live:
         done, attempts = len(rounds.rows), attempts + 1
@@ -227,8 +194,8 @@ def interleaved(
             if on_crash is None:
                 raise
             on_crash(crash)
-        if now() - said >= SIGN_OF_LIFE:
-            said = now()
+        if now() - told >= SIGN_OF_LIFE:
+            told = now()
             on_progress(done)
     rounds.stop = "failed"
     return rounds
@@ -239,22 +206,20 @@ class _Status:
     state: State
     reason: str
     ratio: Interval | None = None
-    against: int | None = None
-    """The leader that it was dropped against."""
+    against: int | None = None  # the leader that it was compared with when it was dropped
 
 
 class _Race:
-    """What the looks of one race decided so far, on the rounds that are still being timed."""
+    """The rounds of one race, and what the looks decided so far."""
 
     def __init__(self, rounds: Rounds, policy: Policy, preferred: Sequence[int], planned: Plan) -> None:
         self.rounds, self.policy, self.preferred, self.planned = rounds, policy, preferred, planned
-        self.out: dict[int, _Status] = {}
-        """Those that are timed no more: dropped or crashed."""
+        self.out: dict[int, _Status] = {}  # candidates that are not timed any more: dropped or crashed
         self.seen: Look | None = None
-        self.on_progress: Callable[[RaceProgress], None] = lambda progress: None
+        self.on_look: OnLook = lambda rounds, live, leader: None
 
     def crashed(self, crash: CandidateCrashed) -> None:
-        """Remove it, and time those again that were dropped only because it seemed faster."""
+        """Removes the candidate, and times those again that were dropped because it was faster."""
         self.rounds.live.remove(crash.index)
         self.out[crash.index] = _Status("failed", f"failed after {len(self.rounds.rows)} rounds: {crash.reason}")
         for index in [index for index, status in self.out.items() if status.against == crash.index]:
@@ -262,11 +227,11 @@ class _Race:
             self.rounds.live.append(index)
 
     def after_round(self) -> bool:
-        """Looks if a look is planned now; whether the race is settled."""
+        """Looks if a look is planned after this round. Returns whether the race is settled."""
         return len(self.rounds.rows) in self.planned.looks and self.look()
 
     def look(self) -> bool:
-        """Judge the rounds in which all live candidates ran, and drop the slow; whether the race is settled."""
+        """Judges the rounds in which all live candidates ran, and drops slow ones. Returns whether it is settled."""
         rounds = self.rounds
         times = np.array(rounds.rows)
         times = times[np.isfinite(times[:, rounds.live]).all(axis=1)]
@@ -277,30 +242,25 @@ class _Race:
             reason = f"dropped after {seen.rounds} rounds: {seen.ratios[index]} × the leader's time"
             self.out[index] = _Status("dropped", reason, seen.ratios[index], seen.leader)
         rounds.live = [index for index in rounds.live if index not in seen.dropped]
-        self.on_progress(RaceProgress(len(rounds.rows), tuple(rounds.live), seen.leader, len(rounds.disturbances)))
+        self.on_look(len(rounds.rows), len(rounds.live), seen.leader)
         return seen.rounds >= self.policy.min_rounds and settled(seen, rounds.live, self.preferred)
 
 
 def race(
-    n: int,
-    clock: Clock,
-    policy: Policy,
-    *,
-    cost: Sequence[tuple[int, ...]],
-    shipped: int | None = None,
-    rng: np.random.Generator | None = None,
-    noise: Noise | None = None,
-    on_progress: Callable[[RaceProgress], None] | None = None,
-    now: Callable[[], float] = time.monotonic,
-) -> RaceOutcome:
-    """Race candidates 0..n-1 of ``clock`` and pick the winner; the docstring of this module has the rules.
+    n: int, clock: Clock, policy: Policy, *, cost: Sequence[tuple[int, ...]], shipped: int | None = None,
+    rng: np.random.Generator | None = None, noise: Noise | None = None,
+    on_look: OnLook | None = None, now: Callable[[], float] = time.monotonic,
+) -> RaceOutcome:  # fmt: skip
+    """Races candidates 0..n-1 and chooses the winner by the rules in the docstring of this module.
 
-    ``cost``: one tuple a candidate, compared lexicographically, the smaller is preferred among the
-    tied. ``noise``: the A/A check of this machine, carried in the result. ``now``: seconds.
+    cost: one tuple for each candidate; of tied candidates the one with the smallest tuple wins.
+    noise: the A/A check of this machine, for the result.
+    on_look: called after each look.
+    now: the time in seconds.
     """
     preferred, rounds, started = preference(n, cost, shipped), Rounds(n), now()
     running = _Race(rounds, policy, preferred, plan(policy, n))
-    running.on_progress = on_progress or running.on_progress
+    running.on_look = on_look or running.on_look
     interleaved(
         clock, rounds, Budget(policy.max_rounds, policy.seconds, 0), rng or np.random.default_rng(policy.seed),
         warmup=policy.warmup_rounds, on_round=running.after_round, on_crash=running.crashed, now=now,
@@ -330,7 +290,7 @@ def _outcome(running: _Race, shipped: int | None, seconds: float, noise: Noise |
 
 
 def _status(i: int, seen: Look | None, policy: Policy) -> _Status:
-    """State, reason and ratio of a candidate that was still running when the race ended."""
+    """Returns the status of a candidate that was still timed when the race ended."""
     if seen is None:
         return _Status("undecided", "undecided: no round was completed")
     if i == seen.leader:
@@ -368,10 +328,8 @@ def aa_check(
     clock: Clock, index_a: int, index_b: int, rounds: int, rng: np.random.Generator,
     *, warmup: int = 0, tie_band: float = 0.01, confidence: float = 0.99,
 ) -> Noise:  # fmt: skip
-    """Time one kernel, held under two indices, against itself in ``rounds`` rounds of random order.
-
-    Raises Disturbed if more rounds than asked for were disturbed.
-    """
+    """Times two copies of one kernel, under two indices, against each other. Raises Disturbed if more than ``rounds``
+    rounds were disturbed."""
     pair = Rounds(max(index_a, index_b) + 1, (index_a, index_b))
     interleaved(clock, pair, Budget(rounds, math.inf, rounds), rng, warmup=warmup)
     if len(pair.rows) < rounds:

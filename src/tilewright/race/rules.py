@@ -1,6 +1,6 @@
-"""The rules of a race as pure functions: the policy, the plan of looks, and what one look decides.
+"""The rules of a race as pure functions: the policy, when to look at the samples, and what a look decides.
 
-`protocol.race` runs the clock; everything that turns samples into a verdict is here.
+`protocol.race` runs the clock.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from tilewright.race.stats import Array, Interval
 from tilewright.records import Json
 
 SCREEN_ROUNDS = 6
-"""Also the fewest samples that have a distribution-free 95 % interval, so the slow have one too."""
+"""The fewest samples that have a distribution-free 95 % interval, so a candidate that is screened out has one too."""
 SCREEN_RATIO = 1.5
-GIVE_UP_TAIL = 1e-3
-"""Error allowed when a candidate is given up as too near the band: at worst it costs a tie."""
+GIVE_UP_TAIL = 1e-3  # error allowed when a candidate is given up; a wrong decision costs only a tie
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How a race measures and when it stops; part of every record of a measurement."""
+    """How a race measures and when it stops. Every record of a measurement contains it.
+
+    tie_band: differences up to this share of the time do not change the winner.
+    confidence: of a whole race. The fastest is not dropped, and a settled winner is within the tie band of it.
+    batch_rounds: the fewest rounds between two looks; the distance grows to a sixth of the rounds so far.
+    max_rounds: 1000 takes 30 to 40 % more wall time than 500, and processes disagree 35 to 55 % less (simulated).
+    seconds: wall time of one race, with warm-up.
+    """
 
     l2: Literal["cold", "warm"] = "cold"
     launch: Literal["graph", "eager"] = "graph"
     tie_band: float = 0.01
-    """Differences up to this share of the time are not worth a change of winner."""
     confidence: float = 0.99
-    """Of a whole race: the fastest is not dropped and a settled winner is within the tie band."""
     warmup_rounds: int = 2
-    """Timed and thrown away."""
     batch_rounds: int = 8
-    """Fewest rounds between two looks; the gap grows to a sixth of the rounds so far."""
     min_rounds: int = 16
     max_rounds: int = 1000
-    """Against 500: 30 to 40 % more wall time, 35 to 55 % fewer disagreements of processes (simulated)."""
     seconds: float = 20.0
-    """Wall time of one race, warm-up included."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,17 +57,16 @@ class Policy:
 
 @dataclass(frozen=True)
 class Plan:
-    """When a race looks at its samples, and the error that each comparison of a look may have."""
+    """When a race looks at its samples, and the error that each comparison may have."""
 
-    looks: tuple[int, ...]
-    """Rounds, ascending. Planned before the race, since each look costs confidence."""
+    looks: tuple[int, ...]  # numbers of rounds, ascending; planned before the race, since each look costs confidence
     tail: float
 
 
 def plan(policy: Policy, n: int) -> Plan:
-    """The looks of a race of ``n``: one to screen, then from the first that could decide anything."""
+    """Plans the looks of a race of ``n`` candidates: one look to screen, the others once a decision is possible."""
     tail = stats.tail_per_look(policy.confidence, n, len(_looks(policy, policy.min_rounds)))
-    # Starting later makes no more looks, so the tail stays valid.
+    # A later start does not add looks, so the tail stays valid.
     return Plan(_looks(policy, max(policy.min_rounds, stats.fewest(tail))), tail)
 
 
@@ -80,7 +79,7 @@ def _looks(policy: Policy, first: int) -> tuple[int, ...]:
 
 
 def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> tuple[int, ...]:
-    """Indices, the most preferred first: shipped today, then cheapest, then lowest index."""
+    """Sorts the indices of the candidates by preference: the shipped one, then the cheapest, then the lowest index."""
     if len(cost) != n or (shipped is not None and not 0 <= shipped < n):
         raise RequestError(f"{n} candidates need {n} costs and shipped in 0..{n - 1}, or None")
     return tuple(sorted(range(n), key=lambda i: (i != shipped, tuple(cost[i]), i)))
@@ -88,34 +87,28 @@ def preference(n: int, cost: Sequence[tuple[int, ...]], shipped: int | None) -> 
 
 @dataclass(frozen=True)
 class Look:
-    """What the samples of the live candidates say; every number is the index of a candidate."""
+    """What one look decides about the live candidates, by index."""
 
-    rounds: int
-    """Rounds in which all of them ran."""
+    rounds: int  # in which all live candidates ran
     leader: int
-    screened: frozenset[int]
-    """Slower than 1.5 × the leader in every single round."""
-    dropped: frozenset[int]
-    """Slower than the tie band with confidence; includes ``screened``."""
-    tied: frozenset[int]
-    """Within the tie band of every candidate that is not dropped, with confidence."""
-    given_up: frozenset[int]
-    """So near the band, or beyond it, that the rounds of the budget will not prove a tie."""
-    ratios: Mapping[int, Interval]
-    """Time over the leader's time, of all but the leader."""
+    screened: frozenset[int]  # slower than 1.5 × the leader in every round
+    dropped: frozenset[int]  # slower than the tie band, with confidence; includes ``screened``
+    tied: frozenset[int]  # within the tie band of all that are not dropped, with confidence
+    given_up: frozenset[int]  # the remaining rounds cannot prove a tie
+    ratios: Mapping[int, Interval]  # time over the leader's time; the leader itself is not included
 
 
 def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look:
-    """Judge the paired ``times`` in µs of the ``live`` columns; each claim is wrong with at most ``tail``.
+    """Judges paired times. Each claim is wrong with at most ``tail``.
 
-    ``times``: shape (rounds, candidates), finite where the candidate is live.
+    times: µs, shape (rounds, candidates), finite in the columns of the live candidates.
     """
     limit, rounds = 1.0 + policy.tie_band, len(times)
     leader = live[stats.fastest(times[:, list(live)])]
     others = {i: times[:, i] / times[:, leader] for i in live if i != leader}
     ratios = {i: stats.median_interval(ratio, 1.0 - 2.0 * tail) for i, ratio in others.items()}
     screened = {i for i in others if rounds >= SCREEN_ROUNDS and others[i].min() > SCREEN_RATIO}
-    # What was screened out may be too young for the race's confidence: it gets an ordinary interval.
+    # A screened candidate may have too few rounds for the race's confidence, so it gets a 95 % interval.
     ratios |= {i: stats.median_interval(others[i], 0.95) for i in screened if not ratios[i].decided}
     dropped = screened | {i for i in others if ratios[i].low > limit}
     left = [i for i in live if i not in dropped]
@@ -125,22 +118,21 @@ def look(times: Array, live: Sequence[int], policy: Policy, tail: float) -> Look
         and bool(np.all(stats.bounds(times[:, [i]] / times[:, left], tail)[1] <= limit))
     }  # fmt: skip
     given_up = {i for i in left if i not in tied | {leader} and _hopeless(others[i], policy, tail)}
-    return Look(
-        rounds, leader, frozenset(screened), frozenset(dropped), frozenset(tied), frozenset(given_up), ratios
-    )  # fmt: skip
+    sets = (frozenset(screened), frozenset(dropped), frozenset(tied), frozenset(given_up))
+    return Look(rounds, leader, *sets, ratios)
 
 
 def settled(seen: Look, live: Sequence[int], preferred: Sequence[int]) -> bool:
-    """Whether more rounds could still change the winner: the most preferred that can win, is tied."""
+    """Tells whether more rounds cannot change the winner: the most preferred candidate that can win is tied."""
     can_win = [i for i in preferred if i in live and i not in seen.dropped | seen.given_up]
     return bool(can_win) and can_win[0] in seen.tied
 
 
 def _hopeless(ratios: Array, policy: Policy, tail: float) -> bool:
-    """Whether the upper bound would stay above the band even after ``max_rounds``.
+    """Tells whether the upper bound would stay above the tie band even after ``max_rounds``.
 
-    Judged from the lowest median that is still plausible. Without this a candidate at 1.01 × the
-    leader's time holds each race until its budget ends, and is undecided all the same.
+    The estimate starts from the lowest plausible median. Without this rule, a candidate at 1.01 × the leader's time
+    would keep each race running until its budget ends, and stay undecided.
     """
     at_best = float(stats.bounds(ratios, GIVE_UP_TAIL)[0])
     final = stats.expected_half_width(stats.spread(ratios), policy.max_rounds, tail)

@@ -1,19 +1,17 @@
-"""Statistics of times, without a distribution behind them.
+"""Distribution-free statistics of kernel times.
 
-Kernel times are skewed, have outliers and drift with the clock of the chip, so nothing here is a mean or assumes a
-normal law. Everything rests on one fact: whatever the distribution, a sample lies below its median with probability
-1/2. The number of n independent samples below the median is therefore binomial, and the order statistics x(k) and
-x(n+1-k) enclose the median unless fewer than k samples fall on one side of it:
+Kernel times are skewed, have outliers and drift with the clock of the chip. So this module uses medians, and does not
+assume a normal distribution. For every distribution a sample lies below the median with probability 1/2. The number of
+n independent samples below the median is therefore binomial, and the order statistics x(k) and x(n+1-k) enclose the
+median unless fewer than k samples lie on one side of it:
 
     P(x(k) <= median <= x(n+1-k)) >= 1 - 2 P(Bin(n, 1/2) <= k - 1)
 
-with equality for a continuous law, and more than that when samples tie (a coarse timer).
-Source: H. A. David and H. N. Nagaraja, Order Statistics, 3rd ed. 2003, section 7.1; the
-interval is the sign test (W. J. Dixon and A. M. Mood 1946) turned round.
+The two sides are equal for a continuous distribution. Source: H. A. David and H. N. Nagaraja, Order Statistics, 3rd ed.
+2003, section 7.1. The interval is the inverse of the sign test (W. J. Dixon and A. M. Mood 1946).
 
-Two candidates are compared by their times *of the same round*: t_i / t_j cancels what both
-felt, such as a clock that slowly changes. Times are positive, so what n samples cannot
-support is answered by (0, inf) and never by a narrower guess.
+Two candidates are compared by the ratio of their times in the same round, which cancels common influences such as a
+slowly changing clock. If n samples are too few for an interval, it is (0, inf).
 """
 
 from __future__ import annotations
@@ -29,50 +27,43 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tilewright.records import Json
+from tilewright.records import Json, MeasuredTime
 
 Array: TypeAlias = NDArray[np.float64]
 
 MAD_TO_SIGMA = 1.4826
-"""1 / 0.67449, the upper quartile of the normal law: makes the median absolute deviation
-comparable to a standard deviation (P. J. Huber, Robust Statistics, 1981, section 5.1)."""
+"""Converts a median absolute deviation to a standard deviation of the normal law: 1 / 0.67449, its upper quartile
+(P. J. Huber, Robust Statistics, 1981, section 5.1)."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a median lies, with at least ``confidence``; (0, inf) if n is too small to say."""
+    """An interval that contains a median with at least ``confidence``; (0, inf) if the samples are too few."""
 
     low: float
-    centre: float
-    """The sample median."""
+    centre: float  # the sample median
     high: float
     confidence: float
-    """What was asked for; the interval's own coverage is at least this."""
-    n: int
-    """Samples behind it."""
+    n: int  # number of samples
 
     @property
     def decided(self) -> bool:
-        """False if ``n`` samples cannot give this confidence at all: nothing follows from them."""
+        """False if ``n`` samples are too few for this confidence."""
         return math.isfinite(self.high)
 
     def __str__(self) -> str:
         return f"{self.low:.3f} to {self.high:.3f}" if self.decided else f"unknown from {self.n} samples"
 
     def to_json(self) -> dict[str, Json]:
-        """``high`` is None where nothing bounds it: JSON has no infinity."""
-        return {
-            "low": self.low, "centre": self.centre, "high": self.high if self.decided else None,
-            "confidence": self.confidence, "n": self.n,
-        }  # fmt: skip
+        """Returns the fields. An infinite ``high`` becomes None, since JSON has no infinity."""
+        return asdict(self) | {"high": self.high if self.decided else None}
 
 
 @lru_cache(maxsize=65536)
 def rank(n: int, tail: float) -> int:
-    """The largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none.
+    """Returns the largest k with P(Bin(n, 1/2) <= k - 1) <= ``tail``; 0 if there is none.
 
-    Exact in integers, so that it holds for the tails of 1e-5 that repeated looks ask for and for
-    any n. k = 0 means: not even the smallest of n samples is that surely below the median.
+    The computation uses integers, so it is exact for all n and for small tails such as 1e-5.
     """
     allowed = math.floor(Fraction(tail) * (1 << n))
     term, cumulative, k = 1, 1, 0
@@ -84,30 +75,28 @@ def rank(n: int, tail: float) -> int:
 
 
 def fewest(tail: float) -> int:
-    """The fewest samples that can bound a median on one side with error ``tail``: 2^-n <= tail."""
+    """Returns the fewest samples that bound a median on one side with error ``tail``: 2^-n <= tail."""
     return max(1, math.ceil(-math.log2(tail)))
 
 
 def bounds(samples: ArrayLike, tail: float) -> tuple[Array, Array]:
-    """Lower and upper bound of the median along the first axis, each wrong with at most ``tail``.
+    """Returns a lower and an upper bound of the median along the first axis. Each is wrong with at most ``tail``.
 
-    ``samples``: positive, shape (n, …). Returns two arrays of shape (…); (0, inf) if n is too small.
+    samples: positive, shape (n, …). Returns two arrays of shape (…), which are 0 and infinity if n is too small.
     """
     x: Array = np.asarray(samples, dtype=np.float64)
     n = x.shape[0]
     k = rank(n, tail)
     if k == 0:
         return np.zeros(x.shape[1:]), np.full(x.shape[1:], np.inf)
-    # A full sort is no slower than np.partition at these sizes, and says the same.
-    ordered = np.sort(x, axis=0)
+    ordered = np.sort(x, axis=0)  # np.partition is not faster for so few samples
     return ordered[k - 1], ordered[n - k]
 
 
 def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
-    """Distribution-free interval of the median of positive, independent ``samples``.
+    """Returns the two-sided interval of the median of positive, independent samples.
 
-    Two-sided: [x(k), x(n+1-k)] with the largest k whose two tails sum to at most 1 - ``confidence``.
-    At 95 % six samples are the fewest (their range covers 1 - 2/64 = 96.9 %).
+    An interval with 95 % needs at least six samples (their range covers 1 - 2/64 = 96.9 %).
     """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence {confidence} is not between 0 and 1")
@@ -119,20 +108,16 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
 
 def expected_half_width(sigma: float, n: int, tail: float) -> float:
-    """About how far the bounds of a median of ``n`` samples with spread ``sigma`` lie from it.
+    """Estimates the distance of the bounds of a median from it, for ``n`` samples with spread ``sigma``.
 
-    z(tail) × sqrt(pi / 2) × sigma / sqrt(n), the large-sample error of the median under a normal law
-    (David and Nagaraja 2003, section 10.3). For planning only: nothing is decided from it.
+    This is the large-sample error of the median under a normal law (David and Nagaraja 2003, section 10.3). It serves
+    for planning only.
     """
     return NormalDist().inv_cdf(1.0 - tail) * math.sqrt(math.pi / 2.0) * sigma / math.sqrt(n)
 
 
 def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: float) -> Interval:
-    """Interval of the median of the paired ratios numerator[r] / denominator[r] over rounds r.
-
-    A common factor of a round (clock, temperature, other load) cancels. Not the ratio of the two
-    medians: for noise of the same shape on both sides the two have the same true value.
-    """
+    """Returns the interval of the median of the ratios numerator[r] / denominator[r] over rounds r."""
     a: Array = np.asarray(numerator, dtype=np.float64)
     b: Array = np.asarray(denominator, dtype=np.float64)
     if a.shape != b.shape:
@@ -141,35 +126,39 @@ def ratio_interval(numerator: ArrayLike, denominator: ArrayLike, confidence: flo
 
 
 def spread(samples: ArrayLike) -> float:
-    """Relative spread of one sample: 1.4826 × median |x / median - 1|; one sigma if x is normal.
+    """Returns the relative spread of one sample: 1.4826 × median |x / median - 1|, which is one sigma if x is normal.
 
-    Up to half of the samples may be outliers before it breaks down.
+    Up to half of the samples may be outliers.
     """
     x: Array = np.asarray(samples, dtype=np.float64)
-    relative = x / np.median(x)
-    return MAD_TO_SIGMA * float(np.median(np.abs(relative - 1.0)))
+    return MAD_TO_SIGMA * float(np.median(np.abs(x / np.median(x) - 1.0)))
 
 
 def tail_per_look(confidence: float, candidates: int, looks: int) -> float:
-    """The error that one one-sided comparison may have, so that a whole race keeps ``confidence``.
+    """Returns the error that each one-sided comparison may have, so that a whole race keeps ``confidence``.
 
-    Bonferroni: two wrong claims are possible of each candidate (too slow; within the band), at each look, against the
-    one candidate that is truly the fastest. Dependence between them only makes the sum smaller (C. E. Bonferroni 1936).
+    At each look, two claims about each candidate may be wrong: that it is too slow, and that it is within the tie band
+    of the fastest. The sum of their errors bounds the error of the race (C. E. Bonferroni 1936).
     """
     return (1.0 - confidence) / (2 * max(1, candidates) * max(1, looks))
 
 
+def measured_of(samples_us: Sequence[float]) -> MeasuredTime:
+    """Returns the median and its 95 % interval, in µs. The interval of fewer than six samples is (0, inf)."""
+    interval = median_interval(samples_us, 0.95)
+    return MeasuredTime(interval.centre, (interval.low, interval.high), tuple(samples_us))
+
+
 def geometric_mean(values: Iterable[float]) -> float | None:
-    """Of positive numbers; None of none at all."""
+    """Returns the geometric mean of positive numbers; None if there are none."""
     logs = [math.log(value) for value in values]
     return math.exp(math.fsum(logs) / len(logs)) if logs else None
 
 
 def fastest(times: Array) -> int:
-    """The column of (rounds, n) paired times with the smallest median.
+    """Returns the column with the smallest median, of paired times of shape (rounds, n).
 
-    Medians are first taken as they are, then once more relative to the first answer's time in the
-    same round, so that a drift of the clock over the rounds does not choose.
+    The second step divides by the first answer's times of the same rounds, so that a drift of the clock does not count.
     """
     first = int(np.argmin(np.median(times, axis=0)))
     return int(np.argmin(np.median(times / times[:, [first]], axis=0)))
@@ -177,15 +166,12 @@ def fastest(times: Array) -> int:
 
 @dataclass(frozen=True)
 class Noise:
-    """What this machine's clock says of two copies of one kernel: the A/A check."""
+    """The result of an A/A check: two copies of one kernel, timed against each other."""
 
-    ratio: Interval
-    """Median of the paired ratios; the truth is 1."""
-    spread: float
-    """Relative spread of one sample within a round (one sigma, robust)."""
+    ratio: Interval  # median of the paired ratios; the true value is 1
+    spread: float  # relative spread of one sample within a round (one robust sigma)
     rounds: int
-    biased: bool
-    """The interval is further from 1 than half the tie band: the clock prefers a position or a buffer."""
+    biased: bool  # the interval is further from 1 than half the tie band: position or buffer influence the time
     why: str
 
     def to_json(self) -> dict[str, Json]:
@@ -195,10 +181,9 @@ class Noise:
 def noise_of(
     a_us: Sequence[float], b_us: Sequence[float], *, tie_band: float = 0.01, confidence: float = 0.99
 ) -> Noise:
-    """The verdict of an A/A check on its paired times in µs."""
+    """Judges an A/A check by its paired times in µs."""
     ratio = ratio_interval(a_us, b_us, confidence)
-    # The ratio carries the noise of two samples: sqrt 2 of one.
-    sample_spread = spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5
+    sample_spread = spread(np.asarray(a_us) / np.asarray(b_us)) / 2**0.5  # a ratio has the noise of two samples
     biased = ratio.decided and (ratio.low > 1.0 + tie_band / 2 or ratio.high < 1.0 - tie_band / 2)
     why = f"two copies of one kernel differ by {ratio.centre - 1.0:+.2%} ({ratio})"
     why += f"; one sample spreads {sample_spread:.2%}"

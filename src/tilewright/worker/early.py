@@ -1,4 +1,4 @@
-"""Starts the worker process before anything else is loaded, because importing torch takes it seconds."""
+"""Starts the worker process before other modules are loaded, because it needs seconds to import torch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WORKER = (sys.executable, "-m", "tilewright.worker.process.worker")
 
 
 def spawned(command: Sequence[str] = WORKER) -> subprocess.Popen[str]:
-    """The process, with pipes for messages and for what it complains of."""
+    """Starts the process, with pipes for messages and for its errors."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def early_worker() -> subprocess.Popen[str] | None:
-    """A worker process for what may be measured here. None where there is no driver."""
+    """Starts a worker process; None if the machine has no driver."""
     if not has_driver():
         return None
-    threading.Thread(target=detect, daemon=True).start()  # the driver wakes up beside what follows
+    threading.Thread(target=detect, daemon=True).start()  # the driver starts up meanwhile
     return spawned()

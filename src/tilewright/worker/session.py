@@ -1,4 +1,4 @@
-"""The parent's side of the worker process: start it early, ask, wait with a limit, survive its death."""
+"""The parent's side of the worker process: starts it, sends steps, waits for answers, and replaces it when it dies."""
 
 from __future__ import annotations
 
@@ -15,29 +15,26 @@ from tilewright.worker import messages as said
 from tilewright.worker.early import WORKER, spawned
 from tilewright.worker.messages import Advanced, Lost, Message, OpenTask, Step, encode, receive
 
-START_SECONDS = 120.0
-"""Importing torch and making a CUDA context takes 5 s on an idle machine."""
-SILENCE_SECONDS = 30.0
-"""A kernel that has not ended in this time counts as hung."""
-EXIT_SECONDS = 10.0
-"""Between the end of what a process says and the end of the process: it gives back the GPU's memory."""
+START_SECONDS = 120.0  # importing torch and making a CUDA context takes 5 s on an idle machine
+SILENCE_SECONDS = 30.0  # a kernel that runs longer counts as hung
+EXIT_SECONDS = 10.0  # from a process's last message to its end: it gives back the GPU's memory
 Answer = TypeVar("Answer")
 Entered = TypeVar("Entered", bound="Session")
 
 
 @dataclass(frozen=True)
 class Garbled(Message):
-    """A line that is no message."""
+    """A line from the worker that is not a message."""
 
     line: str
 
 
 class Session:
-    """One worker process at a time; the next step after a loss starts another.
+    """One worker process at a time. After a loss, the next step starts another.
 
-    ``task`` and ``files``: as `loading.load_task` takes them. Without a task the process starts all the same,
-    since importing torch takes seconds, and `open` names the task when it is known. ``process``: one that was
-    started before (`early.early_worker`).
+    task, files: as `loading.load_task` takes them. Without a task, the process starts to import torch, and `open` names
+        the task later.
+    process: a worker that was started before (`early.early_worker`).
     """
 
     def __init__(
@@ -47,8 +44,7 @@ class Session:
         self.task, self.files = task, dict(files or {})
         self.silence = SILENCE_SECONDS
         self.command = tuple(command)
-        self.losses = 0
-        """How many worker processes were lost; what they had prepared is gone with them."""
+        self.losses = 0  # worker processes that were lost, with the inputs that they had prepared
         self._process: subprocess.Popen[str] | None = None
         self._messages: Queue[Message | None] = Queue()
         self._stderr: list[str] = []
@@ -57,7 +53,7 @@ class Session:
         self.start(process)
 
     def start(self, process: subprocess.Popen[str] | None = None) -> None:
-        """Starts the process and returns at once; it imports torch while the parent compiles."""
+        """Starts the process and returns at once. The process imports torch while the parent compiles."""
         self._process = process or spawned(self.command)
         self._messages, self._ready, self._stderr = Queue(), False, []
         threading.Thread(target=self._listen, args=(self._process, self._messages), daemon=True).start()
@@ -72,16 +68,13 @@ class Session:
         self._write(OpenTask(task, tuple(self.files.items())))
 
     def run(
-        self,
-        step: Step[Answer],
-        *,
-        silence: float | None = None,
+        self, step: Step[Answer], *, silence: float | None = None,
         on_progress: Callable[[Advanced], None] = lambda advanced: None,
-    ) -> Answer | Lost:
-        """The answer to a step; `Lost` when the worker died or said nothing for ``silence`` seconds
-        (default: the session's own).
+    ) -> Answer | Lost:  # fmt: skip
+        """Returns the answer to a step, or `Lost` if the worker died or sent no message for ``silence`` seconds.
 
-        Raises TaskError for what is wrong with the task, NoGpu when no worker can start.
+        silence: by default `SILENCE_SECONDS`.
+        Raises TaskError if the task is wrong, and NoGpu or MachineError if no worker can start.
         """
         self._ensure_started()
         silence, at = self.silence if silence is None else silence, None
@@ -102,13 +95,12 @@ class Session:
                 else:
                     return self._failed(message, at)
         except BaseException as error:
-            # Ctrl-C or a time limit: the next step must not get this one's answer.
-            if not isinstance(error, Exception):
+            if not isinstance(error, Exception):  # Ctrl-C: the next step must not get the answer to this one
                 self._lost("interrupted")
             raise
 
     def _failed(self, message: Message | None, at: int | None) -> Lost:
-        """What a message means that ends a step without an answer; None: the process said its last."""
+        """Handles a message that ends a step without an answer. None means that the process closed its channel."""
         if isinstance(message, said.Refused):
             raise TaskError(message.error)
         if message is None:
@@ -125,7 +117,7 @@ class Session:
             if wait:
                 reaper.join()
             if self._process.stdin is not None:
-                with suppress(OSError):  # what was not sent yet cannot be sent any more
+                with suppress(OSError):  # the buffer may hold a message that cannot be sent any more
                     self._process.stdin.close()
             self._process = None
 
@@ -134,7 +126,7 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self._over = True
-        self.close(wait=False)  # tearing down a CUDA context takes a while, and nobody has to wait for it
+        self.close(wait=False)  # tearing down a CUDA context takes a while
 
     def _ensure_started(self) -> None:
         if self._over:
@@ -148,19 +140,16 @@ class Session:
         except Empty:
             self.close()
             raise MachineError(f"the worker process did not start within {START_SECONDS:g} s") from None
-        if message is None:
-            words = self._last_words()
-            self.close()
-            if "No module named 'torch'" in words:
-                raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
-            raise MachineError(f"the worker process did not start: {words}")
+        self._ready = isinstance(message, said.Started)
+        if self._ready:
+            return
+        words = f": {self._last_words()}" if message is None else f"; it said {message}"
+        self.close()
+        if message is None and "No module named 'torch'" in words:
+            raise NoGpu("measuring needs torch for the GPU's memory: pip install torch")
         if isinstance(message, said.Refused):
-            self.close()
             raise TaskError(message.error)
-        if not isinstance(message, said.Started):
-            self.close()
-            raise MachineError(f"the worker process did not start; it said {message}")
-        self._ready = True
+        raise MachineError(f"the worker process did not start{words}")
 
     def _lost(self, reason: str, at: int | None = None) -> Lost:
         self.close()

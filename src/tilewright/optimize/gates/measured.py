@@ -19,9 +19,9 @@ from tilewright.optimize.gates import arena as racing
 from tilewright.optimize.gates import base
 from tilewright.optimize.gates.base import ConfirmedVariant, Judged, RacedVariants, RankedVariant, VerifiedVariants
 from tilewright.race.protocol import Budget
-from tilewright.race.stats import Interval, geometric_mean, ratio_interval
+from tilewright.race.stats import Interval, geometric_mean, measured_of, ratio_interval
 from tilewright.records import Bound, Checked, MeasuredTime, Workload
-from tilewright.worker.client import Eliminated, RaceResult, measured_of
+from tilewright.worker.client import Eliminated, RaceResult
 
 WORTH_CONFIRMING = 0.998
 """A variant is confirmed only if its time in the race is at most this share of the incumbent's."""

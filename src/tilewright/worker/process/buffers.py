@@ -1,8 +1,7 @@
-"""The tensors of a task on a device: guarded, poisoned, drawn afresh.
+"""The tensors of a task on a device.
 
-Every tensor lies between two guard zones; an output is filled with a poison before each run. torch
-is used for memory, random numbers and comparing on the device; it is imported only here and in the
-other modules that the worker process runs.
+Every tensor lies between two guard zones. Outputs are filled with poison before each run. torch provides memory, random
+numbers and comparisons on the device. Only modules of the worker process import it.
 """
 
 from __future__ import annotations
@@ -18,17 +17,15 @@ from tilewright.task.tensors import Dims, Distribution, is_whole
 from tilewright.verify.arrays import Array, Tensors
 from tilewright.verify.tolerance import Slice, axes_of, draw
 
-GUARD_BYTES = 1 << 16
-"""On each side. A multiple of 256, so that a tensor is as aligned as torch's allocator makes it."""
+GUARD_BYTES = 1 << 16  # on each side; a multiple of 256, which keeps the alignment of torch's allocator
 GUARD = 0xA5
-CHUNK = 1 << 24
-"""Eight bytes of which so many are summed at a time, to bound the memory that this takes."""
+CHUNK = 1 << 24  # words of eight bytes that are summed at a time, to limit the memory for a checksum
 TENSORS = Tensors(torch)
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """One tensor and the bytes round it."""
+    """One tensor and the guard bytes around it."""
 
     raw: torch.Tensor
     tensor: torch.Tensor
@@ -42,7 +39,7 @@ class Guarded:
         return self.raw[:GUARD_BYTES], self.raw[self.raw.numel() - GUARD_BYTES :]
 
     def intact(self) -> bool:
-        """Whether nobody wrote outside."""
+        """Tells whether the guard bytes are unchanged."""
         return all(bool((end == GUARD).all()) for end in self.ends)
 
     def mend(self) -> None:
@@ -66,40 +63,39 @@ class Buffers:
         }
 
     def tensors(self, *, in_place: bool = False) -> dict[str, torch.Tensor]:
-        """By name. ``in_place``: an output that is deployed over an input is that input."""
-        found = {name: one.tensor for name, one in self.all.items()}
+        """Returns the tensors by name. ``in_place``: an output with ``in_place_of`` is that input."""
+        tensors = {name: buffer.tensor for name, buffer in self.all.items()}
         if in_place:
             for name, output in self.task.outputs.items():
-                found[name] = found[output.in_place_of or name]
-        return found
+                tensors[name] = tensors[output.in_place_of or name]
+        return tensors
 
     def draw(self, seed: int) -> None:
-        """Fresh inputs; equal seed, equal values."""
+        """Draws new inputs. Equal seeds give equal values."""
         generator = torch.Generator(self.device).manual_seed(seed)
         for name in self.task.inputs:
             _fill(self.all[name].tensor, self.task.distribution(name, self.dims), generator)
 
     def poison(self, byte: int) -> None:
-        """Of the outputs, or what they update in its place. Also mends the guards: one candidate's trespass is not
-        the next one's."""
-        for one in self.all.values():
-            one.mend()
+        """Poisons the outputs, except those that update an input, and repairs guards that a candidate damaged."""
+        for buffer in self.all.values():
+            buffer.mend()
         for name in self.task.outputs:
             self.all[name].middle.fill_(byte)
         self.restore()
 
     def restore(self) -> None:
-        """What an output updates, as it is before the first launch."""
+        """Copies the input that an output updates into that output, as before the first launch."""
         for name, output in self.task.outputs.items():
             if output.updates:
                 self.all[name].middle.copy_(self.all[output.updates].middle)
 
     def checksums(self) -> dict[str, int]:
-        """Of the inputs' bytes: equal checksum, untouched."""
+        """Returns the checksums of the inputs' bytes."""
         return {name: _checksum(self.all[name].middle) for name in self.task.inputs}
 
     def slice_of(self, name: str, tensor: torch.Tensor, part: Slice) -> Array:
-        """A slice of one tensor on the host, in float64; in int64 where it holds whole numbers."""
+        """Copies a slice of a tensor to the host, in float64, or in int64 for an integer dtype."""
         for axis, indices in axes_of(self.task.tensors[name].shape, part).items():
             tensor = tensor.index_select(axis, torch.tensor(indices, device=tensor.device))
         wide = torch.int64 if is_whole(self.task.tensors[name].dtype) else torch.float64
@@ -125,7 +121,7 @@ def _fill(tensor: torch.Tensor, how: Distribution, generator: torch.Generator) -
 
 
 def _checksum(data: torch.Tensor) -> int:
-    """Of the bytes and their places: equal values in another order are another sum."""
+    """Returns a checksum of the bytes and their order."""
     words, odd = data[: data.numel() // 8 * 8].view(torch.int64), data[data.numel() // 8 * 8 :]
     total = int((odd.to(torch.int64) * torch.arange(1, odd.numel() + 1, device=data.device)).sum())
     for start in range(0, words.numel(), CHUNK):
@@ -133,21 +129,20 @@ def _checksum(data: torch.Tensor) -> int:
         mixed = part ^ (torch.arange(start + 1, start + 1 + part.numel(), device=data.device) * 0x9E3779B97F4A7C1)
         for shift in (29, 32):  # wrapping products, as in splitmix64
             mixed = (mixed ^ (mixed >> shift)) * 0x3F58476D1CE4E5B9
-        total += int(mixed.sum())  # each wraps, so their sum may
+        total += int(mixed.sum())
     return total % (1 << 64)
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """The buffers of one run as the judge asks of them. ``replaced``: inputs that the kernel may write."""
+    """The buffers of one run, as a `judge.RunMemory`. ``replaced``: inputs that the kernel may write."""
 
     buffers: Buffers
-    before: Mapping[str, int]
-    """`Buffers.checksums` before the run."""
+    before: Mapping[str, int]  # `Buffers.checksums` before the run
     replaced: Collection[str | None] = ()
 
     def damaged(self) -> str | None:
-        outside = [name for name, one in self.buffers.all.items() if not one.intact()]
+        outside = [name for name, buffer in self.buffers.all.items() if not buffer.intact()]
         return f"the buffer of {', '.join(outside)}" if outside else None
 
     def changed(self) -> str | None:

@@ -1,8 +1,8 @@
 """The clock of a race on a GPU: one launch per candidate and round, timed by CUDA events (`race.event_timer`).
 
-Graph launch (the default): each candidate has one CUDA graph that flushes the L2, records an event, runs the kernel and
-records an event. Eager launch: the same four steps one by one, as in a program without graphs, so host time between the
-events counts. A whole round is queued and then waited for once.
+Graph launch (the default): the CUDA graph of a candidate flushes the L2, records an event, runs the kernel and records
+an event. Eager launch: the same steps without a graph, so host time between the events counts. A whole round is queued
+before the clock waits.
 """
 
 from __future__ import annotations
@@ -17,22 +17,19 @@ from tilewright.race.protocol import Disturbed
 from tilewright.race.rules import Policy
 
 Runner = Callable[[int | None], None]
-"""Launches once on a stream, given as its handle; None on a CPU."""
+"""Launches once on a stream, given by its handle, or None on a CPU."""
 
 
 class GpuClock:
-    """Times runners. ``runners`` may hold one kernel twice: that is the A/A check.
+    """Times runners, which may contain a second copy of a kernel for the A/A check.
 
-    ``announce`` is called with each index before its first launch, so that a hang can be named.
+    announce: called with each index before its first launch, to identify a kernel that hangs.
     """
 
     def __init__(
-        self,
-        runners: Sequence[Runner],
-        policy: Policy,
-        monitor: Monitor,
+        self, runners: Sequence[Runner], policy: Policy, monitor: Monitor,
         announce: Callable[[int], None] = lambda index: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._runners, self._monitor, self._announce = list(runners), monitor, announce
         self._timer = EventTimer(torch, len(runners), policy.l2, self._run, lambda index: None)
         self._stream = torch.cuda.Stream()

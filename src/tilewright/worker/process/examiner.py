@@ -1,7 +1,7 @@
-"""Running a candidate on poisoned, guarded buffers with fresh inputs, and judging what it wrote.
+"""Runs candidates on poisoned, guarded buffers and judges their outputs.
 
-One `DeviceExaminer` serves all candidates of a workload: two draws of inputs, each with its float64
-reference on slices and, where the task names a trusted implementation, that one's whole output.
+A `DeviceExaminer` serves all candidates of a workload. It has two draws of inputs. Each has the float64 reference of a
+slice and, if the task has a trusted implementation, its whole outputs.
 """
 
 from __future__ import annotations
@@ -9,44 +9,41 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from tilewright.errors import TaskError, first_line
 from tilewright.records import Checked
-from tilewright.task.task import Task, call_by_name
+from tilewright.task.task import Task
 from tilewright.task.tensors import Dims, Output
 from tilewright.verify import tolerance
 from tilewright.verify.images import POISONS
 from tilewright.verify.judge import Wanted, Wrong, judge_memory, judge_values, judge_whole
 from tilewright.verify.tolerance import Slice
+from tilewright.worker.process import trusted
 from tilewright.worker.process.buffers import TENSORS, Buffers, DeviceMemory
+from tilewright.worker.process.clock import Runner
 
 Tensors = Mapping[str, torch.Tensor]
-Runner = Callable[[Any], None]
 
-TIMING_DRAW = 7919
-"""Added to the seed for the inputs that are timed: other values than those that were checked."""
+TIMING_DRAW = 7919  # added to the seed for the inputs that are timed, so that no check has seen them
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One set of inputs, and what the outputs should be."""
+    """One set of inputs and its expected outputs."""
 
     seed: int
     poison: int
     part: Slice
-    wanted: Mapping[str, Wanted]
-    """On the slice."""
-    trusted: Mapping[str, torch.Tensor] | None
-    """The trusted implementation's whole outputs."""
+    wanted: Mapping[str, Wanted]  # on the slice ``part``
+    trusted: Mapping[str, torch.Tensor] | None  # the whole outputs of the trusted implementation
 
 
 class DeviceExaminer:
     def __init__(self, task: Task, dims: Dims, device: str, seed: int, draws: int = len(POISONS)) -> None:
-        """``draws``: of inputs, each with a reference; one is enough where others were compared before."""
+        """``draws``: the number of draws of inputs; one is enough for a candidate that was checked on two before."""
         self.task, self.dims, self.seed, self.device = task, dict(dims), seed, device
         self.buffers = Buffers(task, dims, device)
         self._agreed: dict[int, dict[str, torch.Tensor]] = {}
@@ -60,7 +57,7 @@ class DeviceExaminer:
         return [f"seed {draw.seed}: {draw.part} against float64" for draw in self.draws]
 
     def check(self, bind: Callable[[Tensors], Runner]) -> Checked:
-        """``bind`` makes a runner for tensors: once on separate buffers, once in place where declared."""
+        """Judges a candidate on each draw, and once in place if the task declares that. ``bind`` makes its runner."""
         worst, cases = 0.0, []
         try:
             for draw in self.draws:
@@ -77,21 +74,21 @@ class DeviceExaminer:
         return Checked("correct", f"{worst:.0%} of the allowed error ({how})", worst, tuple(cases))
 
     def timing_tensors(self) -> dict[str, torch.Tensor]:
-        """Buffers to time on, with inputs that no check has seen."""
+        """Returns the tensors for timing, with inputs that no check has seen."""
         self.buffers.draw(self.seed + TIMING_DRAW)
         self.buffers.restore()
         return self.buffers.tensors()
 
     def trusted_runner(self) -> Runner:
-        """The trusted implementation on the timing buffers, as something that can be timed."""
+        """Returns a runner that computes the trusted implementation on the timing buffers."""
 
-        def run(stream: Any) -> None:
+        def run(stream: int | None) -> None:
             self._trusted()
 
         return run
 
     def check_timed(self, runner: Runner) -> str | None:
-        """One more check on the buffers that were timed; the reason if it fails."""
+        """Checks a candidate once more on the buffers that were timed. Returns what is wrong, or None."""
         try:
             self._examined(self.draws[-1], self.buffers.tensors(), runner)
         except Wrong as wrong:
@@ -119,24 +116,13 @@ class DeviceExaminer:
         if self.task.trusted is None:
             return None
         inputs = {name: self.buffers.all[name].tensor for name in self.task.inputs}
-        what = f"trusted of task '{self.task.name}'"
         try:
-            result = call_by_name(self.task.trusted, {**self.dims, **inputs}, what)
+            return trusted.computed(self.task, self.dims, inputs)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise TaskError(f"{what} failed: {first_line(str(error))}") from error
-        results = result if isinstance(result, tuple) else (result,)
-        if not all(isinstance(one, torch.Tensor) for one in results):
-            raise TaskError(f"{what} returned {', '.join(type(one).__name__ for one in results)}, not tensors")
-        if len(results) != len(self.task.outputs):
-            raise TaskError(f"{what} returned {len(results)} tensors for the outputs {', '.join(self.task.outputs)}")
-        named = dict(zip(self.task.outputs, results, strict=True))
-        for name, one in named.items():
-            if one.shape != (wanted := self.buffers.all[name].tensor.shape):
-                raise TaskError(f"{what} has shape {tuple(one.shape)} for '{name}'; the task declares {tuple(wanted)}")
-        return named
+            raise TaskError(f"trusted of task '{self.task.name}' failed: {first_line(str(error))}") from error
 
     def _examined(self, draw: Draw, tensors: Tensors, runner: Runner, *, in_place: bool = False) -> float:
-        """The share of the allowed error; raises `Wrong`."""
+        """Runs a candidate on one draw. Returns the share of the allowed error, or raises `Wrong`."""
         self.buffers.draw(draw.seed)
         replaced = [output.in_place_of for output in self.task.outputs.values()] if in_place else []
         memory = DeviceMemory(self.buffers, self.buffers.checksums(), replaced)
@@ -157,7 +143,7 @@ class DeviceExaminer:
         return worst.share
 
     def _judge_whole(self, draw: Draw, tensors: Tensors) -> None:
-        """On the device, against the trusted outputs or else the first correct candidate's."""
+        """Compares whole outputs with the trusted ones, or else with those of the first correct candidate."""
         whose, others = "the trusted implementation", draw.trusted
         if others is None:
             whose, others = "the first correct candidate", self._agreed.get(draw.seed, tensors)
@@ -170,15 +156,14 @@ class DeviceExaminer:
 # The examiners of several workloads ------------------------------------------------------------------
 
 
-SHARE = 0.5
-"""Of the memory that is free, or taken by examiners: the rest is for what launches and compares."""
+SHARE = 0.5  # of the memory that is free or held by examiners; the rest is for launching and comparing
 COPIES_OF_OUTPUTS = 4
-"""Whole outputs that an examiner may hold beside the buffers: of the trusted implementation, or the first correct
-candidate's, for two draws; and as much while they are made."""
+"""Copies of the outputs that an examiner may hold beside its buffers: those of the trusted implementation or of the
+first correct candidate for two draws, and as many while they are computed."""
 
 
 class Prepared:
-    """``free``: bytes that could be allocated now. By default those of the device; a CPU is not counted."""
+    """The examiners of several workloads. ``free``: returns the bytes that could be allocated now."""
 
     def __init__(self, task: Task, device: str, free: Callable[[], int] | None = None) -> None:
         self.task, self.device = task, device
@@ -187,10 +172,10 @@ class Prepared:
         self._passing: int | None = None
 
     def get(self, workload: str, seed: int, *, passing: bool = False) -> tuple[DeviceExaminer, bool]:
-        """The examiner, and whether it was made just now.
+        """Returns the examiner, and whether it was made just now.
 
-        passing: a seed that will not come back, as that of a confirmation; its examiners go when the next such
-        seed comes, and have one draw of inputs: what is confirmed went through two before.
+        passing: the seed is used once, as in a confirmation. Its examiners have one draw of inputs, because the
+            candidates were checked on two before, and go when another such seed comes.
         """
         if passing and seed != self._passing:
             for key in [key for key in self._held if key[1] == self._passing]:
@@ -220,7 +205,7 @@ class Prepared:
 
 
 def bytes_needed(task: Task, dims: Dims) -> int:
-    """Device memory of an examiner, without the guard zones."""
+    """Returns the device memory of an examiner, without the guard zones."""
     return sum(
         array.nbytes * (1 + COPIES_OF_OUTPUTS * isinstance(task.tensors[name], Output))
         for name, array in task.arrays(dims).items()
@@ -228,6 +213,6 @@ def bytes_needed(task: Task, dims: Dims) -> int:
 
 
 def free_on_gpu() -> int:
-    """What the driver has, and what torch keeps for itself without using it."""
+    """Returns the driver's free bytes, and those that torch reserved but does not use."""
     free, _ = torch.cuda.mem_get_info()
     return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())

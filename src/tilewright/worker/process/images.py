@@ -1,8 +1,7 @@
-"""Launches on memory images, in the process that touches the GPU: for `verify.on_gpu` and `once`.
+"""Launches kernels on memory images on the device, for `verify.on_gpu` and `once`.
 
-An image is a file of raw bytes with the dtype, shape, strides (elements) and offset (bytes) of the
-tensor that lies in it. The bytes go to the device as they are and come back as they are: what they
-should be is judged elsewhere, by a process that the candidate's code does not run in.
+An image is a file of raw bytes, with the dtype, shape, strides (elements) and offset (bytes) of the tensor in it. The
+bytes are copied to the device and back. Another process, in which the candidate's code does not run, judges them.
 """
 
 from __future__ import annotations
@@ -26,31 +25,28 @@ from tilewright.worker.process.clock import Runner
 
 Tensors = Mapping[str, torch.Tensor]
 
-ALIGNMENT = 256
-"""Bytes. An offset counts from a multiple of this; torch's allocations start at one of 512."""
-STEP = 5 * 4096
-"""Bytes between the places that an image may take in its allocation; there are two."""
-ROOM = 1 << 16
-"""Bytes that an allocation is larger than what is first put there, e.g. for an image shifted by a few."""
+ALIGNMENT = 256  # bytes; offsets count from a multiple of this, and torch's allocations start at a multiple of 512
+STEP = 5 * 4096  # bytes between the two places that an image may take in its allocation
+ROOM = 1 << 16  # extra bytes of an allocation, e.g. for an image that is shifted by a few bytes
 
 
 @dataclass(frozen=True)
 class BoundLaunch:
-    """A function that launches once on a stream, and the kernel's name."""
+    """A function that launches a kernel once on a stream, and the kernel's name."""
 
     launch: Runner
     kernel: str
 
 
 def bound(task: Task, config: Configuration, dims: Dims, board: Board, tensors: Tensors) -> BoundLaunch:
-    """The launch of ``config`` on ``tensors``."""
+    """Binds the task's launch to a configuration and tensors."""
     launch = task.launched(config, dims, tensors, board)
     language = language_of(launch.kernel)
     return BoundLaunch(language.runner(launch, hints_of(task, config)), language.kernel_name(launch.kernel))
 
 
 class Images:
-    """Device memory for images. It stays allocated, so that where an image lies is the caller's choice."""
+    """Device memory for images. It stays allocated, so that the caller can choose the addresses of an image."""
 
     def __init__(self, device: str = "cuda") -> None:
         self.device = device
@@ -58,7 +54,7 @@ class Images:
         self._canary = torch.zeros(1, device=device)
 
     def run(self, step: RunImages, bind: Callable[[Tensors], BoundLaunch]) -> ImagesRan:
-        """Places the images, launches ``step.launches`` times, waits, and writes the bytes back to the files."""
+        """Copies the images to the device, launches ``step.launches`` times, and writes the bytes back to the files."""
         placed = {image.name: self._placed(image, step) for image in step.images}
         tensors = {name: tensor for name, (_, tensor) in placed.items()}
         for output, source in step.alias.items():
@@ -74,7 +70,7 @@ class Images:
             stream = torch.cuda.current_stream().cuda_stream if self.device != "cpu" else None
             for _ in range(step.launches):
                 bound_launch.launch(stream)
-            self._wait()  # every launch's error is read
+            self._wait()  # raises the error of any launch
 
         kernels, why = None, "not asked for"  # type: tuple[list[str] | None, str]
         if step.profile:
@@ -87,7 +83,7 @@ class Images:
         return ImagesRan(tuple(touched), None if kernels is None else tuple(kernels), why, declared)
 
     def _placed(self, image: ImageFile, step: RunImages) -> tuple[torch.Tensor, torch.Tensor]:
-        """The image's bytes on the device, and the tensor in them."""
+        """Copies the image to the device. Returns its bytes, and the tensor in them."""
         raw, dtype = np.fromfile(image.file, np.uint8), getattr(torch, image.dtype)
         first = image.offset
         if step.exact:
@@ -106,33 +102,29 @@ class Images:
         return room, tensor
 
     def _allocation(self, name: str, nbytes: int) -> torch.Tensor:
-        """Room for ``nbytes``, the same for whatever fits: it moves only to grow."""
+        """Returns the allocation for a tensor. It is replaced only if it is smaller than ``nbytes``."""
         if name in self._held and self._held[name].numel() < nbytes:
-            del self._held[name]  # first, so that the two need not fit side by side
+            del self._held[name]  # before the new one is made, since both together may not fit
         if name not in self._held:
             self._held[name] = torch.empty(nbytes + ROOM, dtype=torch.uint8, device=self.device)
         return self._held[name]
 
     def _touched(self, step: RunImages, placed: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> list[str]:
-        """The outputs that are not as they were uploaded: compared on the host, which starts no kernel."""
-        files = {image.name: image.file for image in step.images}
+        """Returns the outputs that changed since they were uploaded. Comparing on the host starts no kernel."""
         if step.exact:
             return []
-        return [
-            name
-            for name in step.outputs
-            for where in [step.alias.get(name, name)]
-            if not np.array_equal(placed[where][0].cpu().numpy(), np.fromfile(files[where], np.uint8))
-        ]
+        uploaded = {image.name: np.fromfile(image.file, np.uint8) for image in step.images}
+        sources = {name: step.alias.get(name, name) for name in step.outputs}
+        return [n for n, at in sources.items() if not np.array_equal(placed[at][0].cpu().numpy(), uploaded[at])]
 
     def _wait(self) -> None:
         if self.device != "cpu":
             torch.cuda.synchronize()
 
     def _watched(self, work: Callable[[], None]) -> tuple[list[str] | None, str]:
-        """The names of the kernels that the device ran during ``work``, in order; or None and why not.
+        """Returns the names of the kernels that the device ran during ``work``, in order, or None and the reason.
 
-        One kernel of our own runs last: if the profiler has not seen even that, it has seen nothing.
+        A kernel of our own runs last. If the profiler does not report it, the profiler does not work here.
         """
         profiler, why = started_profiler()
         names: list[str] = []
@@ -152,17 +144,17 @@ class Images:
 
 
 def started_profiler() -> tuple[Any, str]:
-    """A profiler of the device's work that is running; or None and why not."""
+    """Starts a profiler of the device. Returns None and the reason if it does not start."""
     try:
         profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
         profiler.start()
         return profiler, ""
-    except Exception as error:  # whatever CUPTI has against this machine
+    except Exception as error:  # CUPTI refuses some machines
         return None, f"torch.profiler does not start: {first_line(str(error), type(error).__name__)}"
 
 
 def kernel_names(events: Any) -> list[str]:
-    """Of a profile's events those that are kernels on the device, in the order in which they began."""
+    """Returns the kernels in a profile, in the order in which they began."""
     on_device = [event for event in events or () if event.device_type == torch.autograd.DeviceType.CUDA]
     on_device.sort(key=lambda event: event.time_range.start)
     return [str(event.name) for event in on_device if not str(event.name).startswith(("Memcpy", "Memset"))]

@@ -1,10 +1,9 @@
-"""One case, run once in a process of its own: for a tool that watches a whole process, such as compute-sanitizer.
+"""Runs one case once in its own process, for a tool that watches a whole process, such as compute-sanitizer.
 
     python -m tilewright.worker.process.once REQUEST.json
 
-The request is a `messages.RunOnce`; every tensor gets an allocation that ends
-with its last element. Where the tensors lie goes to the file that the request calls ``addresses``,
-before the launch: the tool names addresses only.
+The request is a `messages.RunOnce`. The allocation of every tensor ends with its last element. The tool reports only
+addresses, so the addresses of the tensors are written to the request's ``addresses`` file before the launch.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def run(request: RunOnce) -> None:
 
 
 def places(tensors: Tensors) -> dict[str, tuple[int, int]]:
-    """Address of the first element and bytes to the end of the allocation, which is that of the last."""
+    """Returns the address of each tensor's first element, and the bytes from there to the end of its allocation."""
     return {
         name: (tensor.data_ptr(), tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.itemsize)
         for name, tensor in tensors.items()

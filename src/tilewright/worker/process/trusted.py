@@ -1,13 +1,14 @@
-"""A process that computes a task's trusted implementation: torch stays out of the process that checks.
+"""A process that runs a task's trusted implementation, so that the process that checks need not import torch.
 
-`verify.trusted` is the other side. One step a line: dimensions, and inputs as files of
-raw, row-major bytes; the outputs come back as such files, in the dtypes that the task declares.
+`verify.trusted` is the other side. A step names dimensions, and files with the raw, row-major bytes of the inputs. The
+outputs are written to such files in their declared dtypes.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Mapping
 from typing import IO
 
 import numpy as np
@@ -16,36 +17,41 @@ import torch
 from tilewright.errors import TaskError, TilewrightError, first_line, in_one_line
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task, call_by_name
+from tilewright.task.tensors import Dims
 from tilewright.worker import messages as ask
 from tilewright.worker.messages import private_stdout, receive, send
 
 
-def outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
-    """The files of the trusted outputs, named after the outputs.
+def computed(task: Task, dims: Dims, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Runs the trusted implementation of a task that has one. Returns the outputs by name, in any dtypes.
 
-    Raises TaskError where the implementation returns something else than the declared tensors.
+    Raises TaskError unless it returns tensors of the declared shapes, and any exception of the task's own code.
     """
     assert task.trusted is not None
     what = f"trusted of task '{task.name}'"
-    inputs = {tensor.name: read(tensor).to(step.device) for tensor in step.inputs}
     with torch.no_grad():
-        result = call_by_name(task.trusted, {**step.dims, **inputs}, what)
+        result = call_by_name(task.trusted, {**dims, **inputs}, what)
     results = result if isinstance(result, tuple) else (result,)
     if len(results) != len(task.outputs) or not all(isinstance(result, torch.Tensor) for result in results):
         kinds = ", ".join(type(result).__name__ for result in results)
         raise TaskError(f"{what} returned {kinds} for the outputs {', '.join(task.outputs)}")
-    expected = task.arrays(step.dims)
-    for (name, spec), tensor in zip(task.outputs.items(), results, strict=True):
-        if tuple(tensor.shape) != expected[name].shape:
-            raise TaskError(
-                f"{what} has shape {tuple(tensor.shape)} for '{name}'; the task declares {expected[name].shape}"
-            )
-        write(tensor.to(getattr(torch, spec.dtype)), step.files[name])
+    outputs, expected = dict(zip(task.outputs, results, strict=True)), task.arrays(dims)
+    for name, tensor in outputs.items():
+        if (shape := tuple(tensor.shape)) != expected[name].shape:
+            raise TaskError(f"{what} has shape {shape} for '{name}'; the task declares {expected[name].shape}")
+    return outputs
+
+
+def write_outputs(task: Task, step: ask.ComputeTrusted) -> ask.TrustedWritten:
+    """Computes the trusted outputs and writes them to the files of the step. Raises as `computed` does."""
+    inputs = {tensor.name: read(tensor).to(step.device) for tensor in step.inputs}
+    for name, tensor in computed(task, step.dims, inputs).items():
+        write(tensor.to(getattr(torch, task.outputs[name].dtype)), step.files[name])
     return ask.TrustedWritten(tuple(task.outputs))
 
 
 def read(tensor: ask.TensorFile) -> torch.Tensor:
-    """A tensor from raw bytes: NumPy has no name for some of the dtypes, so it never sees them."""
+    """Reads a tensor from raw bytes. The bytes are cast by torch, because NumPy lacks some of the dtypes."""
     raw = torch.from_numpy(np.fromfile(tensor.file, np.uint8))
     return raw.view(getattr(torch, tensor.dtype)).reshape(tensor.shape)
 
@@ -55,7 +61,7 @@ def write(tensor: torch.Tensor, file: str) -> None:
 
 
 def serve(requests: IO[str], out: IO[str]) -> None:
-    """Answers each request until there are no more; the first names the task."""
+    """Answers requests until there are no more. The first one names the task."""
     first = receive(requests)
     if not isinstance(first, ask.OpenTask):
         return
@@ -67,7 +73,7 @@ def serve(requests: IO[str], out: IO[str]) -> None:
     send(out, ask.Started())
     while isinstance(step := receive(requests), ask.ComputeTrusted):
         try:
-            send(out, outputs(task, step))
+            send(out, write_outputs(task, step))
         except Exception as error:  # the task's own code
             reason = first_line(str(error)) if isinstance(error, TilewrightError) else in_one_line(error)
             send(out, ask.Broken(reason, dead=False))

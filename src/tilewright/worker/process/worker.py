@@ -1,9 +1,8 @@
-"""The process that touches the GPU: it verifies candidates and races them, and may die doing so.
+"""The process that uses the GPU: it verifies and races candidates, which may crash it.
 
-It answers the steps of `worker.messages`, one a line; `session.Session` is the other side. The judge is the same for
-all candidates: tensors, references and tolerances are those of the task as it was opened.
-
-A failure that leaves the CUDA context broken ends the process; the parent starts another.
+It answers the steps of `worker.messages`, one for each line. `session.Session` is the other side. All candidates are
+judged by the tensors, references and tolerances of the task as it was opened. A failure that breaks the CUDA context
+ends the process, and the parent starts another.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import threading
 from tilewright.hardware.gpu import detect, make_context
 
 if __name__ == "__main__":
-    # Importing torch takes 3 s, and making a CUDA context 0.3 s: side by side.
+    # Importing torch takes 3 s. A CUDA context is made meanwhile, which takes 0.3 s.
     threading.Thread(target=make_context, daemon=True).start()
 
 from collections.abc import Callable, Sequence
@@ -42,12 +41,11 @@ from tilewright.worker.process.images import Images, Tensors, bound
 
 AA_ROUNDS = 40
 FEW_ROUNDS = 5
-SLOW = 3.0
-"""A benchmark times what is this much slower than the fastest only `FEW_ROUNDS` times."""
+SLOW = 3.0  # a benchmark times candidates that are this many times slower than the fastest only `FEW_ROUNDS` times
 
 
 class Worker:
-    """Judges by the task that ``opened`` names; what it says on the way goes to ``out``."""
+    """Answers the steps for the task that ``opened`` names, and writes messages to ``out``."""
 
     def __init__(self, opened: ask.OpenTask, out: IO[str]) -> None:
         self.where, self.out = opened.where, out
@@ -65,7 +63,7 @@ class Worker:
         return ask.Greeting(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())
 
     def prepare(self, step: ask.PrepareInputs) -> ask.InputsReady:
-        self.examiner = None  # its memory may be what the next one needs
+        self.examiner = None  # the next one may need its memory
         self.examiner, new = self.prepared.get(step.workload, step.seed, passing=step.passing)
         return ask.InputsReady(tuple(self.examiner.described()), new)
 
@@ -73,7 +71,7 @@ class Worker:
         return ask.OutputsChecked(self._judge.check(lambda tensors: self._runner(step.source, tensors)))
 
     def race(self, step: ask.RaceField) -> ask.FieldRaced:
-        """The A/A check of the shipped one (else the first) and the race, on one clock."""
+        """Runs the A/A check of the shipped candidate, or else the first, and the race, on one clock."""
         base, policy, count = step.shipped or 0, step.policy, len(step.sources)
         runners = self._runners(step.sources, base)
         rng, monitor = np.random.default_rng(policy.seed), Monitor()
@@ -85,13 +83,13 @@ class Worker:
             )
             outcome = protocol.race(
                 count, clock, policy, cost=step.costs, shipped=step.shipped, rng=rng, noise=noise,
-                on_progress=lambda seen: self._say(ask.Advanced(seen.rounds, len(seen.live), seen.leader)),
+                on_look=lambda rounds, live, leader: self._say(ask.Advanced(rounds, live, leader)),
             )  # fmt: skip
         again = None if outcome.winner is None else self._judge.check_timed(runners[outcome.winner])
         return ask.FieldRaced(outcome, monitor.record(), again)
 
     def time_rounds(self, step: ask.TimeRounds) -> ask.RoundsTimed:
-        """Interleaved rounds of all. Where one is copied, the first is checked again on the buffers that were timed."""
+        """Times all candidates in interleaved rounds. If one is copied, the first is checked again after timing."""
         runners, count = self._runners(step.sources, step.copied), len(step.sources)
         trusted = step.benchmark and self.task.trusted is not None
         if trusted:
@@ -129,11 +127,11 @@ class Worker:
         send(self.out, message)
 
     def _announcing(self, copied: int | None, count: int) -> Callable[[int], None]:
-        """Names who runs; the copy stands at ``count``."""
+        """Returns a function that announces the index that runs. The copy has the index ``count``."""
         return lambda index: self._say(ask.Running(index if index < count else copied))
 
     def _loaded(self, source: ask.Source) -> tuple[Task, Configuration]:
-        """What launches a source: a version is loaded once; its launches find their cubins in the front end's cache."""
+        """Returns the task and configuration of a source. A version is loaded once, and so finds its cubins cached."""
         if isinstance(source, ask.Configured):
             return self.task, source.configuration
         key = frozenset(source.files)
@@ -142,7 +140,7 @@ class Worker:
         return self._versions[key], self._versions[key].space.shipped
 
     def _runners(self, sources: Sequence[ask.Source], copied: int | None = None) -> list[Runner]:
-        """Of each source, on the timing buffers; of the one at ``copied`` twice, the copy last."""
+        """Returns the runners of the sources on the timing buffers. The last one is a copy of that at ``copied``."""
         again = () if copied is None else (sources[copied],)
         tensors = self._judge.timing_tensors()
         return [self._runner(source, tensors) for source in (*sources, *again)]
@@ -158,7 +156,7 @@ ANSWERS: dict[type[Message], Callable[[Worker, Any], Message]] = {
 
 
 class OneByOne:
-    """A clock that runs one candidate at a time and says which: it finds the one that hangs."""
+    """A clock that announces and runs one candidate at a time, to find the one that hangs."""
 
     def __init__(self, clock: protocol.Clock, announce: Callable[[int], None]) -> None:
         self.clock, self.announce = clock, announce
@@ -172,16 +170,16 @@ class OneByOne:
 
 
 def answer(worker: Worker, step: Message, out: IO[str]) -> bool:
-    """Answers one step; False when the process is of no more use."""
+    """Answers one step. Returns False if the process cannot be used any more."""
     reply: Message
     try:
         method = ANSWERS.get(type(step))
         unknown = ask.Refused(f"the worker process does not answer {type(step).__name__}")
         reply = method(worker, step) if method else unknown
     except TilewrightError as error:
-        # An error in an edited version fails that version; else the task is wrong.
-        one = (step.source,) if isinstance(step, ask.CheckOutputs) else ()
-        sources = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else one
+        # An error in an edited version fails that version. Any other error is the task's.
+        source = (step.source,) if isinstance(step, ask.CheckOutputs) else ()
+        sources = step.sources if isinstance(step, (ask.RaceField, ask.TimeRounds)) else source
         edited = any(isinstance(source, ask.Edited) for source in sources)
         reply = ask.Broken(str(error), dead=False) if edited else ask.Refused(str(error))
     except torch.cuda.OutOfMemoryError as error:
@@ -203,7 +201,7 @@ def context_is_broken() -> bool:
 
 
 def main() -> None:
-    """Loads the task that the first message names, or says why not, and answers steps until there are no more."""
+    """Loads the task that the first message names, and answers steps until there are no more."""
     faulthandler.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     out = private_stdout()
@@ -215,7 +213,7 @@ def main() -> None:
         send(out, ask.Refused(str(error)))
         return
     send(out, ask.Started())
-    # Beside the first `prepare`, which computes in NumPy and on the GPU while this waits for a child.
+    # This waits for a child process while the first `prepare` computes in NumPy and on the GPU.
     threading.Thread(target=warm_up, daemon=True).start()
     while (step := receive(sys.stdin)) is not None and answer(worker, step, out):
         pass
