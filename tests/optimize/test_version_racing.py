@@ -98,7 +98,7 @@ while (step := receive(sys.stdin)) is not None:
         rng = np.random.default_rng(step.policy.seed)
         if races:
             outcome = protocol.race(len(field), clock, step.policy, cost=[()] * len(field), shipped=base, rng=rng,
-                                    on_progress=lambda p: say(Advanced(p.rounds, len(p.live))))
+                                    on_look=lambda rounds, live, _: say(Advanced(rounds, live)))
             noise = protocol.aa_check(clock, base, len(field), 10, rng)
             after = "after timing: y" if of(field[outcome.winner]).get("wrong") == "later" else None
             say(FieldRaced(dataclasses.replace(outcome, noise=noise), {{}}, after))

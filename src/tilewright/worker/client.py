@@ -1,7 +1,6 @@
 """The client that verifies and races contestants in the worker process: configurations or versions of the code.
 
-A contestant that hangs, crashes or is wrong is eliminated with a reason. The run continues: the next step starts another
-process.
+A contestant that hangs, crashes or is wrong is eliminated with a reason. The next step starts another process.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def raced(
             len(shots), clock,
             replace(kept, seconds=max(SECONDS, ROUNDS * _round_seconds(clock, len(shots))), max_rounds=400),
             cost=[(h.cluster, h.registers * h.threads, h.shared_bytes, h.code_bytes) for h in headers], shipped=shipped,
-            on_progress=lambda seen: on_progress(seen.rounds, len(seen.live)),
+            on_look=lambda rounds, live, _: on_progress(rounds, live),
         )  # fmt: skip
     outcomes = tuple(_outcome(race_outcome, index, ready.trial.label) for index, ready in enumerate(field))
     return RacedTrials(race_outcome.winner, outcomes, (*notes, race_outcome.why))
