@@ -1,4 +1,4 @@
-"""Every error that Tilewright raises on purpose.
+"""The errors that Tilewright raises on purpose.
 
     TilewrightError
     ├── RequestError            the request is wrong (exit code 2)
@@ -11,7 +11,7 @@
         ├── NoGpu               a GPU is needed and there is none
         └── StorageError        a result cannot be written
 
-What goes wrong with one *candidate* is not an error but a value: `records.Failed`.
+An error in one *candidate* is not raised: it is the value `records.Failed`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 
 class TilewrightError(Exception):
-    """The message is one line for a person: what is wrong, and the fix or the choices."""
+    """The message is one line for the user: what is wrong, and the fix or the choices."""
 
     exit_code = 2
 
@@ -64,11 +64,9 @@ class StorageError(MachineError):
 
 
 def choices(given: object, known: Iterable[object]) -> str:
-    """``known: TILE_M, TILE_N; did you mean 'TILE_M'?``, for a message about a name that is not among them."""
-    names = [str(name) for name in known]
-    near = difflib.get_close_matches(str(given), names, 1) or [
-        name for name in names if name.lower() == str(given).lower()
-    ]
+    """The end of a message about an unknown name: ``known: TILE_M, TILE_N; did you mean 'TILE_M'?``."""
+    names, text = [str(name) for name in known], str(given)
+    near = difflib.get_close_matches(text, names, 1) or [name for name in names if name.lower() == text.lower()]
     return f"known: {', '.join(names) or 'none'}" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
@@ -78,5 +76,5 @@ def first_line(text: str, otherwise: str = "") -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """An error of code that is not ours, as its type and the first line of what it says."""
+    """The type of an exception and the first line of its message."""
     return f"{type(error).__name__}: {first_line(str(error))}"

@@ -1,5 +1,4 @@
-"""Progress of long work, and the time that its stages take. A `Progress` is any function with these four parameters;
-`silent` ignores them."""
+"""Reports the progress of long work, and measures the time of its stages."""
 
 from __future__ import annotations
 
@@ -9,22 +8,24 @@ from contextlib import contextmanager
 from typing import Protocol
 
 BEST = "best"
-"""The stage whose note is the best result so far: the line below the bars."""
+"""The stage whose note is the best result so far, which is shown below the progress bars."""
 
 
 class Progress(Protocol):
+    """Any function with these parameters."""
+
     def __call__(self, stage: str, done: int, total: int | None, note: str = "") -> None:
-        """``stage``: compile, verify, race … or `BEST`; ``total`` None where it is not known."""
+        """``stage``: compile, verify, race … or `BEST`; ``total``: None where it is not known."""
         ...
 
 
 def silent(stage: str, done: int, total: int | None, note: str = "") -> None:
-    """Ignores all progress."""
+    """The `Progress` that shows nothing."""
 
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Adds the wall seconds of the block to those of its stage."""
+    """Adds the wall time of a ``with`` block to ``seconds[stage]``."""
     started = time.perf_counter()
     try:
         yield

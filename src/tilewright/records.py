@@ -1,7 +1,6 @@
-"""The frozen records that the stages exchange.
+"""The frozen records that the stages of the main path take and return.
 
-A stage takes records and returns records. What goes wrong with one candidate is a `Failed`
-with a stage and a reason, never a number. Predicted and measured times are different types.
+An error in one candidate is a `Failed` with a stage and a reason. Predicted and measured times are different types.
 Times are in microseconds (``us``) unless a name says ``seconds``.
 """
 
@@ -14,20 +13,20 @@ from typing import Any, Literal, TypeAlias
 Value: TypeAlias = int | float | bool | str | None
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
-"""What `json` reads and writes."""
+"""The values that `json` reads and writes."""
 
 Stage: TypeAlias = Literal["launch", "front end", "compile", "machine code", "verify", "race"]
-"""The stages at which a candidate can fail, in the order of the main path."""
+"""The stages in which a candidate can fail, in the order of the main path."""
 
 TensorPath: TypeAlias = Literal["none", "HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "QGMMA", "IGMMA", "UTCMMA"]
-"""The tensor-core instruction family that carries the products (`machine_code.py`)."""
+"""The kind of tensor instructions that compute a kernel's products, as read by `machine_code.cubin`."""
 
 
 @dataclass(frozen=True, eq=True)
 class Configuration(Mapping[str, Value]):
-    """One point of a space: knob name → value. Hashable; also readable as attributes.
+    """One point of a space: knob name → value, also readable as attributes.
 
-    ``None`` as the value of a compiler hint means that the compiler chooses.
+    A compiler hint with the value None is chosen by the compiler.
     """
 
     items_: tuple[tuple[str, Value], ...]
@@ -54,23 +53,18 @@ class Configuration(Mapping[str, Value]):
         try:
             return self[knob]
         except KeyError:
-            known = ", ".join(self)
-            raise AttributeError(f"unknown knob '{knob}'; known: {known}") from None
+            raise AttributeError(f"unknown knob '{knob}'; known: {', '.join(self)}") from None
 
     def replace(self, **changes: Value) -> Configuration:
         return Configuration(tuple((name, changes.get(name, value)) for name, value in self.items_))
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={_text(value)}" for name, value in self.items_)
-
-
-def _text(value: Value) -> str:
-    return "auto" if value is None else str(value)
+        return ",".join(f"{name}={'auto' if value is None else value}" for name, value in self.items_)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A named set of dimensions (and flags such as ``causal``) that the kernel must serve."""
+    """A named set of dimensions, and flags such as ``causal``, that the kernel is tuned for."""
 
     name: str
     dims: Mapping[str, Value]
@@ -81,7 +75,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Failed:
-    """A candidate that did not get through ``stage``, and why (one line, with the source line)."""
+    """An error in one candidate: the stage, and the reason in one line with the place in the source."""
 
     stage: Stage
     reason: str
@@ -89,7 +83,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing that the compiler says of one source line, e.g. the load instruction it chose."""
+    """A remark of the compiler about a source line, for example the load instruction that it chose."""
 
     file: str
     line: int
@@ -100,7 +94,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Built:
-    """A configuration compiled for one architecture: the output of `compile.build`."""
+    """A configuration that was compiled for one architecture."""
 
     configuration: Configuration
     arch: str
@@ -110,12 +104,12 @@ class Built:
     """Wall time of the compiler's child process."""
     remarks: tuple[Remark, ...] = ()
     cache_key: str | None = None
-    """Key of the cubin in the front end's own disk cache, where that is known."""
+    """Key of the cubin in the language's own disk cache; None where it is not known."""
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What a cubin says about its kernel, without running it (`machine_code.read`)."""
+    """The facts about a kernel that its cubin shows (`machine_code.cubin.read`)."""
 
     symbol: str
     sm: int
@@ -138,23 +132,23 @@ class MachineCode:
     """Global and shared copy instructions by kind and width, e.g. ``{"LDG.128": 8, "UTMALDG.2D": 2}``."""
     instructions: int
     code_hash: str
-    """SHA-256 of the instructions and launch properties: equal hash, equal behaviour."""
+    """SHA-256 of the instructions and launch properties; kernels with the same hash behave alike."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What limits a workload on an architecture, and why."""
+    """The resource that limits a workload on an architecture, and why."""
 
     kind: Literal["memory", "balanced", "compute"]
     why: str
     intensity: float
-    """FLOP per byte of memory that is touched."""
+    """FLOP per byte of touched memory."""
     ridge: float
     """FLOP per byte at which the architecture's tensor rate and bandwidth meet."""
     speed_of_light_us: float
-    """The larger of work over rate and bytes over bandwidth."""
+    """The larger of FLOP over rate and bytes over bandwidth."""
     source: str = ""
-    """Where work and bytes come from: counted in Tile IR, or declared."""
+    """The source of FLOP and bytes: counted in Tile IR, or declared in the task."""
     flops: float | None = None
     """FLOP of one launch."""
     bytes: float | None = None
@@ -163,7 +157,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class PredictedTime:
-    """A time out of a model, never out of a clock; ``why`` names the terms."""
+    """A time that a model computed; ``why`` names its terms."""
 
     us: float
     why: str
@@ -171,7 +165,7 @@ class PredictedTime:
 
 @dataclass(frozen=True)
 class MeasuredTime:
-    """A time out of a clock. ``us`` is the median of ``samples_us``."""
+    """A time that a clock measured; ``us`` is the median of ``samples_us``."""
 
     us: float
     interval_us: tuple[float, float]
@@ -181,12 +175,12 @@ class MeasuredTime:
 
 @dataclass(frozen=True)
 class Screened:
-    """What reading the machine code decided about a candidate."""
+    """The screen's verdict on a candidate, from its machine code."""
 
     code: MachineCode
     predicted: PredictedTime
     verdict: Literal["race", "last", "out"]
-    """``last`` races only when nothing better is left; ``out`` never."""
+    """``last`` races only after all with ``race``; ``out`` never races."""
     reason: str
     duplicate_of: Configuration | None = None
 
@@ -200,7 +194,7 @@ class Checked:
     error: float | None = None
     """Largest error over its allowance: above 1 is incorrect."""
     cases: tuple[str, ...] = ()
-    """What was compared, in words."""
+    """The compared cases, in words."""
 
 
 Status: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "failed", "wrong"]
@@ -208,7 +202,7 @@ Status: TypeAlias = Literal["raced", "predicted", "duplicate", "screened", "fail
 
 @dataclass(frozen=True)
 class Candidate:
-    """One row of the result: everything known about one configuration on one workload."""
+    """One row of the result: all facts about one configuration on one workload."""
 
     configuration: Configuration
     status: Status
@@ -222,7 +216,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class WorkloadResult:
-    """The outcome of one workload; ``best`` is one of ``candidates``, or None if all failed."""
+    """The result for one workload. ``best`` is one of ``candidates``; None if all failed."""
 
     workload: Workload
     bound: Bound
@@ -233,16 +227,16 @@ class WorkloadResult:
     reason: str
     """Why ``best`` is the best."""
     race: Mapping[str, Json] | None = None
-    """How it was measured: policy, A/A noise, rounds, clocks; None where nothing was measured."""
+    """The race's policy, A/A noise, rounds and clocks; None where nothing was measured."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where the measuring (or the predicting) happened."""
+    """The machine that measured or predicted a result."""
 
     arch: str
     gpu: str | None
-    """Marketing name of the GPU; None where nothing was measured."""
+    """The driver's name of the GPU; None where nothing was measured."""
     driver: str | None
     host: str
     versions: Mapping[str, str]
@@ -255,6 +249,6 @@ class TuningResult:
     measured: bool
     workloads: tuple[WorkloadResult, ...]
     run: str
-    """Identifier of the run in the store."""
+    """Name of the run in the ledger."""
     seconds: Mapping[str, float]
     """Wall seconds of each stage."""

@@ -7,11 +7,13 @@ from tests.test_docs import ROOT
 
 from tilewright.errors import MachineError, RequestError, UnknownChoice
 from tilewright.hardware.machine import Target, target_of
+from tilewright.race.rules import Policy
 from tilewright.records import PredictedTime
 from tilewright.space import heuristics
 from tilewright.space.heuristics import Seed
 from tilewright.task.loading import load_task
 from tilewright.task.task import Task
+from tilewright.tune.run import TuneRequest
 from tilewright.tune.tune import _space, tune
 
 H200 = target_of("sm_90", None)
@@ -23,8 +25,9 @@ def matmul() -> Task:
 
 
 def tried(task: Task, seeds: str | None, target: Target = H200) -> list[str]:
-    workload = next(iter(task.selected(None)))
-    return [str(unit.configuration) for unit in _space(task, [workload], target, seeds)]
+    workloads = task.selected(None)[:1]
+    request = TuneRequest(task, target, Policy(), workloads, 10, "predicted", None, seeds)
+    return [str(unit.configuration) for unit in _space(request, workloads)]
 
 
 def test_seeds_come_after_the_configurations_of_the_space(matmul: Task, monkeypatch: pytest.MonkeyPatch) -> None:

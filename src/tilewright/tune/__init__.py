@@ -1,1 +1,1 @@
-"""`tilewright tune`: from a task to the best configuration of each workload."""
+"""`tilewright tune`: finds the best configuration of a task for each workload."""

@@ -1,4 +1,4 @@
-"""What `tune --json` prints."""
+"""The output of `tune --json`. Scripts rely on its names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from tilewright.records import Candidate, Json, TuningResult, WorkloadResult
 
 
 def to_json(result: TuningResult) -> dict[str, Json]:
-    """What `tune --json` prints; scripts rely on these names."""
     return {
         "task": result.task,
         "run": result.run,

@@ -1,4 +1,4 @@
-"""One workload's candidates between the compiler and the result: what each stage finds out about them."""
+"""The candidates of one workload, with the results of the screen, the verification and the race."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 from tilewright.compile.compile import Compiled, remember
 from tilewright.compile.screen import candidate_of, ranking, screen_compiled
 from tilewright.errors import MachineError
-from tilewright.hardware.machine import Target
 from tilewright.progress import BEST
 from tilewright.records import Bound, Candidate, Checked, Configuration, Failed, Screened, Workload, WorkloadResult
 from tilewright.strategies.base import Outcomes, SearchSpace
-from tilewright.task.task import Task
 from tilewright.tune.judge import Judge
+from tilewright.tune.run import TuneRequest
 from tilewright.worker.client import Contestant, Eliminated, Finisher, RaceResult, cost_of
 from tilewright.worker.messages import Configured
 
@@ -27,44 +26,43 @@ _PREDICTED = {
 class Field:
     """The candidates of one workload that have compiled so far, screened.
 
-    compiled: in the order of the space, whatever the order of arrival: the first of equal codes represents them.
+    compiled: in the order of the space, because the first of several equal codes represents them.
     """
 
     def __init__(
-        self, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled],
-        screened: Mapping[Configuration, Screened | Failed], top: int,
+        self, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled],
+        screened: Mapping[Configuration, Screened | Failed],
     ) -> None:  # fmt: skip
-        self.task, self.workload, self.bound, self.measured = task, workload, bound, target.measured
+        self.task, self.workload, self.bound, self.measured = request.task, workload, bound, request.target.measured
         self.compiled = {each.unit.configuration: each for each in compiled}
         self.candidates = {config: candidate_of(each, screened[config]) for config, each in self.compiled.items()}
         if not self.measured:
             self.candidates = {config: replace(each, checked=NOT_ASKED) for config, each in self.candidates.items()}
         self.tried: list[Configuration] = []
         self.race = RaceResult((), ())
-        ranked, shipped = ranking(screened), screened.get(task.space.shipped)
+        ranked, shipped = ranking(screened), screened.get(self.task.space.shipped)
         same_code = shipped.duplicate_of if isinstance(shipped, Screened) else None
-        baseline = same_code or task.space.shipped
+        baseline = same_code or self.task.space.shipped
         predicted = {config: time for config in ranked if (time := self.candidates[config].predicted) is not None}
-        self.space = SearchSpace(ranked, predicted, baseline if baseline in ranked else None, top, self.measured)
+        baseline_or_none = baseline if baseline in ranked else None
+        self.space = SearchSpace(ranked, predicted, baseline_or_none, request.top, self.measured)
 
     @classmethod
-    def screened(
-        cls, task: Task, workload: Workload, target: Target, bound: Bound, compiled: Sequence[Compiled], top: int
-    ) -> Field:
-        """Judges from their machine code which candidates are worth verifying and racing."""
-        screened = screen_compiled(task, workload, target.board, bound, compiled)
-        return cls(task, workload, target, bound, compiled, screened, top)
+    def screened(cls, request: TuneRequest, workload: Workload, bound: Bound, compiled: Sequence[Compiled]) -> Field:
+        """Decides from the machine code which candidates to verify and race."""
+        screened = screen_compiled(request.task, workload, request.target.board, bound, compiled)
+        return cls(request, workload, bound, compiled, screened)
 
     # Verify ---------------------------------------------------------------------------------------
 
     def verify(self, batch: Sequence[Configuration], judge: Judge, *, ahead: bool) -> bool:
-        """Asks the judge about each of ``batch``; whether all have a verdict now.
+        """Verifies the candidates of ``batch``. Returns whether all of them have a verdict.
 
-        ahead: compilers still run, so at most one that is new is verified: by then others may be better.
+        ahead: compilers still run. Verifies at most one new candidate, because better ones may have arrived by then.
         """
         self.tried += batch
         unverified = [each for each in batch if not judge.is_verified(self.workload.name, self._contestant(each))]
-        if self.measured:  # the cubins lie where the launches of a worker find them, so that it compiles nothing
+        if self.measured:
             remember(self.task, [self.compiled[config] for config in (unverified[:1] if ahead else batch)])
         if ahead:
             for config in unverified[:1]:
@@ -84,8 +82,7 @@ class Field:
         candidate = self.candidates[config]
         checked = verdict.checked if isinstance(verdict, Eliminated) else verdict
         if isinstance(verdict, Eliminated):
-            status = "failed" if verdict.checked is None else "wrong"
-            candidate = replace(candidate, status=status, reason=verdict.reason)  # type: ignore[arg-type]
+            candidate = _eliminated(candidate, verdict)
         elif verdict.verdict == "incorrect" or (self.measured and verdict.verdict != "correct"):
             candidate = replace(candidate, status="wrong", reason=verdict.reason)
         self.candidates[config] = candidate if checked is None else replace(candidate, checked=checked)
@@ -94,7 +91,7 @@ class Field:
 
     @property
     def contestants(self) -> tuple[Contestant, ...]:
-        """Those that were tried and are correct."""
+        """The candidates that were verified as correct."""
         tried = [(config, self.candidates[config]) for config in self.tried]
         right = [(config, each) for config, each in tried if each.checked and each.checked.verdict == "correct"]
         return tuple(self._contestant(config) for config, each in right if each.status not in ("failed", "wrong"))
@@ -108,17 +105,17 @@ class Field:
         return tuple(self.candidates[config] for config in batch)
 
     def note(self, race: RaceResult | None) -> None:
-        """Writes what a race found out to its candidates."""
+        """Stores the results of a race in its candidates."""
         if race is None:
             return
         self.race = race
         by_name = {str(config): config for config in self.tried}
         for out in race.eliminated:
-            candidate = self.candidates[by_name[out.name]]
-            status = "failed" if out.checked is None else "wrong"
-            self.candidates[by_name[out.name]] = replace(candidate, status=status, reason=out.reason)  # type: ignore[arg-type]
+            config = by_name[out.name]
+            self.candidates[config] = _eliminated(self.candidates[config], out)
         for finisher in race.raced:
-            self.candidates[by_name[finisher.name]] = _finished(self.candidates[by_name[finisher.name]], finisher)
+            config = by_name[finisher.name]
+            self.candidates[config] = _finished(self.candidates[config], finisher)
 
     def _contestant(self, config: Configuration) -> Contestant:
         return Contestant(str(config), Configured(config), cost_of(self.candidates[config].code))
@@ -126,7 +123,7 @@ class Field:
     # Decide ---------------------------------------------------------------------------------------
 
     def decided(self, seed: int) -> WorkloadResult:
-        """The result of the workload. ``seed``: of the inputs that were verified and timed."""
+        """The result of the workload. ``seed``: of the inputs that it was verified and timed with."""
         if not self.measured:
             return self._predicted()
         race = self.race
@@ -146,7 +143,7 @@ class Field:
         return replace(self._result(best, reason), tied=tied, race={**race.record, "seed": seed})
 
     def _predicted(self) -> WorkloadResult:
-        """Without a GPU: the best predicted of those that the interpreter finds correct, else of the unverified."""
+        """The result without a GPU: the best predicted of the correct candidates, else of the unverified ones."""
         for verdict in ("correct", "unverified"):
             for config in self.tried:
                 best = self.candidates[config]
@@ -158,6 +155,10 @@ class Field:
     def _result(self, best: Candidate | None, reason: str) -> WorkloadResult:
         shipped = self.task.space.shipped
         return WorkloadResult(self.workload, self.bound, best, (), tuple(self.candidates.values()), shipped, reason)
+
+
+def _eliminated(candidate: Candidate, out: Eliminated) -> Candidate:
+    return replace(candidate, status="failed" if out.checked is None else "wrong", reason=out.reason)
 
 
 def _finished(candidate: Candidate, finisher: Finisher) -> Candidate:

@@ -1,9 +1,10 @@
-"""A tuning run in the ledger: begun or resumed, saved workload by workload, finished."""
+"""The request and the ledger record of a tuning run: it is begun or resumed, saved workload by workload, finished."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilewright.hardware.machine import Target
 from tilewright.ledger.file import key_of
@@ -15,67 +16,89 @@ from tilewright.task.loading import file_of, where_is
 from tilewright.task.task import Task
 
 PREDICTED = "predicted"
-"""The strategy of a run that names none."""
+"""The default strategy."""
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """The arguments of `tune` that its result depends on."""
+
+    task: Task
+    target: Target
+    policy: Policy
+    workloads: tuple[Workload, ...]
+    top: int
+    strategy: str
+    seed: int | None
+    seeds: str | None
+
+    def key(self, machine: Machine) -> str:
+        """Two requests with the same key have the same result, but for noise."""
+        return key_of(
+            {
+                "task": file_of(self.task).read_text(),
+                "name": self.task.name,
+                "board": self.target.board.name,
+                "policy": self.policy.to_json(),
+                "workloads": [workload.name for workload in self.workloads],
+                "top": self.top,
+                "seed": self.seed,
+                "versions": dict(machine.versions),
+                **({"seeds": self.seeds} if self.seeds else {}),
+                **({"strategy": self.strategy} if self.strategy != PREDICTED else {}),
+            }
+        )
+
+    def command(self) -> str:
+        """The command that repeats the run."""
+        words = ["tilewright", "tune", where_is(self.task), "--arch", self.target.board.arch]
+        words += ["--top", str(self.top), "--fresh"]
+        if len(self.workloads) < len(self.task.workloads):
+            words += [word for workload in self.workloads for word in ("--workload", workload.name)]
+        policy, default = self.policy, Policy()
+        for name, value, usual in (
+            ("--l2", policy.l2, default.l2), ("--launch", policy.launch, default.launch),
+            ("--tie-band", policy.tie_band, default.tie_band), ("--strategy", self.strategy, PREDICTED),
+            ("--seed", self.seed, None), ("--seeds", self.seeds, None),
+        ):  # fmt: skip
+            if value != usual:
+                words += [name, str(value)]
+        return shlex.join(words)
 
 
 class TuningRun:
     """The results of one run; without a ledger they are kept in memory only.
 
-    A run with the same key that was interrupted goes on where it stopped, unless ``fresh``.
+    An interrupted run with the same key continues where it stopped, unless ``fresh``.
     """
 
-    def __init__(
-        self, ledger: TuneLedger | None, task: Task, target: Target, policy: Policy, workloads: Sequence[Workload],
-        machine: Machine, top: int, strategy: str, seed: int | None, seeds: str | None, fresh: bool,
-    ) -> None:  # fmt: skip
-        self.ledger, self.task, self.target, self.machine, self.name = ledger, task, target, machine, ""
-        self.workloads = tuple(workloads)
+    def __init__(self, ledger: TuneLedger | None, request: TuneRequest, machine: Machine, fresh: bool) -> None:
+        self.ledger, self.request, self.machine, self.name = ledger, request, machine, ""
         self.done: dict[str, WorkloadResult] = {}
         self._record: TuneRun | None = None
         if ledger is None:
             return
-        key = key_of(
-            {
-                "task": file_of(task).read_text(),
-                "name": task.name,
-                "board": target.board.name,
-                "policy": policy.to_json(),
-                "workloads": [workload.name for workload in workloads],
-                "top": top,
-                "seed": seed,
-                "versions": dict(machine.versions),
-                **({"seeds": seeds} if seeds else {}),
-                **({"strategy": strategy} if strategy != PREDICTED else {}),
-            }
-        )
+        key = request.key(machine)
         interrupted = None if fresh else ledger.resume(key)
         if interrupted is not None:
             self.name, self.done = interrupted[0].run, dict(interrupted[1])
-            ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(workloads)} workloads are done")
+            ledger.note(f"resuming run {self.name}: {len(self.done)} of {len(request.workloads)} workloads are done")
             return
-        board, where = target.board, where_is(task)
+        task, board = request.task, request.target.board
         self._record = TuneRun(
-            key=key,
-            task=task.name,
-            machine=machine,
-            measured=target.measured,
-            where=where,
-            board=board.name,
-            bandwidth_gbs=board.bandwidth_gbs,
-            dtype=task.compute_dtype,
-            policy=policy.to_json(),
-            top=top,
-            seed=seed,
-            reproduce=_command(where, board.arch, task, policy, self.workloads, top, strategy, seed, seeds),
-        )
+            key=key, task=task.name, machine=machine, measured=request.target.measured, where=where_is(task),
+            board=board.name, bandwidth_gbs=board.bandwidth_gbs, dtype=task.compute_dtype,
+            policy=request.policy.to_json(), top=request.top, seed=request.seed, reproduce=request.command(),
+        )  # fmt: skip
 
     @property
     def open(self) -> list[Workload]:
         """The workloads that are not done."""
-        return [workload for workload in self.workloads if workload.name not in self.done]
+        return [workload for workload in self.request.workloads if workload.name not in self.done]
 
     def begin(self) -> None:
-        """A new run is in the ledger once its first workload was found sound: a refused request leaves none."""
+        """Writes a new run to the ledger. Called after the first workload was prepared, so that a request that is
+        refused leaves no run."""
         if self.ledger is not None and self._record is not None:
             self.name, self._record = self.ledger.begin(self._record).run, None
 
@@ -85,27 +108,8 @@ class TuningRun:
             self.ledger.save(self.name, result)
 
     def finish(self, seconds: Mapping[str, float]) -> TuningResult:
-        """The whole run. ``seconds``: wall time of each stage."""
+        """Ends the run and returns its result. ``seconds``: wall time of each stage."""
         if self.ledger is not None:
             self.ledger.finish(self.name, seconds)
-        results = tuple(self.done[workload.name] for workload in self.workloads)
-        return TuningResult(self.task.name, self.machine, self.target.measured, results, self.name, seconds)
-
-
-def _command(
-    where: str, arch: str, task: Task, policy: Policy, workloads: Sequence[Workload], top: int, strategy: str,
-    seed: int | None, seeds: str | None,
-) -> str:  # fmt: skip
-    """The command that makes the run again."""
-    words = ["tilewright", "tune", where, "--arch", arch, "--top", str(top), "--fresh"]
-    if len(workloads) < len(task.workloads):
-        words += [word for workload in workloads for word in ("--workload", workload.name)]
-    usual = Policy()
-    for name, value, default in (
-        ("--l2", policy.l2, usual.l2), ("--launch", policy.launch, usual.launch),
-        ("--tie-band", policy.tie_band, usual.tie_band), ("--strategy", strategy, PREDICTED), ("--seed", seed, None),
-        ("--seeds", seeds, None),
-    ):  # fmt: skip
-        if value != default:
-            words += [name, str(value)]
-    return shlex.join(words)
+        results, request = tuple(self.done[workload.name] for workload in self.request.workloads), self.request
+        return TuningResult(request.task.name, self.machine, request.target.measured, results, self.name, seconds)

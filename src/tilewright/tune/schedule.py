@@ -1,9 +1,8 @@
-"""Which workload is verified and raced while which compiles.
+"""Verifies and races one workload while others compile.
 
-The compilers are fed by a thread of their own. The caller's thread takes the workloads one by one. While stragglers
-of a workload still compile, the best of those that have arrived are verified, and raced once most have arrived: the
-stragglers are mostly those that spill. If none of them makes it into the field, what was verified and raced without
-them stands, because the judge remembers both.
+A second thread runs the compilers. The caller's thread takes the workloads one by one. While some candidates of a
+workload still compile, the best of the others are verified, and raced once most have arrived. The late ones mostly
+spill, so they rarely change the field; then nothing is verified or raced again, because the judge remembers both.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from tilewright.tune.field import Field
 from tilewright.tune.judge import Judge
 
 ENOUGH_TO_START = 0.3
-"""Share of the candidates that must have arrived before the best of them are verified: ranked earlier,
-most would turn out not to be among the best."""
+"""Share of the candidates that must have arrived before the best of them are verified. With fewer, most of these would
+not be among the best in the end."""
 ENOUGH_TO_RACE = 0.7
-"""Share that must have arrived before the field so far is raced."""
+"""Share of the candidates that must have arrived before the best of them are raced."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,17 @@ class Arrived:
         return len(self.so_far) >= ENOUGH_TO_RACE * self.expected
 
     def batches(self, search: Search, field: Field) -> Iterator[Batch]:
-        """What the strategy asks for; ahead of the last arrival only its first batch."""
+        """The strategy's batches; only the first one while candidates are missing."""
         return islice(batches(search, field.outcomes), None if self.all else 1)
 
 
 class Schedule:
-    """Compiles ``units`` from its start to its end as a context. Leaving early ends the compilers."""
+    """A context manager that compiles ``units`` in a second thread. Leaving it early ends the compilers."""
 
     def __init__(self, task: Task, units: list[Unit], jobs: int, seconds: float, progress: Progress) -> None:
         self.task, self.units, self.jobs, self.budget, self.progress = task, units, jobs, seconds, progress
         self.seconds = 0.0
-        """Wall time of all compilers."""
+        """Wall time from the first to the last compiler."""
         self._arrived: dict[str, list[Compiled]] = {unit.workload.name: [] for unit in units}
         self._place = {(unit.workload.name, unit.configuration): at for at, unit in enumerate(units)}
         self._changed = threading.Condition()
@@ -72,7 +71,7 @@ class Schedule:
     def __exit__(self, kind: object, *_: object) -> None:
         self._left.set()
         while self._thread.is_alive():
-            if kind is not None:  # Ctrl-C, an error: the rest is not wanted any more
+            if kind is not None:  # after Ctrl-C or an error nobody needs the other results
                 child.kill_all()
             self._thread.join(0.02)
 
@@ -82,9 +81,9 @@ class Schedule:
         self._raise()
 
     def compiled(self, workload: Workload, judge: Judge, *, ahead: bool) -> Iterator[Arrived]:
-        """The candidates of a workload, again and again as they come in; the last time all of them.
+        """Yields the candidates of a workload repeatedly as they arrive, the last time all of them.
 
-        ahead: begin before the last one arrives. After a turn without work for the judge, waits for more.
+        ahead: whether to begin before all have arrived. After a turn without work for the judge it waits for more.
         """
         expected = sum(unit.workload == workload for unit in self.units)
         more_than = int(ENOUGH_TO_START * expected) if ahead else expected - 1
@@ -125,7 +124,7 @@ class Schedule:
             )
         except Stopped:
             pass
-        except BaseException as error:  # the caller's thread raises it
+        except BaseException as error:  # raised again in the caller's thread
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
