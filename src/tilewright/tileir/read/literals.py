@@ -1,7 +1,7 @@
-"""Constants, assumptions and hints in the text of Tile IR.
+"""Reads constants, assumptions and hints in the text of Tile IR.
 
-Floating-point numbers stand in decimal, which names the nearest element, or as the bits of the element type (at its own
-width: 19 for tf32); more than 100 elements stand as one string of bytes in hexadecimal.
+Floating-point numbers are written in decimal, rounded to as many digits as identify the element, or as the element's
+bits in hexadecimal (19 bits for tf32). More than 100 elements are written as one string of bytes in hexadecimal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from tilewright.tileir.read.scanner import Scanner
+from tilewright.tileir.read.scanner import Scanner, T
 from tilewright.tileir.read.tree import Assumption, Constant, Hints, TileType
 from tilewright.tileir.read.type_reader import read_element
 
@@ -21,7 +21,7 @@ FLOATS = {
     "f64": (11, 52, 2047 << 52), "f8E4M3FN": (4, 3, 0x7F), "f8E5M2": (5, 2, 31 << 2), "f8E8M0FNU": (8, 0, 0xFF),
     "f4E2M1FN": (2, 1, 8), "fnv8E5M3FNU": (5, 3, 0xFF),
 }  # fmt: skip
-"""Bits of exponent and of fraction; the first code that is no finite number. A U at the end: no sign."""
+"""Bits of the exponent, bits of the fraction, the first code that is no finite number. A final U means: no sign."""
 
 _NUMBER = re.compile(r"-?\d{1,400}(?:\.\d{1,400}(?:[eE][-+]?\d{1,3})?)?(?![\w.])")
 _BITS = re.compile(r"0x[0-9A-Fa-f]{1,16}(?!\w)")
@@ -32,7 +32,7 @@ Number = int | float
 
 
 def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Constant, TileType]:
-    """``<f32: …> : tile<4xf32>``; ``type_`` reads what follows the colon."""
+    """Reads ``<f32: …> : tile<4xf32>``. ``type_`` reads the type behind the colon."""
     start = scanner.at
     scanner.expect("<")
     element = read_element(scanner)
@@ -51,7 +51,7 @@ def read_constant(scanner: Scanner, type_: Callable[[], TileType]) -> tuple[Cons
 
 
 def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
-    """``[0xFF800000 : f32, -1 : i32, true]``."""
+    """Reads ``[0xFF800000 : f32, -1 : i32, true]``."""
 
     def identity() -> Constant:
         if scanner.sees("true") or scanner.sees("false"):
@@ -60,7 +60,7 @@ def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
         text = scanner.need(_EITHER, "a number")[0]
         if scanner.accept(":"):
             element = read_element(scanner)
-        else:  # the two types that MLIR does not write
+        else:  # MLIR omits these two types
             element = "f64" if "." in text else "i64"
         after, scanner.at = scanner.at, start
         constant = _constant(element, [_element(scanner, element)])
@@ -71,44 +71,42 @@ def read_identities(scanner: Scanner) -> tuple[Constant, ...]:
 
 
 def read_assumption(scanner: Scanner) -> Assumption:
-    """The predicate of ``assume``: ``div_by<…>``, ``same_elements<…>`` or ``bounded<…>``."""
+    """Reads the predicate of ``assume``: ``div_by<…>``, ``same_elements<…>`` or ``bounded<…>``."""
     scanner.accept("#cuda_tile.")
     start, kind = scanner.at, scanner.word()
     if kind not in ("div_by", "same_elements", "bounded"):
         raise scanner.error(f"unknown assumption '{kind}'", start)
     scanner.expect("<")
     if kind == "same_elements":
-        found = Assumption(kind, values=scanner.several("[]", scanner.integer))
+        assumption = Assumption(kind, values=scanner.several("[]", scanner.integer))
     elif kind == "bounded":
         low = None if scanner.accept("?") else scanner.integer()
         scanner.expect(",")
-        found = Assumption(kind, low=low, high=None if scanner.accept("?") else scanner.integer())
+        assumption = Assumption(kind, low=low, high=None if scanner.accept("?") else scanner.integer())
     else:
-        found = Assumption(kind, divisor=scanner.integer())
+        assumption = Assumption(kind, divisor=scanner.integer())
         if scanner.accept(","):
             scanner.expect("every")
             every = scanner.integer()
             scanner.expect("along")
-            found = replace(found, every=every, along=scanner.integer())
+            assumption = replace(assumption, every=every, along=scanner.integer())
     scanner.expect(">")
-    return found
+    return assumption
 
 
 def read_hints(scanner: Scanner) -> Hints:
-    """``= <sm_100 = {latency = 3}>``: architecture (or ``default``) → hint → number or bool."""
+    """Reads ``= <sm_100 = {latency = 3}>``: architecture (or ``default``) → hint → number or bool."""
 
-    def hint() -> tuple[str, int | bool]:
+    def named(value: Callable[[], T]) -> tuple[str, T]:
         name = scanner.word()
         scanner.expect("=")
-        return name, read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
+        return name, value()
 
-    def of_architecture() -> tuple[str, dict[str, int | bool]]:
-        name = scanner.word()
-        scanner.expect("=")
-        return name, dict(scanner.several("{}", hint))
+    def value() -> int | bool:
+        return read_flag(scanner) if scanner.sees("true") or scanner.sees("false") else scanner.integer()
 
     scanner.expect("=")
-    return dict(scanner.several("<>", of_architecture))
+    return dict(scanner.several("<>", lambda: named(lambda: dict(scanner.several("{}", lambda: named(value))))))
 
 
 def read_flag(scanner: Scanner) -> bool:
@@ -123,14 +121,14 @@ class _Bits(int):
 
 
 def _elements(scanner: Scanner, element: str) -> list[Number]:
-    """The numbers of a list, of lists inside it, or the only one."""
+    """Reads a number, or a list of numbers, which may contain lists. Returns all numbers in order."""
     if not scanner.accept("["):
         return [_element(scanner, element)]
-    found: list[Number] = []
+    numbers: list[Number] = []
     while True:
-        found.extend(_elements(scanner, element))
+        numbers.extend(_elements(scanner, element))
         if scanner.accept("]"):
-            return found
+            return numbers
         scanner.expect(",")
 
 
@@ -138,8 +136,8 @@ def _element(scanner: Scanner, element: str) -> Number:
     start = scanner.at
     if element == "i1":
         return read_flag(scanner)
-    if element in FLOATS and (written := scanner.match(_BITS)):
-        return _Bits(_fitting(scanner, start, int(written[0], 16), 0, 1 << _width(element)))
+    if element in FLOATS and (hexadecimal := scanner.match(_BITS)):
+        return _Bits(_fitting(scanner, start, int(hexadecimal[0], 16), 0, 1 << _width(element)))
     text = scanner.need(_NUMBER, "a number")[0]
     if element in FLOATS:
         bits = bits_of(Fraction(text), element)
@@ -158,7 +156,7 @@ def _fitting(scanner: Scanner, start: int, number: int, low: int, end: int) -> i
 
 
 def _constant(element: str, numbers: list[Number]) -> Constant:
-    """All as bits where the text gives the bits of any."""
+    """Returns the constant. If the text has the bits of any element, all elements are kept as bits."""
     if any(isinstance(number, _Bits) for number in numbers):
         return Constant(element, tuple(_as_bits(number, element) for number in numbers), is_bits=True)
     return Constant(element, tuple(numbers))
@@ -173,7 +171,7 @@ def _as_bits(number: Number, element: str) -> int:
 
 
 def _from_bytes(scanner: Scanner, start: int, tile: TileType, data: bytes) -> Constant:
-    """Elements in row-major order, each little-endian in whole bytes; booleans may be packed into bits."""
+    """Splits bytes into elements in row-major order, little-endian. Each has whole bytes, but i1 may be packed bits."""
     element = str(tile.element)
     width = (_width(element) + 7) // 8
     if element == "i1" and len(data) == (tile.size + 7) // 8 != tile.size:
@@ -194,15 +192,14 @@ def _width(element: str) -> int:
 
 
 def bits_of(number: Fraction, element: str) -> int | None:
-    """The bits of the element nearest to the number (ties to even); None beyond the largest. Decimals in the text have
-    only as many digits as it takes to find the element again."""
+    """Returns the bits of the element nearest to the number (ties to even), or None if the number is too large."""
     exponent_bits, fraction_bits, end = FLOATS[element]
     bias = (1 << (exponent_bits - 1)) - 1
-    implicit = 1 if fraction_bits else 0  # without a fraction there are no subnormals, and no zero
+    implicit = 1 if fraction_bits else 0  # a format without fraction has neither subnormals nor zero
     if number == 0:
         return 0 if implicit else None
     exponent = abs(number).numerator.bit_length() - number.denominator.bit_length()
-    exponent -= abs(number) < Fraction(2) ** exponent  # of the largest power of two that is not above the number
+    exponent -= abs(number) < Fraction(2) ** exponent  # now 2**exponent <= abs(number) < 2**(exponent + 1)
     exponent = max(exponent, implicit - bias)
     steps = round(abs(number) * Fraction(2) ** (fraction_bits - exponent))
     bits = steps + ((exponent + bias - 1) << fraction_bits)
@@ -213,7 +210,7 @@ def bits_of(number: Fraction, element: str) -> int | None:
 
 
 def value_of(bits: int, element: str) -> float:
-    """The finite number of these bits, exactly."""
+    """Returns the finite number with these bits, exactly."""
     exponent_bits, fraction_bits, _ = FLOATS[element]
     exponent, fraction = divmod(bits & ((1 << (exponent_bits + fraction_bits)) - 1), 1 << fraction_bits)
     if exponent or not fraction_bits:

@@ -1,16 +1,15 @@
-"""Operations without regions: the parts of a line of `syntax.TABLE`, one after the other, make an `Op`."""
+"""Reads operations without regions. `syntax.TABLE` holds a line for each, whose parts are read one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, TypeAlias
 
 from tilewright.tileir.read import literals
 from tilewright.tileir.read.places import Places
 from tilewright.tileir.read.scanner import Scanner, T
-from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Item, items
+from tilewright.tileir.read.syntax import CHOICES, DEFAULT, TABLE, WORD, Part, parts_of
 from tilewright.tileir.read.tree import Attribute, Op, PointerType, Region, TensorViewType, TileType, TokenType, Type
 from tilewright.tileir.read.type_reader import read_type
 
@@ -18,47 +17,25 @@ Value: TypeAlias = tuple[str, Type]
 """A value's name, unique in its entry, and its type."""
 
 
-class Names:
-    """The values that can be used at this point of an entry.
-
-    Two regions side by side may give one name to two values; the second one here gets a number (``%arg3@2``), so that a
-    name is unique in the whole entry.
-    """
-
-    def __init__(self) -> None:
-        self._scopes: list[dict[str, Value]] = [{}]
-        self._times: dict[str, int] = {}
-
-    def enter(self) -> None:
-        self._scopes.append({})
-
-    def leave(self) -> None:
-        self._scopes.pop()
-
-    def find(self, name: str) -> Value | None:
-        return next((scope[name] for scope in reversed(self._scopes) if name in scope), None)
-
-    def define(self, name: str, type_: Type) -> str:
-        self._times[name] = times = self._times.get(name, 0) + 1
-        unique = name if times == 1 else f"{name}@{times}"
-        self._scopes[-1][name] = (unique, type_)
-        return unique
-
-
 @dataclass
 class Reading:
-    """Where the reader stands in an entry."""
+    """The state of reading an entry: the position in the text, and the values that are defined there.
+
+    Two regions may use the same name for two values. The second value gets a number (``%arg3@2``), so names are unique
+    in the entry.
+    """
 
     scanner: Scanner
     places: Places
-    names: Names
+    scopes: list[dict[str, Value]] = field(default_factory=lambda: [{}])
+    times_defined: dict[str, int] = field(default_factory=dict)
 
     def value(self) -> Value:
         start = self.scanner.at
         name = self.scanner.value()
-        if not (found := self.names.find(name)):
+        if not (value := self._find(name)):
             raise self.scanner.error(f"{name} is not defined here", start)
-        return found
+        return value
 
     def values(self) -> list[Value]:
         return self._listed(self.value) if self.scanner.sees("%") else []
@@ -72,20 +49,27 @@ class Reading:
             found.append(read())
         return found
 
+    def _find(self, name: str) -> Value | None:
+        return next((scope[name] for scope in reversed(self.scopes) if name in scope), None)
+
     def define(self, name: str, type_: Type, start: int) -> str:
-        if self.names.find(name):
+        """Defines a value in the innermost scope. Returns its unique name."""
+        if self._find(name):
             raise self.scanner.error(f"{name} is defined twice", start)
-        return self.names.define(name, type_)
+        self.times_defined[name] = times = self.times_defined.get(name, 0) + 1
+        unique = name if times == 1 else f"{name}@{times}"
+        self.scopes[-1][name] = (unique, type_)
+        return unique
 
     def check(self, value: Value, type_: Type, start: int) -> None:
-        """Raises ReadError where the type that is written is not that of the value."""
+        """Raises ReadError if the type in the text is not the type of the value."""
         if value[1] != type_:
             raise self.scanner.error(f"{value[0]} is {value[1]}, not {type_}", start)
 
 
 @dataclass
 class Draft:
-    """An operation while it is being read; ``names`` are those of its results."""
+    """An operation that is being read. ``names`` are the names of its results."""
 
     name: str
     names: list[str]
@@ -97,7 +81,10 @@ class Draft:
     regions: list[Region] = field(default_factory=list)
 
     def finish(self, reading: Reading) -> Op:
-        """With its place, and with its results defined. Raises ReadError where names and types differ in number."""
+        """Reads the location, defines the results, and returns the operation.
+
+        Raises ReadError unless there are as many names as types.
+        """
         if len(self.results) != len(self.names):
             message = f"'{self.name}' has {len(self.results)} results, {len(self.names)} are named"
             raise reading.scanner.error(message, self.start)
@@ -117,14 +104,16 @@ class Draft:
 
 
 def read_plain(reading: Reading, draft: Draft) -> Op:
-    """The rest of an operation that has no regions, after its name. Raises ReadError for an unknown one."""
-    special = {"constant": _constant, "make_tensor_view": _make_tensor_view}.get(draft.name)
-    if special:
-        special(reading, draft)
+    """Reads the rest of an operation without regions, after its name. Raises ReadError if the name is unknown."""
+    if draft.name == "constant":
+        value, tile = literals.read_constant(reading.scanner, lambda: read_tile(reading.scanner))
+        draft.attributes["value"], draft.results[0] = value, tile
+    elif draft.name == "make_tensor_view":
+        _make_tensor_view(reading, draft)
     elif draft.name not in TABLE:
         raise reading.scanner.error(f"unknown operation '{draft.name}'", draft.start)
     else:
-        parts, types = _line(draft.name)
+        parts, types = parts_of(TABLE[draft.name])
         for part in parts:
             _PARTS[part.sign](reading, draft, part)
         if draft.name == "load_ptr_tko":
@@ -134,8 +123,11 @@ def read_plain(reading: Reading, draft: Draft) -> Op:
 
 
 def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
-    """The text has the mask and the padding value in the same place; where there is one value, its type tells. Raises
-    ReadError for a load of truth values, where it cannot."""
+    """Moves the only optional operand of a load to ``paddingValue`` if it is the padding value and not the mask.
+
+    The text writes either of them in the same position, so the type decides. For a load of booleans both have the same
+    type; that raises ReadError.
+    """
     mask, padding = draft.operands["mask"], draft.operands["paddingValue"]
     if not mask or padding:
         return
@@ -148,33 +140,28 @@ def _tell_padding_from_mask(reading: Reading, draft: Draft) -> None:
         draft.operands["mask"], draft.operands["paddingValue"] = padding, mask
 
 
-@cache
-def _line(name: str) -> tuple[tuple[Item, ...], str]:
-    return items(TABLE[name])
-
-
-def _literal(reading: Reading, draft: Draft, part: Item) -> None:
+def _literal(reading: Reading, draft: Draft, part: Part) -> None:
     reading.scanner.expect(part.name)
 
 
-def _operand(reading: Reading, draft: Draft, part: Item) -> None:
+def _operand(reading: Reading, draft: Draft, part: Part) -> None:
     draft.operands[part.name] = reading.values() if part.many else [reading.value()]
 
 
-def _further_operand(reading: Reading, draft: Draft, part: Item) -> None:
+def _further_operand(reading: Reading, draft: Draft, part: Part) -> None:
     found = draft.operands[part.name] = []
     while (part.many or not found) and reading.scanner.accept(","):
         found.append(reading.value())
 
 
-def _token(reading: Reading, draft: Draft, part: Item) -> None:
+def _token(reading: Reading, draft: Draft, part: Part) -> None:
     found = draft.operands["token"] = []
     if reading.scanner.accept("token"):
         reading.scanner.expect("=")
         found.append(reading.value())
 
 
-def _choice(reading: Reading, draft: Draft, part: Item) -> None:
+def _choice(reading: Reading, draft: Draft, part: Part) -> None:
     scanner, choices = reading.scanner, CHOICES[part.name]
     found = next((choice for choice in choices if scanner.accept(choice)), None)
     if found is None and not part.optional:
@@ -182,7 +169,7 @@ def _choice(reading: Reading, draft: Draft, part: Item) -> None:
     draft.attributes[part.name] = found
 
 
-def _bracketed(reading: Reading, draft: Draft, part: Item) -> None:
+def _bracketed(reading: Reading, draft: Draft, part: Part) -> None:
     scanner = reading.scanner
     if not scanner.accept(WORD[part.name]):
         draft.attributes[part.name] = part.default or DEFAULT[part.name]
@@ -192,8 +179,8 @@ def _bracketed(reading: Reading, draft: Draft, part: Item) -> None:
     scanner.expect(">")
 
 
-def _attribute(reading: Reading, draft: Draft, part: Item) -> None:
-    """A flag, a whole number, or what the attribute's own reader reads."""
+def _attribute(reading: Reading, draft: Draft, part: Part) -> None:
+    """Reads a flag, an integer, or an attribute that has a reader of its own."""
     scanner = reading.scanner
     if part.sign == "!":
         draft.attributes[part.name] = scanner.accept(part.default or part.name)
@@ -201,15 +188,10 @@ def _attribute(reading: Reading, draft: Draft, part: Item) -> None:
         draft.attributes[part.name] = scanner.integer() if part.sign == "#" else _ATTRIBUTES[part.name](scanner)
 
 
-_PARTS: Mapping[str, Callable[[Reading, Draft, Item], None]] = {
-    "": _literal,
-    "%": _operand,
-    ",%": _further_operand,
-    "token": _token,
-    "$": _choice,
-    "~": _bracketed,
+_PARTS: Mapping[str, Callable[[Reading, Draft, Part], None]] = {
+    "": _literal, "%": _operand, ",%": _further_operand, "token": _token, "$": _choice, "~": _bracketed,
     **dict.fromkeys("!#@", _attribute),
-}
+}  # fmt: skip
 
 
 def _inbounds(scanner: Scanner) -> tuple[bool, ...]:
@@ -231,8 +213,8 @@ _ATTRIBUTES: Mapping[str, Callable[[Scanner], Attribute]] = {
 
 
 def _read_types(reading: Reading, draft: Draft, line: str) -> None:
-    """The types of an operation, by its line: operands' are checked, results' are kept."""
-    if not line:  # an operation on tokens that writes none
+    """Reads the types of an operation as its line says: checks the operands' types, and keeps the results' types."""
+    if not line:  # operations on tokens have no types in the text
         draft.results = dict.fromkeys(range(len(draft.names)), TokenType())
         return
     left, _, right = line.removeprefix("?").partition("->")
@@ -246,7 +228,7 @@ def _read_types(reading: Reading, draft: Draft, line: str) -> None:
 
 
 def _expanded(draft: Draft, slots: str) -> list[list[int | Value]]:
-    """For each type in the text: the results (by number) and values (by name and type) that have it."""
+    """Returns, for each type in the text, what has that type: numbers of results, and values."""
     found: list[list[int | Value]] = []
     for slot in filter(None, (slot.strip() for slot in slots.split(","))):
         if slot == "all":
@@ -269,36 +251,33 @@ def _read_slots(reading: Reading, draft: Draft, slots: list[list[int | Value]]) 
         if place:
             reading.scanner.expect(",")
         start, type_ = reading.scanner.at, read_type(reading.scanner)
-        for one in slot:
-            if isinstance(one, int):
-                draft.results[one] = type_
+        for part in slot:
+            if isinstance(part, int):
+                draft.results[part] = type_
             else:
-                reading.check(one, type_, start)
-
-
-def _constant(reading: Reading, draft: Draft) -> None:
-    draft.attributes["value"], draft.results[0] = literals.read_constant(
-        reading.scanner, lambda: read_tile(reading.scanner)
-    )
+                reading.check(part, type_, start)
 
 
 def read_tile(scanner: Scanner) -> TileType:
-    start, found = scanner.at, read_type(scanner)
-    if not isinstance(found, TileType):
+    start, type_ = scanner.at, read_type(scanner)
+    if not isinstance(type_, TileType):
         raise scanner.error("expected a tile", start)
-    return found
+    return type_
 
 
 def _make_tensor_view(reading: Reading, draft: Draft) -> None:
-    """``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``; the numbers repeat the type's."""
+    """Reads ``%base, shape = [%n, 64], strides = [64, 1] : tile<i64> -> tensor_view<…>``.
+
+    The numbers must be those of the type.
+    """
     scanner = reading.scanner
     draft.operands["base"] = [reading.value()]
     written = {}
     for operand, word in (("dynamicShape", "shape"), ("dynamicStrides", "strides")):
         scanner.expect(",", word, "=")
-        found = scanner.several("[]", lambda: reading.value() if scanner.sees("%") else scanner.integer())
-        draft.operands[operand] = [one for one in found if not isinstance(one, int)]
-        written[operand] = tuple(one if isinstance(one, int) else None for one in found)
+        items = scanner.several("[]", lambda: reading.value() if scanner.sees("%") else scanner.integer())
+        draft.operands[operand] = [item for item in items if not isinstance(item, int)]
+        written[operand] = tuple(item if isinstance(item, int) else None for item in items)
     scanner.expect(":")
     start, type_ = scanner.at, read_type(scanner)
     dynamic = draft.operands["dynamicShape"] + draft.operands["dynamicStrides"]

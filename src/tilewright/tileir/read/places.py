@@ -1,4 +1,4 @@
-"""Source locations in the text of Tile IR: ``loc(#loc7)`` after an operation, and the definitions of the aliases."""
+"""Reads source locations in the text of Tile IR: ``loc(#loc7)`` after an operation, and the definitions of aliases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SKIPPED = re.compile(r'[^<>"]+|"(?:[^"\\\n]|\\.)*"')
 
 
 class Places:
-    """The aliases of a text; `body` is the text without them (same lines, for the same line numbers)."""
+    """The aliases of a text. `body` is the text without their definitions, whose lines stay empty."""
 
     def __init__(self, text: str) -> None:
         self._aliases = {found[1]: found.span(2) for found in _DEFINITION.finditer(text)}
@@ -25,7 +25,7 @@ class Places:
         self.body = _DEFINITION.sub("\n", text)
 
     def check(self) -> None:
-        """Reads every alias that names a place, used or not. Raises ReadError for one that is no place."""
+        """Reads every alias of a location, used or not. Raises ReadError if one is malformed or unknown."""
         for name, (start, _) in self._aliases.items():
             if self._text.text.startswith(("loc(", "#cuda_tile.di_loc<"), start):
                 self._aliased(name, self._text)
@@ -33,7 +33,7 @@ class Places:
                 raise self._text.error(f"unknown alias '#{name}'", start)
 
     def read(self, scanner: Scanner) -> Location | None:
-        """The ``loc(…)`` that may follow an operation; None without one, or for ``loc(unknown)``."""
+        """Reads the ``loc(…)`` that may follow an operation. Returns None if it is absent or unknown."""
         return self._enclosed(scanner) if scanner.accept("loc") else None
 
     def _enclosed(self, scanner: Scanner) -> Location | None:
@@ -45,7 +45,7 @@ class Places:
     def _place(self, scanner: Scanner) -> Location | None:
         if scanner.accept("unknown"):
             return None
-        if scanner.sees('"'):  # ``"file":line:column``, or ``"name"`` and perhaps the place it names
+        if scanner.sees('"'):  # ``"file":line:column``, or ``"name"``, which may be followed by a location
             file = scanner.string()
             if scanner.accept(":"):
                 line = int(scanner.need(_NUMBER, "a line number")[0])
@@ -63,12 +63,12 @@ class Places:
             if scanner.accept("<"):
                 self._skip_to_close(scanner)
             places = scanner.several("[]", lambda: self._place(scanner))
-            return next((place for place in places if place), None)  # the first of which anything is known
+            return next((place for place in places if place), None)
         if scanner.accept("#cuda_tile.di_loc"):
             scanner.expect("<")
             found = self._place(scanner)
             scanner.expect("in")
-            # A function's description: an alias, or ``#cuda_tile.di_subprogram<…>`` with others inside.
+            # The scope is an alias, or ``#cuda_tile.di_subprogram<…>`` with other scopes inside.
             scanner.need(_ALIAS, "a scope")
             if scanner.accept("<"):
                 self._skip_to_close(scanner)
@@ -107,7 +107,7 @@ class Places:
 
 
 def _called(callee: Location | None, caller: Location | None) -> Location | None:
-    """The callee's place, at the outer end of whose chain of callers stands ``caller``."""
+    """Returns the callee's location with ``caller`` added at the end of its chain of callers."""
     if callee is None:
         return caller
     return replace(callee, caller=_called(callee.caller, caller) if callee.caller else caller)

@@ -1,7 +1,7 @@
-"""The text that ``tileirdisasm`` prints → `tree.TileModule`, for bytecode of Tile IR 13.1 to 13.4.
+"""Reads Tile IR 13.1 to 13.4: bytecode → the text that ``tileirdisasm`` prints → `tree.TileModule`.
 
-`syntax` says how each operation is written. Whatever is not written that way is a `ReadError` with the line; also where
-a value's type is not the one written, so that no operand is taken for another.
+`syntax` holds how each operation is written. Any other text raises `ReadError` with the line. So does a type in the
+text that is not the type of the value, to make sure that no operand is mistaken for another.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tilewright.errors import CompilerMissing
 from tilewright.languages.cutile.toolchain import FIX, find_tileiras
 from tilewright.tileir.read import literals
-from tilewright.tileir.read.operations import Draft, Names, Reading, Value, read_plain, read_tile
+from tilewright.tileir.read.operations import Draft, Reading, Value, read_plain, read_tile
 from tilewright.tileir.read.places import Places
 from tilewright.tileir.read.scanner import ReadError, Scanner
 from tilewright.tileir.read.syntax import TABLE
@@ -24,12 +24,12 @@ from tilewright.tileir.read.type_reader import read_type
 
 
 def read_bytecode(code: bytes) -> TileModule:
-    """Raises ReadError for bytes that are no Tile IR of a known version, CompilerMissing without tileirdisasm."""
+    """Reads bytecode. Raises ReadError if it is no Tile IR of a known version, CompilerMissing without tileirdisasm."""
     return read(disassemble(code))
 
 
 def read(text: str) -> TileModule:
-    """The module of a disassembly, with or without source places. Raises ReadError naming the line."""
+    """Reads a disassembly, with or without source locations. Raises ReadError, which names the line."""
     try:
         return _module(text)
     except RecursionError:
@@ -64,16 +64,16 @@ def _module(text: str) -> TileModule:
 
 
 def _entry(scanner: Scanner, places: Places) -> KernelEntry:
-    reading = Reading(scanner, places, Names())
+    reading = Reading(scanner, places)
     name = scanner.symbol()
-    parameters = read_parameters(reading)
+    parameters = _parameters(reading)
     hints = literals.read_hints(scanner) if scanner.accept("optimization_hints") else {}
-    region = read_body(reading, parameters, "return")
+    region = _body(reading, parameters, "return")
     return KernelEntry(name, region.arguments, region.body, hints, places.read(scanner))
 
 
 def _global(scanner: Scanner, places: Places) -> Global:
-    """``global private constant @name alignment = 16 <f32: …> : type``; visibility does not matter here."""
+    """Reads ``global private constant @name alignment = 16 <f32: …> : type``. The visibility is not kept."""
     if not scanner.accept("private"):
         scanner.accept("public")
     scanner.accept("constant")
@@ -90,10 +90,10 @@ TERMINATORS = frozenset({"break", "continue", "return", "yield"})
 _COUNT = re.compile(r":(\d{1,4})(?!\w)")
 
 
-def read_body(reading: Reading, arguments: Sequence[tuple[str, Type]], terminator: str) -> Region:
-    """``{ … }`` with its arguments, which are known only inside."""
+def _body(reading: Reading, arguments: Sequence[tuple[str, Type]], terminator: str) -> Region:
+    """Reads ``{ … }``. The arguments are defined only inside. If the text omits the terminator, it is added."""
     scanner = reading.scanner
-    reading.names.enter()
+    reading.scopes.append({})
     named = tuple((reading.define(name, type_, scanner.at), type_) for name, type_ in arguments)
     scanner.expect("{")
     body: list[Op] = []
@@ -102,21 +102,21 @@ def read_body(reading: Reading, arguments: Sequence[tuple[str, Type]], terminato
             raise scanner.error("the text ends inside a region")
         if body and body[-1].name in TERMINATORS:
             raise scanner.error(f"an operation after '{body[-1].name}'", scanner.at)
-        body.append(read_operation(reading))
+        body.append(_operation(reading))
     if not body or body[-1].name not in TERMINATORS:
         body.append(Op(terminator, (), (), {"operands": ()}, {"operands": ()}, text_line=scanner.line))
     scanner.expect("}")
-    reading.names.leave()
+    reading.scopes.pop()
     return Region(named, tuple(body))
 
 
-def read_operation(reading: Reading) -> Op:
-    """``%0, %1 = name …``, with what is nested inside."""
+def _operation(reading: Reading) -> Op:
+    """Reads ``%0, %1 = name …`` with its regions. Results may be written as a group: ``%0:2`` is ``%0#0, %0#1``."""
     scanner = reading.scanner
     scanner.begin()
     line = scanner.line
     names: list[str] = []
-    if scanner.sees("%"):  # ``%0, %1 =`` → both; ``%0:2 =`` → ``%0#0``, ``%0#1``
+    if scanner.sees("%"):
         while not names or scanner.accept(","):
             name = scanner.value()
             group = scanner.match(_COUNT)
@@ -150,11 +150,11 @@ def _for(reading: Reading, draft: Draft) -> None:
     if carried:
         scanner.expect("->")
         _results(reading, draft, carried)
-    draft.regions.append(read_body(reading, [(induction, type_), *carried], "continue"))
+    draft.regions.append(_body(reading, [(induction, type_), *carried], "continue"))
 
 
 def _carried(reading: Reading, draft: Draft) -> list[tuple[str, Type]]:
-    """``iter_values(%a = %x, …)``: the region's arguments, which start from the operands."""
+    """Reads ``iter_values(%a = %x, …)``: the values that a loop carries. ``%a`` starts as ``%x``."""
     scanner = reading.scanner
 
     def pair() -> tuple[str, Value]:
@@ -168,7 +168,7 @@ def _carried(reading: Reading, draft: Draft) -> list[tuple[str, Type]]:
 
 
 def _results(reading: Reading, draft: Draft, carried: Sequence[tuple[str, Type]] | None = None) -> None:
-    """``(type, …)``; of a ``for`` they are the types that it carries."""
+    """Reads ``(type, …)``: the types of the results, which for a ``for`` are those of the values that it carries."""
     scanner, start = reading.scanner, reading.scanner.at
     scanner.expect("(")
     types = reading.types()
@@ -179,7 +179,7 @@ def _results(reading: Reading, draft: Draft, carried: Sequence[tuple[str, Type]]
 
 
 def _loop(reading: Reading, draft: Draft) -> None:
-    """``iter_values(…) : carried types -> result types``, or ``: result types`` where nothing is carried."""
+    """Reads ``iter_values(…) : carried types -> result types``, or ``: result types`` if it carries no values."""
     scanner = reading.scanner
     carried = _carried(reading, draft)
     if carried:
@@ -189,16 +189,16 @@ def _loop(reading: Reading, draft: Draft) -> None:
             raise scanner.error("other types than those of the values carried", start)
     if scanner.accept("->" if carried else ":"):
         draft.results.update(enumerate(reading.types()))
-    draft.regions.append(read_body(reading, carried, "continue"))
+    draft.regions.append(_body(reading, carried, "continue"))
 
 
 def _if(reading: Reading, draft: Draft) -> None:
     draft.operands["condition"] = [reading.value()]
     if reading.scanner.accept("->"):
         _results(reading, draft)
-    draft.regions.append(read_body(reading, [], "yield"))
+    draft.regions.append(_body(reading, [], "yield"))
     if reading.scanner.accept("else"):
-        draft.regions.append(read_body(reading, [], "yield"))
+        draft.regions.append(_body(reading, [], "yield"))
 
 
 def _reduce(reading: Reading, draft: Draft) -> None:
@@ -217,14 +217,14 @@ def _reduce(reading: Reading, draft: Draft) -> None:
         raise scanner.error("other types than those of the operands", start)
     scanner.expect("->")
     draft.results.update(enumerate(reading.types()))
-    start, arguments = scanner.at, read_parameters(reading)
+    start, arguments = scanner.at, _parameters(reading)
     if not len(draft.results) * 2 == len(draft.operands["operands"]) * 2 == len(arguments):
         raise scanner.error("a region takes two arguments for each operand and result", start)
-    draft.regions.append(read_body(reading, arguments, "yield"))
+    draft.regions.append(_body(reading, arguments, "yield"))
 
 
-def read_parameters(reading: Reading) -> list[tuple[str, Type]]:
-    """``(%a: type, …)``."""
+def _parameters(reading: Reading) -> list[tuple[str, Type]]:
+    """Reads ``(%a: type, …)``."""
     scanner = reading.scanner
 
     def parameter() -> tuple[str, Type]:
@@ -240,12 +240,15 @@ def read_parameters(reading: Reading) -> list[tuple[str, Type]]:
 _WITH_REGIONS = {"for": _for, "loop": _loop, "if": _if, "reduce": _reduce, "scan": _reduce}
 
 OPERATIONS = frozenset(TABLE) | frozenset(_WITH_REGIONS) | {"constant", "make_tensor_view"}
-"""All that can stand in an entry."""
+"""The names of all operations that can be read."""
 
 
 def disassemble(bytecode: bytes) -> str:
-    """The text with source places. Raises ReadError with the disassembler's message for what it refuses,
-    CompilerMissing where it is not installed beside tileiras."""
+    """Returns the text with source locations.
+
+    Raises ReadError with the disassembler's message if it refuses the bytecode, and CompilerMissing if the disassembler
+    is not installed beside tileiras.
+    """
     tool = find_tileiras()
     program = tool.path.with_name("tileirdisasm")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as directory:
@@ -259,7 +262,8 @@ def disassemble(bytecode: bytes) -> str:
             raise CompilerMissing(f"{program} does not start: {error.strerror}; {FIX}") from None
     if done.returncode != 0:
         lines = done.stderr.decode("utf-8", "backslashreplace").splitlines()
-        said = next((line for line in lines if "error:" in line), lines[0] if lines else "nothing on its error channel")
-        # What it said first, without the place of the operation before it.
-        raise ReadError(f"tileirdisasm returned {done.returncode}: {said.partition('error: ')[2] or said}")
+        message = next(
+            (line for line in lines if "error:" in line), lines[0] if lines else "nothing on its error channel"
+        )
+        raise ReadError(f"tileirdisasm returned {done.returncode}: {message.partition('error: ')[2] or message}")
     return done.stdout.decode("utf-8", "backslashreplace")

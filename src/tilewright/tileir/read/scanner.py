@@ -1,4 +1,4 @@
-"""Walking over the text of Tile IR: literals, names, numbers and strings, and errors that show the line."""
+"""Splits the text of Tile IR into literals, names, numbers and strings. Its errors show the line."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NAMED_ESCAPES = {b"\\": b"\\", b'"': b'"', b"n": b"\n", b"t": b"\t"}
 
 
 class ReadError(Exception):
-    """What the disassembler said, or the line of its text that cannot be read and why."""
+    """Tile IR cannot be read. The message is the disassembler's, or names the line of its text and the reason."""
 
 
 class Scanner:
-    """A position in the text that moves over what is asked for; whitespace never matters."""
+    """A position in the text. Methods that read move it forward, also over the whitespace that follows."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,11 +42,11 @@ class Scanner:
         return bisect_right(self._starts, self.at)
 
     def begin(self) -> None:
-        """Says that a statement starts here: what is missing is missed behind what was read of it."""
+        """Marks the start of a statement. Errors are located in this statement, not at the end of the one before."""
         self._statement = self.at
 
     def error(self, message: str, at: int | None = None) -> ReadError:
-        """The error to raise for the text at ``at`` (behind what was read last, unless given)."""
+        """Returns the error for the text at ``at``, by default behind the text that was read last."""
         number = bisect_right(self._starts, max(self._end, self._statement) if at is None else at)
         start = self._starts[number - 1]
         shown = self.text[start:].split("\n", 1)[0].strip()
@@ -56,11 +56,8 @@ class Scanner:
         return _literal(literal).match(self.text, self.at) is not None
 
     def accept(self, literal: str) -> bool:
-        """Moves over the literal if it is next. A word is only found whole."""
-        found = _literal(literal).match(self.text, self.at)
-        if found:
-            self._advance(found.end())
-        return found is not None
+        """Moves over the literal if it is next. A word must be a whole word of the text."""
+        return self.match(_literal(literal)) is not None
 
     def expect(self, *literals: str) -> None:
         for literal in literals:
@@ -68,14 +65,14 @@ class Scanner:
                 raise self.error(f"expected '{literal}'")
 
     def several(self, brackets: str, read: Callable[[], T]) -> tuple[T, ...]:
-        """What ``read`` reads, with commas between, inside two brackets such as ``[]``."""
-        found: list[T] = []
+        """Reads a list in brackets such as ``[]``. ``read`` reads an item; commas separate the items."""
+        items: list[T] = []
         self.expect(brackets[0])
         while not self.accept(brackets[1]):
-            if found:
+            if items:
                 self.expect(",")
-            found.append(read())
-        return tuple(found)
+            items.append(read())
+        return tuple(items)
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         found = pattern.match(self.text, self.at)
@@ -98,11 +95,11 @@ class Scanner:
         return int(found[0])
 
     def value(self) -> str:
-        """The name of a value, with its ``%`` and, of one result among several, its ``#1``."""
+        """Reads the name of a value, with its ``%`` and, for one of several results, its ``#1``."""
         return self.need(_VALUE, "a value (%…)")[0]
 
     def string(self) -> str:
-        """Bytes that are not printable ASCII stand in the text as ``\\C3``."""
+        """Reads a string. Bytes that are not printable ASCII are written as ``\\C3``."""
         raw = _ESCAPE.sub(
             lambda found: _NAMED_ESCAPES.get(found[1]) or bytes.fromhex(found[1].decode()),
             self.need(_STRING, "a string in double quotes")[1].encode("utf-8", "replace"),
@@ -110,7 +107,7 @@ class Scanner:
         return raw.decode("utf-8", "backslashreplace")
 
     def symbol(self) -> str:
-        """``@name`` or ``@"any name"``, without the ``@``."""
+        """Reads ``@name`` or ``@"any name"``, and returns it without the ``@``."""
         if found := self.match(_SYMBOL):
             return found[1]
         self.expect("@")

@@ -1,24 +1,26 @@
-"""How each operation is written in the text of Tile IR: one line of a table for each.
+"""The syntax of each operation in the text of Tile IR: a table with a line for each.
 
-A line is what follows the operation's name, and behind a ``:`` the types. Before the colon:
+A line describes the text behind the operation's name: its parts, a ``:``, and the types. The parts are:
 
-    %x      a value                    ,%x?    a comma and a value, or neither    %x*   values with commas
-    $x      a word of the attribute x's choices; $x? where it may be missing (None)
-    ~x      rounding<…> or overflow<…> of the attribute x; ~x=word where another default than the usual holds
-    !x      the word of a flag, or nothing (!global_=global where the word differs from the name)
-    #x      a whole number             @x      what the attribute's own reader reads
-    token?  token = %value, or nothing
-    other words and signs stand for themselves
+    %x      the operand x              ,%x?    a comma and the operand x, optional   %x*   values with commas
+    $x      one of the words that `CHOICES` has for the attribute x; $x? if it is optional (None if absent)
+    ~x      rounding<…> or overflow<…> for the attribute x; ~x=word if the default is not that of `DEFAULT`
+    !x      the word of a flag, optional (!global_=global if the word is not the attribute's name)
+    #x      an integer                 @x      an attribute with a reader of its own in `operations`
+    token?  token = %value, optional
+    other words and signs are literals
 
-Behind it, with commas: ``x`` the type of the operand x, ``0`` of the first result, ``0*`` of each result, ``all`` one
-for every result, ``x/y/0`` one for each of them, ``x?`` where the operand is there, ``x*`` of each value of x, ``x+``
-one for all its values where they agree. ``->`` stands for itself.
+The types are separated by commas: ``x`` is the type of the operand x, ``0`` that of the first result, ``x/y/0`` one
+type that all of these have. ``all`` is one type for all results. ``x?`` is written if the operand is present, ``x*``
+for each value of x, ``x+`` once if all values of x have the same type, otherwise for each. ``->`` is a literal. A colon
+that is written ``?:`` is absent if there are no types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 ROUNDING = (
     "nearest_even", "zero", "negative_inf", "positive_inf", "approx", "full", "nearest_int_to_zero", "nearest_away",
@@ -116,12 +118,13 @@ TABLE: Mapping[str, str] = {
     "store_view_tko": f"{_ORDERED} %tile , %view [ %index* ] {_HINTED} @inbounds : tile, view, index+ -> 0",
     "trunci": "%from_ ~overflow : from_ -> 0",
 }
-"""By the name in the text; `operations` reads two more (`constant`, `make_tensor_view`), `regions` the others."""
+"""By the name in the text. `operations` reads `constant` and `make_tensor_view` without it, and `reader` reads
+operations with regions."""
 
 
 @dataclass(frozen=True)
-class Item:
-    """One part of a line before its types. ``sign``: one of the signs above, or "" for a literal."""
+class Part:
+    """One part of a line. ``sign``: one of the signs above, or "" for a literal."""
 
     sign: str
     name: str
@@ -130,8 +133,9 @@ class Item:
     default: str | None = None
 
 
-def items(line: str) -> tuple[tuple[Item, ...], str]:
-    """The parts of a line, and its types (with a leading ``?`` where nothing or no colon may stand)."""
+@cache
+def parts_of(line: str) -> tuple[tuple[Part, ...], str]:
+    """Returns the parts of a line, and its types. The types start with ``?`` if they and the colon may be absent."""
     body, colon, types = f" {line} ".partition(" : ")
     if not colon and " ?: " in body:
         body, _, types = body.partition(" ?: ")
@@ -139,12 +143,12 @@ def items(line: str) -> tuple[tuple[Item, ...], str]:
     elif not colon and "->" in body:
         body, _, types = body.partition("->")
         types = f"->{types.strip()}"
-    return tuple(_item(part) for part in body.split()), types.strip()
+    return tuple(map(_part, body.split())), types.strip()
 
 
-def _item(part: str) -> Item:
-    if part == "token?":
-        return Item("token", "token", optional=True)
-    sign = next((sign for sign in (",%", "%", "$", "~", "!", "#", "@") if part.startswith(sign)), "")
-    name, _, default = part.removeprefix(sign).partition("=") if sign else (part, "", "")
-    return Item(sign, name.rstrip("?*"), optional=name.endswith("?"), many=name.endswith("*"), default=default or None)
+def _part(text: str) -> Part:
+    if text == "token?":
+        return Part("token", "token", optional=True)
+    sign = next((sign for sign in (",%", "%", "$", "~", "!", "#", "@") if text.startswith(sign)), "")
+    name, _, default = text.removeprefix(sign).partition("=") if sign else (text, "", "")
+    return Part(sign, name.rstrip("?*"), optional=name.endswith("?"), many=name.endswith("*"), default=default or None)

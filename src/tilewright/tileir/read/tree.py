@@ -1,7 +1,6 @@
-"""A Tile IR module as a small typed tree. `reader` builds it; everything else reads it.
+"""A Tile IR module as a small typed tree. `reader` builds it, and everything else reads it.
 
-Names are Tile IR's own. An operation's operands and attributes are kept by the names that the dialect gives them
-(``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …).
+Classes, operands and attributes have Tile IR's own names: ``lhs``, ``rounding_mode``, ``memory_ordering_semantics`` …
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any, TypeAlias
 @dataclass(frozen=True)
 class PointerType:
     pointee: str
-    """Element type, e.g. ``bf16``."""
 
     def __str__(self) -> str:
         return f"ptr<{self.pointee}>"
@@ -27,7 +25,7 @@ Element: TypeAlias = "str | PointerType"
 
 @dataclass(frozen=True)
 class TileType:
-    """A tile; a scalar has the shape ()."""
+    """The type of a tile. A scalar has the shape ()."""
 
     shape: tuple[int, ...]
     element: Element
@@ -48,7 +46,7 @@ class TokenType:
 
 @dataclass(frozen=True)
 class TensorViewType:
-    """``None``: an extent or a stride (in elements) that is known only at run time."""
+    """A tensor in memory. Strides are in elements. None is an extent or a stride that is known only at run time."""
 
     shape: tuple[int | None, ...]
     element: str
@@ -57,18 +55,21 @@ class TensorViewType:
 
 @dataclass(frozen=True)
 class PartitionViewType:
-    """Tiles side by side: tile axis a lies along the tensor's axis ``dim_map[a]``."""
+    """A tensor divided into adjacent tiles. Axis a of a tile is along the tensor's axis ``dim_map[a]``.
+
+    ``padding`` is the value outside the tensor: ``zero``, ``neg_zero``, ``nan``, ``pos_inf``, ``neg_inf``, or None if
+    it is undefined.
+    """
 
     tile: tuple[int, ...]
     dim_map: tuple[int, ...]
     padding: str | None
-    """``zero``, ``neg_zero``, ``nan``, ``pos_inf``, ``neg_inf``; None leaves what is outside undefined."""
     tensor: TensorViewType
 
 
 @dataclass(frozen=True)
 class StridedViewType:
-    """Tiles at a distance of ``traversal_strides`` elements from one another."""
+    """A tensor divided into tiles that start ``traversal_strides`` elements apart."""
 
     tile: tuple[int, ...]
     traversal_strides: tuple[int, ...]
@@ -79,7 +80,7 @@ class StridedViewType:
 
 @dataclass(frozen=True)
 class GatherScatterViewType:
-    """Tiles whose indices along ``sparse_dim`` are given one by one."""
+    """A tensor accessed by tiles, with an index for each element along ``sparse_dim``."""
 
     tile: tuple[int, ...]
     sparse_dim: int
@@ -93,7 +94,7 @@ Type: TypeAlias = TileType | TokenType | TensorViewType | ViewType
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the source; ``caller`` is where an inlined function was called from."""
+    """A place in the source. ``caller`` is the place from which an inlined function was called."""
 
     file: str
     line: int
@@ -102,7 +103,7 @@ class Location:
 
     @property
     def outermost(self) -> Location:
-        """The place in the kernel itself, not in what it calls."""
+        """The place in the kernel itself, not in a function that it calls."""
         return self.caller.outermost if self.caller else self
 
     def __str__(self) -> str:
@@ -112,8 +113,9 @@ class Location:
 @dataclass(frozen=True)
 class Constant:
     """The value of a ``constant`` or a ``global``: one number for all elements, or one for each in row-major order.
-    Floating-point elements are Python floats (also inf and nan), or integers where the text gives the bits
-    (``0x7FC00000``), then ``is_bits``."""
+
+    If ``is_bits``, floating-point elements are integers that hold their bits, as in the text (``0x7FC00000``).
+    """
 
     element: str
     values: tuple[int | float | bool, ...]
@@ -122,9 +124,12 @@ class Constant:
 
 @dataclass(frozen=True)
 class Assumption:
-    """The predicate of ``assume``. ``kind`` is ``div_by`` (``divisor``; ``every`` elements along ``along`` where
-    given), ``same_elements`` (``values`` is the shape of the equal groups) or ``bounded`` (``low`` and ``high``, None
-    where open)."""
+    """The predicate of ``assume``. ``kind`` is one of three:
+
+    ``div_by``: ``divisor``, and optionally groups of ``every`` elements along the axis ``along``;
+    ``same_elements``: ``values`` is the shape of the groups of equal elements;
+    ``bounded``: ``low`` and ``high``, None if there is no bound.
+    """
 
     kind: str
     divisor: int = 1
@@ -142,43 +147,45 @@ Hints: TypeAlias = Mapping[str, Mapping[str, int | bool]]
 
 @dataclass(frozen=True, eq=False)
 class Region:
+    """The operations inside another one. The arguments are names, with their ``%``, and types."""
+
     arguments: tuple[tuple[str, Type], ...]
-    """Names (with their %) and types."""
     body: tuple[Op, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One operation. Values are named as in the text, with their ``%``; a name is unique in its entry."""
+    """One operation. Values are named as in the text, with their ``%``. A name is unique in its entry.
+
+    Operands are by the dialect's name of the operand; one that is absent is (). ``text_line`` counts from 1.
+    """
 
     name: str
     results: tuple[str, ...]
     result_types: tuple[Type, ...]
     operands: Mapping[str, tuple[str, ...]]
-    """By the dialect's name of the operand; () for an optional one that is absent."""
     operand_types: Mapping[str, tuple[Type, ...]]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     regions: tuple[Region, ...] = ()
     location: Location | None = None
     text_line: int = 0
-    """Line of the disassembly, from 1."""
 
     @property
     def address(self) -> str | None:
-        """The value that says where a memory operation goes, a view or pointers; None for other operations."""
+        """The view or pointers that a memory operation accesses; None for other operations."""
         if not self.name.endswith("_tko"):
             return None
         places = (self.operands.get(name, ()) for name in ("view", "source", "destination", "pointers"))
         return next((place[0] for place in places if place), None)
 
     def tile(self, operand: str | None = None) -> TileType:
-        """The type of the first result, or of an operand, where it is a tile."""
+        """Returns the type of the operand, or of the first result. It must be a tile."""
         type_ = self.operand_types[operand][0] if operand else self.result_types[0]
         assert isinstance(type_, TileType), f"{self.name}: {operand or 'the result'} is {type_}"
         return type_
 
     def walk(self) -> Iterator[Op]:
-        """This operation and all those inside its regions, in the order of the text."""
+        """Yields this operation and all operations inside its regions, in the order of the text."""
         yield self
         for region in self.regions:
             for inner in region.body:
@@ -212,8 +219,9 @@ class TileModule:
     globals: tuple[Global, ...] = ()
 
     def entry(self, name: str | None = None) -> KernelEntry:
-        """The one named, or the only one. Raises LookupError where there is none of the name, or several."""
-        found = [one for one in self.entries if name in (None, one.name)]
-        if len(found) != 1:
-            raise LookupError(f"{len(found)} entries '{name or 'any'}'; has: {', '.join(e.name for e in self.entries)}")
-        return found[0]
+        """Returns the entry of this name, by default the only entry. Raises LookupError if there is not exactly one."""
+        entries = [entry for entry in self.entries if name in (None, entry.name)]
+        if len(entries) != 1:
+            names = ", ".join(entry.name for entry in self.entries)
+            raise LookupError(f"{len(entries)} entries '{name or 'any'}'; has: {names}")
+        return entries[0]

@@ -1,4 +1,4 @@
-"""Types in the text of Tile IR: tiles, pointers, tokens and the four kinds of view."""
+"""Reads types in the text of Tile IR: tiles, pointers, tokens and the four kinds of view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\d{1,19}|\?")
 
 
 def read_type(scanner: Scanner) -> tree.Type:
-    """The type that is next. Raises ReadError for one that this version does not know."""
+    """Reads a type. Raises ReadError if it is unknown."""
     start = scanner.at
     scanner.accept("!cuda_tile.")
     kind = scanner.word()
@@ -78,7 +78,7 @@ def _view(scanner: Scanner, kind: str) -> tree.ViewType:
     if kind == "gather_scatter_view":
         scanner.expect(",", "sparse_dim", "=")
         return tree.GatherScatterViewType(tile, scanner.integer(), padding, tensor)
-    dim_map = tuple(range(len(tile)))  # not written where the axes of the tile are the tensor's, in order
+    dim_map = tuple(range(len(tile)))  # omitted in the text if the axes of the tile are the tensor's, in order
     if scanner.accept(","):
         scanner.expect("dim_map", "=")
         dim_map = _list(scanner)
@@ -89,8 +89,8 @@ def _view(scanner: Scanner, kind: str) -> tree.ViewType:
 
 def _shape(scanner: Scanner) -> tuple[int | None, ...]:
     shape = []
-    while found := scanner.match(_EXTENT):
-        shape.append(None if found[1] == "?" else int(found[1]))
+    while extent := scanner.match(_EXTENT):
+        shape.append(None if extent[1] == "?" else int(extent[1]))
     return tuple(shape)
 
 
