@@ -5,24 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tilewright.errors import UnknownChoice
+from tilewright.records import Configuration
+from tilewright.space import templates
 from tilewright.space.knobs import CLUSTER_ARCHITECTURES
 from tilewright.space.space import Space
-from tilewright.space.templates import (
-    ADDED,
-    AXES,
-    CORRECTIONS,
-    GROUPS,
-    TITLES,
-    WRITTEN,
-    Row,
-    at_most,
-    block_m,
-    knob_names,
-    place,
-    seed,
-    template,
-    title,
-)
+from tilewright.space.templates import ADDED, CORRECTIONS, EVERY, GROUPS, WRITTEN, knob_names, place, read, template
 
 ARCHITECTURES = [arch for members in GROUPS.values() for arch in members]
 PRE_HOPPER, HOPPER, BLACKWELL, CONSUMER = 80, 90, 100, 120
@@ -64,32 +51,31 @@ K10: dict[tuple[str, int], str] = {
 }
 
 
-def in_the_words_of_k10(row: Row) -> str:
-    sizes = "×".join(str(row.knobs[axis]) for axis in AXES[row.template])
-    hints = [str(row.knobs.get(hint, "")) for hint in ("num_ctas", "occupancy")]
+def as_written(name: str, arch: int) -> list[Configuration]:
+    """The source's own rows."""
+    (group,) = [group for group, members in GROUPS.items() if arch in members]
+    rows = WRITTEN[name]
+    return [read(name, text) for text in rows.get(EVERY, rows.get(group, "")).split()]
+
+
+def in_the_words_of_k10(name: str, row: Configuration) -> str:
+    sizes = "×".join(str(row[axis]) for axis in templates.AXES.get(name, ("M", "N")))
+    hints = [str(row.get(hint, "")) for hint in ("num_ctas", "occupancy")]
     return "/".join([sizes, *hints]).rstrip("/")
 
 
 @pytest.mark.parametrize(("name", "arch"), K10)
 def test_every_list_of_k10_is_reproduced_as_written(name: str, arch: int) -> None:
     """Part 7 check 4."""
-    rows = template(name, arch, as_written=True)
-    assert [in_the_words_of_k10(row) for row in rows] == K10[name, arch].split(", ")
+    assert [in_the_words_of_k10(name, row) for row in as_written(name, arch)] == K10[name, arch].split(", ")
 
 
 def test_t6_is_block_m_times_occupancy_times_swap() -> None:
-    """K10 T6 and K8: at most 24; for M below 16 the source finds no row at all (X-19)."""
-    rows = template("fp8 matmul", 120, as_written=True)
-    found = {(row.knobs["M"], row.knobs["occupancy"], row.knobs["swap_ab"]) for row in rows}
+    """K10 T6 and K8: at most 24."""
+    rows = template("fp8 matmul", 120)
+    found = {(row["M"], row["occupancy"], row["swap_ab"]) for row in rows}
     assert len(rows) == len(found) == 24
     assert found == {(m, occ, swap) for m in (16, 32, 64, 128) for occ in (1, 2, 4) for swap in (False, True)}
-    assert {row.knobs["M"] for row in at_most(rows, 40)} == {16, 32}
-    assert {row.knobs["M"] for row in at_most(rows, 1)} == {16}
-
-
-def test_block_m_of_the_grouped_gemm() -> None:
-    """K10 T6 and T7: min(128, next power of two), and never under the smallest MMA tile (K9)."""
-    assert [block_m(rows) for rows in (0, 1, 16, 17, 64, 65, 128, 5000)] == [16, 16, 16, 32, 64, 128, 128, 128]
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
@@ -98,50 +84,44 @@ def test_every_template_obeys_the_laws_on_every_architecture(name: str, arch: in
     """Part 7 check 4 and K9: clusters where they pay, powers of two, never empty, nothing twice."""
     rows = template(name, arch)
     assert rows
-    assert len({row.knobs for row in rows}) == len(rows)
-    for row in (*rows, *template(name, arch, as_written=True)):
-        assert row.knobs.get("num_ctas", 1) == 1 or arch in CLUSTER_ARCHITECTURES
-        for axis in AXES[name]:
-            size = row.knobs[axis]
+    assert len(set(rows)) == len(rows)
+    for row in (*rows, *as_written(name, arch)):
+        assert row.get("num_ctas", 1) == 1 or arch in CLUSTER_ARCHITECTURES
+        for axis in templates.AXES.get(name, ("M", "N")):
+            size = row[axis]
             assert isinstance(size, int)
             assert size >= 16 and size & (size - 1) == 0
-    assert all(row.fate != "dropped" and row.source for row in rows)
-    assert all(row.reason for row in rows if row.fate != "kept")
 
 
 def test_what_machine_code_contradicts_is_corrected() -> None:
     """cutile-facts 7.3, by name of the row."""
-    hopper = {str(row.written): row for row in template("matmul", 90)}
-    assert hopper["32x32x64/1/2"].knobs["M"] == 64
-    assert hopper["64x256x32/1/2"].knobs["occupancy"] == 1
-    assert "wgmma" in hopper["32x32x64/1/2"].reason
-    persistent = {str(row.written): row for row in template("persistent matmul", 90)}
-    assert persistent["256x256x64/2/1"].knobs["num_ctas"] == 4
-    assert "656 spill stores" in persistent["256x256x64/2/1"].reason
+    rows = {name: set(map(str, template(name, 90))) for name in ("matmul", "persistent matmul")}
+    assert "M=32,N=32,K=64,num_ctas=1,occupancy=2" not in rows["matmul"]
+    assert {"M=64,N=64,K=64,num_ctas=1,occupancy=2", "M=64,N=256,K=32,num_ctas=1,occupancy=1"} <= rows["matmul"]
+    assert "wgmma" in CORRECTIONS["matmul", "sm_90"]["32x32x64/1/2"][1]
+    assert "M=256,N=256,K=64,num_ctas=4,occupancy=1" in rows["persistent matmul"]
     for name in ("matmul", "persistent matmul"):
-        sizes = [(row.knobs["M"], row.knobs["N"]) for row in template(name, 120)]
-        assert (256, 256) not in sizes
-    dropped = [row for row in template("persistent matmul", 120, as_written=True) if row.fate == "dropped"]
-    assert [row.written for row in dropped] == ["128x64x64/1/4"]
-    assert not any(row.written == "128x64x64/1/4" for row in template("persistent matmul", 120))
-    ampere = {row.written: row for row in template("persistent matmul", 80)}
-    assert "2 spill stores" in ampere["128x128x64/1/1"].reason
+        assert (256, 256) not in [(row["M"], row["N"]) for row in template(name, 120)]
+    assert read("persistent matmul", "128x64x64/1/4") in as_written("persistent matmul", 120)
+    assert read("persistent matmul", "128x64x64/1/4") not in template("persistent matmul", 120)
+    assert read("persistent matmul", "128x128x64/1/1") in template("persistent matmul", 80)
 
 
 def test_good_candidates_that_the_source_lacks_are_added() -> None:
     """cutile-facts 7.3 and 8.3, measured.md 5."""
-    added = {str(row.knobs) for row in template("matmul", 90) if row.fate == "added"}
+    added = {str(row) for row in template("matmul", 90) if row not in as_written("matmul", 90)}
     assert "M=128,N=256,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=2,occupancy=1" in added
     assert "M=256,N=128,K=64,num_ctas=1,occupancy=1,num_worker_warps=8" in added
-    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in {str(r.knobs) for r in template("fmha", 90)}
+    assert "M=64,N=128,num_ctas=1,occupancy=2,num_worker_warps=4" in map(str, template("fmha", 90))
 
 
 def test_every_correction_and_addition_is_of_a_listed_row() -> None:
     for (name, group), corrections in CORRECTIONS.items():
         assert set(corrections) <= set(WRITTEN[name][group].split())
-    assert all(group in WRITTEN[name] for name, group in ADDED)
-    assert set(TITLES) == set(AXES) == set(WRITTEN)
+        assert all(reason for _, reason in corrections.values())
+    assert all(group in WRITTEN[name] and all(why for _, why in rows) for (name, group), rows in ADDED.items())
+    assert set(templates.AXES) <= set(WRITTEN)
 
 
 def test_unknown_names_tell_the_choices() -> None:
@@ -149,9 +129,6 @@ def test_unknown_names_tell_the_choices() -> None:
         template("conv", 90)
     with pytest.raises(UnknownChoice, match="unknown architecture '75'; known: 80, 86"):
         template("matmul", 75)
-    with pytest.raises(UnknownChoice, match="unknown template"):
-        title("T")
-    assert title("matmul") == "matmul"
 
 
 def matmul(**hints: list[int | None]) -> Space:
@@ -168,38 +145,36 @@ def matmul(**hints: list[int | None]) -> Space:
 def test_a_seed_is_allowed_by_its_space(name: str, arch: int) -> None:
     space = matmul(occupancy=[None, 1], num_ctas=[None, 1], num_worker_warps=[None, 8])
     dims = {"N": 128}
-    found = seed(space, name, arch, dims)
+    found = place(space, template(name, arch), arch, dims)
     assert len(set(found)) == len(found)
     assert all(space.allows(config, arch, dims) is None for config in found)
 
 
 def test_a_seed_maps_sizes_to_the_names_of_the_space() -> None:
     space = matmul(occupancy=[None, 1], num_ctas=[None, 1])
-    found = [str(config) for config in seed(space, "matmul", 100, {"N": 256})]
+    found = [str(config) for config in place(space, template("matmul", 100), 100, {"N": 256})]
     assert found[1] == "TILE_SIZE_M=256,TILE_SIZE_N=256,TILE_SIZE_K=64,GROUP=8,occupancy=1,num_ctas=2"
     assert len(found) == len(template("matmul", 100))
 
 
 def test_a_seed_leaves_out_what_the_space_cannot_say() -> None:
     """Without num_ctas, 256×256/2/1 would be another configuration; an occupancy is passed over."""
-    tiles = [(c["TILE_SIZE_M"], c["TILE_SIZE_N"]) for c in seed(matmul(), "matmul", 100, {"N": 256})]
+    tiles = [(c["TILE_SIZE_M"], c["TILE_SIZE_N"]) for c in place(matmul(), template("matmul", 100), 100, {"N": 256})]
     assert tiles == [(128, 128)]
 
 
 def test_one_is_the_choice_of_the_compiler_where_the_space_says_so() -> None:
     """cutile-facts 7.1 and X-09: occupancy 1 and num_ctas 1 give the code of the compiler's choice."""
     space = matmul(occupancy=[None, 2], num_ctas=[None, 2])
-    found = {(c.TILE_SIZE_N, c.occupancy, c.num_ctas) for c in seed(space, "matmul", 90, {"N": 64})}
+    found = {(c.TILE_SIZE_N, c.occupancy, c.num_ctas) for c in place(space, template("matmul", 90), 90, {"N": 64})}
     assert found == {(32, 2, None), (64, 2, None)}
 
 
-def test_names_may_be_given() -> None:
+def test_names_are_those_of_the_space() -> None:
     space = Space(
-        constants={"rows": [64, 128], "BLOCK_N": [64], "SWAP_AB": [False, True]},
-        shipped={"rows": 128, "BLOCK_N": 64, "SWAP_AB": False},
+        constants={"TILE_M": [64, 128], "BLOCK_N": [64], "SWAP_AB": [False, True]},
+        shipped={"TILE_M": 128, "BLOCK_N": 64, "SWAP_AB": False},
     )
-    assert knob_names(space) == {"N": "BLOCK_N", "swap_ab": "SWAP_AB"}
-    found = place(space, [{"M": 64, "N": 64, "swap_ab": True}], 90, {}, {"M": "rows"})
-    assert [str(config) for config in found] == ["rows=64,BLOCK_N=64,SWAP_AB=True"]
-    with pytest.raises(UnknownChoice, match="unknown knob 'row'; known: rows, BLOCK_N, SWAP_AB"):
-        place(space, [], 90, {}, {"M": "row"})
+    assert knob_names(space) == {"M": "TILE_M", "N": "BLOCK_N", "swap_ab": "SWAP_AB"}
+    found = place(space, [{"M": 64, "N": 64, "swap_ab": True}], 90, {})
+    assert [str(config) for config in found] == ["TILE_M=64,BLOCK_N=64,SWAP_AB=True"]
