@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.made_runs import baseline_iteration, crashed, predicted, raced
 
 from tilewright.errors import StorageError
-from tilewright.ledger.perf_results import PerfRow, parse, plain, render, rows, update
+from tilewright.ledger.perf_results import PerfRow, plain, render, rows, update
 from tilewright.ledger.records import Iteration
 
 RUN = (
@@ -21,6 +21,13 @@ RUN = (
     crashed(3),
     raced(4, 12.0, 15.0, keep=True),
 )
+
+
+def parse(text: str) -> tuple[PerfRow, ...]:
+    """The table read back by its own rule: cells between bars, a backslash before a bar or a backslash in a cell."""
+    lines = [re.findall(r"(?: (?:\\.|[^\\|])* (?=\|))", line) for line in text.split("\n")[2:-1]]
+    cells = [[re.sub(r"\\([\\|])", r"\1", cell.strip(" ")) for cell in line] for line in lines]
+    return tuple(PerfRow(int(n), *rest) for n, *rest in cells)  # type: ignore[arg-type]
 
 
 def test_the_five_columns() -> None:
@@ -69,9 +76,7 @@ def test_predicted_times_never_enter_the_measured_file(tmp_path: Path) -> None:
     assert path.name == "perf_predicted.md"
     assert "predicted_ms" in path.read_text()
     assert "latency_ms" not in path.read_text()
-    assert [row.latency_ms for row in parse(path.read_text(), measured=False)] == ["0.020000", "0.010000"]
-    with pytest.raises(ValueError, match="line 1: the header"):
-        parse(path.read_text())
+    assert [row.latency_ms for row in parse(path.read_text())] == ["0.020000", "0.010000"]
     with pytest.raises(ValueError, match="has no latency"):
         update(tmp_path, run, measured=True)
     assert [file.name for file in tmp_path.iterdir()] == ["perf_predicted.md"]
@@ -132,7 +137,7 @@ def tables(draw: st.DrawFn) -> tuple[PerfRow, ...]:
 def test_a_table_reads_back(table: tuple[PerfRow, ...], measured: bool) -> None:
     """P-18: parser round trip, whatever the optimization is called."""
     text = render(table, measured=measured)
-    assert parse(text, measured=measured) == table
+    assert parse(text) == table
     assert len(text.encode().decode().splitlines()) == len(table) + 2
 
 
@@ -141,35 +146,3 @@ def test_any_name_of_an_optimization_makes_a_row(text: str, latency: float) -> N
     named = Iteration(n=1, optimization=text, correctness="PASS", status="revert", reason="", latency_ms=latency)
     table = rows((RUN[0], named), measured=True)
     assert parse(render(table, measured=True)) == table
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("| 1 |", "| 2 |", "line 4: expected iteration 1"),
-        ("baseline", "start", "line 3: expected the baseline, kept"),
-        ("| PASS | revert |", "| OK | revert |", "line 5: expected PASS or FAIL"),
-        ("| FAIL | crash |", "| FAIL | gone |", "line 6: expected keep or revert or crash"),
-        ("latency_ms", "latency_us", "line 1: the header"),
-        (" crash |", " crash |\n\n", "line 7: not a row of 5 columns"),
-        ("| FAIL |", "| FAIL | 3 |", "line 6: not a row of 5 columns"),
-    ],
-)
-def test_another_table_is_refused(old: str, new: str, message: str) -> None:
-    text = render(rows(RUN, measured=True), measured=True)
-    assert text.count(old) >= 1
-    with pytest.raises(ValueError, match=message):
-        parse(text.replace(old, new, 1))
-
-
-@pytest.mark.parametrize("latency", ["0.0", "1.2345678", "-1.000000", "nan", "1e-3", "٠.000000"])
-def test_a_latency_has_six_decimals(latency: str) -> None:
-    text = render(rows(RUN[:1], measured=True), measured=True)
-    shown = rows(RUN[:1], measured=True)[0].latency_ms
-    with pytest.raises(ValueError, match="line 3: expected a latency with six decimals"):
-        parse(text.replace(shown, latency))
-
-
-def test_a_file_that_was_cut_short_is_refused() -> None:
-    with pytest.raises(ValueError, match="the last line has no end"):
-        parse(render(rows(RUN, measured=True), measured=True)[:-1])

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.ledger.test_perf_results import parse
 from tests.optimize.kit import LIMITS, SCALE, Lines, Stage, Told, Tripping, git, repository, staged
 
 from tilewright.errors import MachineError
-from tilewright.ledger import perf_results
 from tilewright.ledger.records import Iteration
 from tilewright.optimize.proposed import Change, Seen
 
@@ -254,7 +254,7 @@ def test_perf_results_is_the_table_of_every_iteration(opened: Open) -> None:
     stage = opened([0.9, 1.05, "crash", "wrong", "refused", 0.9], limits=replace(LIMITS, iterations=6))
     stage.run()
     folder = stage.ledger.folder(stage.loop.setup.run.run)
-    rows = perf_results.parse((folder / "perf_results.md").read_text())
+    rows = parse((folder / "perf_results.md").read_text())
     assert [one.iteration for one in rows] == list(range(7))
     assert [one.status for one in rows] == ["keep", "keep", "revert", "crash", "revert", "crash", "keep"]
     assert [one.correctness for one in rows] == ["PASS", "PASS", "PASS", "FAIL", "FAIL", "FAIL", "PASS"]
@@ -278,7 +278,7 @@ def test_a_change_that_proves_wrong_at_the_end_is_taken_back(opened: Open) -> No
     stage.loop.undo("still")
     assert texts(stage) == SCALE.encode() and stage.workspace.patch() == ""
     table = stage.ledger.folder(stage.loop.setup.run.run) / "perf_results.md"
-    assert [one.iteration for one in perf_results.parse(table.read_text())] == list(range(6))
+    assert [one.iteration for one in parse(table.read_text())] == list(range(6))
 
 
 # After an interruption ------------------------------------------------------------------------------------

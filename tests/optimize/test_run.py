@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ledger.test_perf_results import parse
 from tests.optimize.kit import SCALE, git, repository
 
 from tilewright.cli import optimize_table as optimize_tables
 from tilewright.errors import RequestError, StorageError, TaskError, UnknownChoice
-from tilewright.ledger import perf_results
 from tilewright.ledger.ledger import Ledger
 from tilewright.optimize.gates.base import Interpreting
 from tilewright.optimize.loop import optimize
@@ -140,7 +140,7 @@ def test_the_table_is_called_predicted(shared: Shared) -> None:
     """F-1: `perf_results.md` holds measured times alone."""
     folder = shared.result.folder
     assert not (folder / "perf_results.md").exists()
-    rows = perf_results.parse((folder / "perf_predicted.md").read_text(), measured=False)
+    rows = parse((folder / "perf_predicted.md").read_text())
     assert [one.iteration for one in rows] == [0, 1, 2]
 
 

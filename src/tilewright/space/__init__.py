@@ -1,1 +1,1 @@
-"""What to try: the space of configurations, the templates, and seeds from an analytic model."""
+"""The space of configurations, its templates, and seeds from an analytic model."""

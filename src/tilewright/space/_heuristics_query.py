@@ -1,6 +1,6 @@
-"""The child process of `heuristics`: one query of nvMatmulHeuristics, answered as JSON.
+"""The child process of `heuristics`: answers one query of nvMatmulHeuristics as JSON.
 
-A script rather than a module: it imports nothing of Tilewright, and nothing imports it.
+It is a script: it imports nothing of Tilewright, and nothing imports it.
 """
 
 import json

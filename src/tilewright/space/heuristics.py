@@ -1,8 +1,8 @@
 """Optional seeds for a matmul from NVIDIA's analytic model (extra ``heuristics``; proprietary licence).
 
 The package ``nvidia-matmul-heuristics`` needs no GPU. A second interface in one process crashes it (version 0.1.0.27),
-so each query runs in a child process, `_heuristics_query.py`. Its tiles are CTA tiles of CUTLASS. A seed is a place to
-look at; it is screened like any candidate.
+so each query runs in a child process, `_heuristics_query.py`. Its tiles are CTA tiles of CUTLASS. Seeds are screened
+like all other candidates.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PACKAGE = "nvMatmulHeuristics"
 INSTALL = "pip install 'tilewright[heuristics]' (under NVIDIA's proprietary licence)"
 
 SEEDS = ("heuristics",)
-"""Where configurations beyond the space's own lists may come from: `tilewright tune --seeds`."""
+"""Sources of configurations that are not in the space's lists: `tilewright tune --seeds`."""
 
 QUERY_SECONDS = 30.0
-"""Time budget of the child; a query takes 0.03 to 0.2 s, nearly all of it to start Python."""
+"""Time limit of the child process. A query takes 0.03 to 0.2 s, mostly to start Python."""
 
 PRECISIONS: Mapping[str, str] = {
     "bfloat16": "TST", "float16": "TST", "float8_e4m3fn": "QST", "float8_e5m2": "RST", "int8": "BII",
 }  # fmt: skip
 """Input, accumulator and output type in the package's letters (those of cuBLAS).
 
-float16 is asked as bfloat16: same size, same rate; for 4096³ on an H200 the package predicts 267 µs for HSH and 156 µs
-for TST, and only the latter is near the hardware (0.1.0.27, 2026-11-21).
+A query for float16 uses the letters of bfloat16, which has the same size and rate. For 4096³ on an H200 the package
+predicts 267 µs for HSH and 156 µs for TST; only TST is near the hardware (0.1.0.27, 2026-11-21).
 """
 
 GPUS: tuple[tuple[str, str], ...] = (
@@ -49,11 +49,11 @@ GPUS: tuple[tuple[str, str], ...] = (
     ("A100 PCIE", "A100_PCIE_80GB"), ("A100", "A100_SXM_80GB"), ("A30", "A30_PCIE"), ("A40", "A40_PCIE"),
     ("A10", "A10_PCIE"), ("RTX A6000", "RTX_A6000"), ("RTX 3090", "RTX_3090"),
 )  # fmt: skip
-"""Words of a marketing name → the package's name; the first whose words all occur."""
+"""Words of a marketing name → the package's name. The first entry whose words all occur is taken."""
 
 
 class Answer(TypedDict):
-    """What the child process says of one tile."""
+    """The child process's answer for one tile."""
 
     tile: list[int]
     cluster: list[int]
@@ -63,19 +63,18 @@ class Answer(TypedDict):
 
 @dataclass(frozen=True)
 class Seed:
-    """A tile that the model ranks high."""
+    """A tile that the model ranks high. ``tile``: M, N, K of one CTA, powers of two. ``cluster``: CTAs along M and N
+    that share loads by multicast."""
 
     tile: tuple[int, int, int]
-    """M, N, K of the CTA's tile: powers of two."""
     cluster: tuple[int, int]
-    """CTAs along M and N that share loads by multicast."""
     predicted: PredictedTime
 
     def points(self) -> tuple[Configuration, ...]:
-        """The readings of this seed in cuTile, where one element of the grid is a whole cluster.
+        """Returns the points that this seed may mean in cuTile, where one element of the grid is a whole cluster.
 
-        Alone; with the cluster sharing this tile (256x128 spills alone and does not spill so); and with a tile as large
-        as the cluster's, which gives each CTA the model's own tile.
+        They are the tile without a cluster, the tile shared by the cluster (256x128 spills only without one), and the
+        tile of the whole cluster, so that each CTA has the model's tile.
         """
         m, n, k = self.tile
         along_m, along_n = self.cluster
@@ -86,19 +85,18 @@ class Seed:
 
 
 def missing() -> str | None:
-    """None where the package is installed, else the reason and the fix in one line."""
+    """Returns None if the package is installed, else the reason and the fix in one line."""
     if importlib.util.find_spec(PACKAGE) is not None:
         return None
     return f"nvidia-matmul-heuristics is not installed; {INSTALL}"
 
 
 def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -> tuple[Seed, ...]:
-    """The ``count`` best tiles that the model knows for C[m, n] = A[m, k] · B[k, n], row-major.
+    """Returns the model's ``count`` best tiles for C[m, n] = A[m, k] · B[k, n], row-major, the best predicted first.
 
-    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Best predicted time first;
-    tiles that are no power of two and split-K (cuTile's matmul has none) are left out, so fewer may come back. Raises
-    `UnknownChoice`, `RequestError` for sizes below 1, and `MachineError` where the package is missing (see `missing`)
-    or fails.
+    ``gpu`` is a marketing name such as ``"NVIDIA H200"``, ``dtype`` a key of `PRECISIONS`. Tiles that are no powers of
+    two or use split-K are left out, so there may be fewer. Raises `UnknownChoice`, `RequestError` for sizes below 1,
+    and `MachineError` if the package is missing or fails.
     """
     if min(m, n, k, count) < 1:
         raise RequestError(f"matmul_seeds: m={m}, n={n}, k={k}, count={count}; each must be at least 1")
@@ -117,15 +115,15 @@ def matmul_seeds(m: int, n: int, k: int, dtype: str, gpu: str, count: int = 8) -
 def place_seeds(
     space: Space, seeds: tuple[Seed, ...], arch: int, dims: Mapping[str, Value]
 ) -> tuple[Configuration, ...]:
-    """Each reading of each seed as a configuration of ``space``, as far as it allows them."""
+    """Returns the points of all seeds that ``space`` allows, as configurations."""
     return place(space, (point for each in seeds for point in each.points()), arch, dims)
 
 
 def with_seeds(
     space: Space, name: str | None, dims: Mapping[str, Value], *, dtype: str, gpu: str, arch: int
 ) -> tuple[Configuration, ...]:
-    """The configurations of ``space``, and then what ``name`` of `SEEDS` proposes for a matrix product of M x N x K, as
-    far as the space allows it. ``name`` None: no seeds.
+    """Returns the configurations of ``space``, then those that the source ``name`` (of `SEEDS`, or None) proposes for a
+    matrix product of M x N x K and the space allows.
 
     Raises UnknownChoice for other names, RequestError for a workload without these dimensions, and as `matmul_seeds`.
     """
@@ -143,7 +141,7 @@ def with_seeds(
 
 
 def gpu_name(marketing: str) -> str:
-    """``"NVIDIA H100 80GB HBM3"`` → ``"H100_SXM"``. Raises `UnknownChoice` for others."""
+    """Returns the package's name of a GPU: ``"NVIDIA H100 80GB HBM3"`` → ``"H100_SXM"``. Raises `UnknownChoice`."""
     words = set(re.split(r"[\s_-]+", marketing.upper()))
     for wanted, name in GPUS:
         if marketing == name or words >= set(wanted.split()):
@@ -161,7 +159,7 @@ def _seeds(answers: list[Answer], gpu: str) -> Iterator[Seed]:
 
 
 def _ask(query: Mapping[str, Value]) -> list[Answer]:
-    """Runs the query in a child process; a crash or a time-out of the child is a `MachineError`."""
+    """Runs the query in a child process. Raises `MachineError` if it crashes or times out."""
     script = Path(__file__).with_name("_heuristics_query.py")
     command = [sys.executable, str(script), json.dumps(query)]
     try:

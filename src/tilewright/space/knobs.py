@@ -1,9 +1,8 @@
-"""Knobs: what a value may be, how it is read from text, and what is next to it.
+"""Knobs: their valid values, how a value is read from text, and its neighbours.
 
-A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler); which of the two is declared, never
-inferred. By convention a constant whose name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one
-letter (TILE_M, BLOCK_SIZE, TILEK; any case), is a tile size and must be a power of two: cuda-tile 1.7.0 raises
-TypeCheckingError otherwise.
+A knob is a *constant* (passed to the kernel) or a *hint* (passed to the compiler), as the task declares it. A constant
+is taken as a tile size if its name is TILE or BLOCK, alone or followed by ``_``, ``SIZE``, a digit or one letter
+(TILE_M, BLOCK_SIZE, TILEK; any case). It must be a power of two, or cuda-tile 1.7.0 raises TypeCheckingError.
 """
 
 from __future__ import annotations
@@ -24,14 +23,12 @@ HINTS: Mapping[str, tuple[int | None, ...]] = MappingProxyType(
         "opt_level": (None, 0, 1, 2, 3),
     }
 )
-"""Compiler hints of cuda-tile 1.7.0 with their values; None: the compiler chooses.
-
-``num_worker_warps`` takes 4 and 8 only before CUDA toolkit 13.5.
-"""
+"""Compiler hints of cuda-tile 1.7.0 with their values. None: the compiler chooses. Only before CUDA toolkit 13.5,
+``num_worker_warps`` is limited to 4 and 8."""
 
 CLUSTER_ARCHITECTURES = frozenset({90, 100, 103, 107, 110})
-"""Where ``num_ctas`` above 1 is of use. sm_80 to 89 ignore it silently; on sm_120 and 121 there is no multicast and one
-kernel of six did not compile."""
+"""Architectures on which ``num_ctas`` above 1 is useful. sm_80 to 89 ignore it. sm_120 and 121 have no multicast, and
+one kernel of six did not compile there."""
 
 _TILE_NAME = re.compile(r"(TILE|BLOCK)(_|SIZE|\d|[A-Z]?$)", re.IGNORECASE)
 
@@ -53,14 +50,14 @@ def tile_problem(name: str, value: Value) -> str | None:
 
 
 def hint_problem(name: str, value: Value) -> str | None:
-    """Why the value cannot be given to the compiler as this hint; None if it can."""
+    """Returns why the compiler does not accept the value for this hint, or None."""
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value in HINTS[name]):
         return None
     return f"{name}={value!r} is not valid; use {_SPELLED[name]}, or None to let the compiler choose"
 
 
 def cluster_problem(num_ctas: Value, arch: int) -> str | None:
-    """Why this ``num_ctas`` makes no sense on ``arch``; None if it does."""
+    """Returns why this ``num_ctas`` is useless on ``arch``, or None."""
     if num_ctas in (None, 1) or arch in CLUSTER_ARCHITECTURES:
         return None
     if arch < 90:
@@ -69,7 +66,7 @@ def cluster_problem(num_ctas: Value, arch: int) -> str | None:
 
 
 def read(name: str, text: str, known: Sequence[Value]) -> Value:
-    """The value that ``text`` spells: one of ``known``, or a new one of the same type."""
+    """Reads a value: one of ``known``, or a new value of the same type. Raises SpaceError."""
     for value in known:
         if text == spell(value):
             return value
@@ -99,14 +96,14 @@ def read_hint(name: str, text: str) -> int | None:
 
 
 def spell(value: Value) -> str:
-    """As `records.Configuration` writes it."""
+    """Writes a value as `records.Configuration` does."""
     return "auto" if value is None else str(value)
 
 
 def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """The values of a constant next to ``value``; none where only one value is known (a fixed knob).
+    """Returns the values of a constant next to ``value``; none for a knob with one known value.
 
-    Booleans flip; powers of two halve and double within [min/2, max·2] of the known values; other knobs step to the
+    Booleans flip. Powers of two halve and double within [min/2, max·2] of the known values. Other knobs step to the
     adjacent known values.
     """
     if len(known) < 2:
@@ -119,10 +116,10 @@ def steps(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def hint_steps(name: str, value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """The values of a hint next to ``value``; none where only one value is known (a fixed knob).
+    """Returns the values of a hint next to ``value``; none for a knob with one known value.
 
-    The compiler's choice is next to every value that is known; any value is next to it, to its half and to its double.
-    ``num_worker_warps`` has but two values, so each is next to the others.
+    The compiler's choice is next to every known value. A number is also next to its half and its double. All values of
+    ``num_worker_warps`` are next to each other.
     """
     if len(known) < 2:
         return ()
@@ -144,7 +141,7 @@ def _halve_double(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
-    """The known values just before and after: by size for numbers, else in the order declared."""
+    """Returns the known values just before and after: by size for numbers, else in the declared order."""
     if all(isinstance(other, (int, float)) for other in (value, *known)):
         below = [other for other in known if other < value]  # type: ignore[operator]
         above = [other for other in known if other > value]  # type: ignore[operator]
@@ -156,7 +153,7 @@ def _adjacent(value: Value, known: Sequence[Value]) -> tuple[Value, ...]:
 
 
 def check_value(where: str, value: object) -> None:
-    """Raise where a value could not stand in a configuration, its text or a table."""
+    """Raises SpaceError for a value that cannot be in a configuration, its text or a table."""
     if value is not None and not isinstance(value, (bool, int, float, str)):
         raise SpaceError(f"{where}: {value!r} is a {type(value).__name__}; use int, float, bool or str")
     if isinstance(value, float) and not math.isfinite(value):

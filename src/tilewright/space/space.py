@@ -1,15 +1,12 @@
-"""The space of configurations of a kernel: what may be tried, in which order, and why not the rest.
+"""The space of configurations of a kernel: which may be tried, in which order, and why others are not.
 
-`Space.allows` is the one place where constraints stand: the search prunes with it, the command line and the launch
-wrapper validate with it. The rules that every space obeys:
+`Space.allows` checks all constraints. The search prunes with it; the command line and the launch wrapper validate with
+it. The rules of every space:
 
-- the configuration shipped today is always there, and first, even where a rule forbids it; `allows` still says what is
-  wrong with it;
-- a tile size is a power of two (by convention a constant named TILE… or BLOCK…, see `knobs`);
-- ``num_ctas`` above 1 only where clusters pay: sm_90, 100, 103, 107, 110;
-- what the author's predicates say.
-
-The number of configurations has no limit, because compiling is parallel and has a time budget.
+- The configuration shipped today is always the first, even if a rule forbids it. `allows` still names the problem.
+- A tile size (a constant named TILE… or BLOCK…, see `knobs`) is a power of two.
+- ``num_ctas`` is above 1 only on `knobs.CLUSTER_ARCHITECTURES`.
+- The author's predicates hold.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ from tilewright.errors import SpaceError, UnknownChoice, choices
 from tilewright.records import Configuration, Value
 from tilewright.space import knobs
 
-MOST_POINTS = 1_000_000  # a larger product is a typing error rather than a space
+MOST_POINTS = 1_000_000  # a larger product is taken for a typing error
 
 
 class Predicate:
-    """One constraint: a function that asks for knobs, workload dimensions and ``arch`` by parameter name, such as
-    ``lambda TILE_N, N: TILE_N <= N``. ``why_not(known)`` is None where it holds, else the reason in one line."""
+    """One constraint: a function whose parameters are named like knobs, workload dimensions or ``arch``, such as
+    ``lambda TILE_N, N: TILE_N <= N``."""
 
     def __init__(self, function: Callable[..., bool]):
         if not callable(function):
@@ -42,6 +39,7 @@ class Predicate:
         self.required, self.optional = _parameters(function, self.text)
 
     def why_not(self, known: Mapping[str, Value]) -> str | None:
+        """Returns None if the constraint holds, else the reason in one line. Raises SpaceError on other results."""
         for name in self.required:
             if name not in known:
                 raise SpaceError(f"where: '{self.text}' asks for '{name}'; {choices(name, known)}")
@@ -49,7 +47,7 @@ class Predicate:
         given = ", ".join(f"{name}={'auto' if value is None else value}" for name, value in asked.items())
         try:
             holds = self.function(**asked)
-        except Exception as error:  # the author's code: any exception of it is a wrong request
+        except Exception as error:  # an exception of the author's code is an error of the task
             hint = " (auto is None: the compiler chooses)" if None in asked.values() else ""
             raise SpaceError(f"where: '{self.text}' fails for {given}{hint}: {error}") from error
         if holds is None or isinstance(holds, str):
@@ -58,7 +56,7 @@ class Predicate:
 
 
 def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names without and with a default. A default lets a closure bind a loop variable."""
+    """Returns the names of parameters without and with a default. A default may bind a loop variable."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError) as error:
@@ -71,7 +69,7 @@ def _parameters(function: Callable[..., bool], text: str) -> tuple[tuple[str, ..
 
 
 def describe(function: Callable[..., bool]) -> str:
-    """What a predicate demands, in words: docstring, source of a lambda, or name."""
+    """Describes a predicate by its docstring, the source of a lambda, or its name."""
     document = inspect.getdoc(function) if inspect.isroutine(function) else None
     if document:
         return document.splitlines()[0].rstrip(".")
@@ -82,20 +80,15 @@ def describe(function: Callable[..., bool]) -> str:
 
 
 def _lambda_source(code: CodeType) -> str | None:
-    """The body of the lambda as its author wrote it, up to spacing; None where it cannot be told."""
+    """Returns the source of the lambda's body, or None if it cannot be found. Spacing may differ."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
         return None
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    found = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Lambda)
-        and node.lineno == code.co_firstlineno
-        and tuple(a.arg for a in (*node.args.args, *node.args.kwonlyargs)) == names
-    ]
-    chosen = [node for node in found if _same_code(node, code)] or found
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    named = [each for each in lambdas if tuple(a.arg for a in (*each.args.args, *each.args.kwonlyargs)) == names]
+    chosen = [node for node in named if _same_code(node, code)] or named
     return ast.unparse(chosen[0].body) if len(chosen) == 1 else None
 
 
@@ -110,10 +103,10 @@ class Space:
 
     ``constants`` are passed to the kernel, ``hints`` to the compiler (`knobs.HINTS`; None lets the compiler choose).
     ``shipped`` is the configuration in production today and names every knob. ``where`` are predicates that take knobs,
-    workload dimensions and ``arch`` (an int like 90) by parameter name. ``include`` are extra points; ``only`` is a
-    list that replaces the product of the knob lists. Points of both take what they do not name from ``shipped``.
+    workload dimensions and ``arch`` (an int like 90) by parameter name. ``include`` are extra points. ``only`` is a
+    list that replaces the product of the knob lists. Points of both take missing knobs from ``shipped``.
 
-    A knob with one known value is fixed: `neighbours` leaves it alone. Raises `SpaceError`.
+    `neighbours` does not change a knob with one known value. Raises `SpaceError`.
     """
 
     def __new__(cls, **options: object) -> Space:
@@ -145,7 +138,7 @@ class Space:
 
     @staticmethod
     def checked(obj: object) -> Space:
-        """``obj`` if it is a `Space`; else raises an error that says what was given and how to fix it."""
+        """Returns ``obj`` if it is a `Space`. Otherwise raises SpaceError with the fix."""
         if isinstance(obj, Space):
             return obj
         if obj is None:
@@ -162,20 +155,20 @@ class Space:
         return f"Space({lists}, shipped='{self.shipped}')"
 
     def configurations(self, arch: int, dims: Mapping[str, Value]) -> tuple[Configuration, ...]:
-        """Everything worth trying on ``sm_<arch>``: the shipped one first, then the allowed rest.
+        """Returns the configurations to try on ``sm_<arch>``: the shipped one, then all allowed ones.
 
-        In the order of the declaration, the last knob varying fastest. Never empty.
+        They have the order of the declaration; the last knob varies fastest.
         """
         rest = self.only if self.only is not None else self._product()
         tried = (config for config in (*self.include, *rest) if self.allows(config, arch, dims) is None)
         return tuple(dict.fromkeys((self.shipped, *tried)))
 
     def allows(self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]) -> str | None:
-        """None where the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
+        """Returns None if the configuration may be tried on ``sm_<arch>``, else the reason in one line."""
         return next(self._problems(config, arch, dims), None)
 
     def dropped(self, arch: int, dims: Mapping[str, Value]) -> tuple[str, ...]:
-        """The declared values that no configuration for ``sm_<arch>`` has, each with its reason in one line, such as
+        """Returns the reason for every declared value that no configuration for ``sm_<arch>`` has, in one line such as
         ``TILE=1000 is not a power of two of at least 1; …``."""
         tried = self.configurations(arch, dims)
         reasons = []
@@ -188,10 +181,8 @@ class Space:
         return tuple(reasons)
 
     def parse(self, text: str) -> Configuration:
-        """Read ``"TILE_M=128,occupancy=auto"``; knobs not named are as shipped.
-
-        Raises `UnknownChoice` for a knob that the space lacks, `SpaceError` for a bad value.
-        """
+        """Reads ``"TILE_M=128,occupancy=auto"``; missing knobs are as shipped. Raises `UnknownChoice` for an unknown
+        knob, `SpaceError` for a bad value."""
         given: dict[str, Value] = {}
         for part in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = (word.strip() for word in part.partition("="))
@@ -205,7 +196,7 @@ class Space:
         return self.shipped.replace(**given)
 
     def split(self, config: Mapping[str, Value]) -> tuple[dict[str, Value], dict[str, int]]:
-        """What goes to the kernel, and what goes to the compiler (without what it chooses itself)."""
+        """Splits a configuration into constants for the kernel and hints for the compiler, without None."""
         for problem in self._name_problems(config):
             raise SpaceError(problem)
         hints = {name: config[name] for name in self.hints}
@@ -217,11 +208,8 @@ class Space:
     def neighbours(
         self, config: Mapping[str, Value], arch: int, dims: Mapping[str, Value]
     ) -> tuple[Configuration, ...]:
-        """The allowed configurations that differ from ``config`` in one knob by one step.
-
-        Tile sizes and other powers of two halve and double, to at most one step outside the known values; other numbers
-        step to the adjacent known values; booleans flip; a hint also goes to and from the compiler's choice.
-        """
+        """Returns the allowed configurations that differ from ``config`` in one knob by one step (`knobs.steps`,
+        `knobs.hint_steps`)."""
         for problem in self._name_problems(config):
             raise SpaceError(problem)
         centre = Configuration.of({name: config[name] for name in self.knobs})
@@ -229,7 +217,7 @@ class Space:
         return tuple(dict.fromkeys(c for c in near if c != centre and self.allows(c, arch, dims) is None))
 
     def known_values(self, name: str) -> tuple[Value, ...]:
-        """Declared, then shipped, included and listed values of one knob, without duplicates."""
+        """Returns the values of one knob without duplicates: those declared, shipped, included and listed."""
         points = (self.shipped, *self.include, *(self.only or ()))
         return tuple(dict.fromkeys((*self._declared()[name], *(point[name] for point in points))))
 
@@ -326,7 +314,7 @@ class Space:
 def _lists(where: str, lists: object) -> dict[str, tuple[Value, ...]]:
     if not isinstance(lists, Mapping):
         raise SpaceError(f"{where}= is {_kind(lists)}; give a mapping of knob to list of values")
-    found = {}
+    checked = {}
     for name, values in lists.items():
         place = f"{where}['{name}']"
         listed = _listed(place, values, "values")
@@ -334,12 +322,12 @@ def _lists(where: str, lists: object) -> dict[str, tuple[Value, ...]]:
             raise SpaceError(f"{place} is empty; list at least one value")
         for value in listed:
             knobs.check_value(place, value)
-        found[name] = tuple(dict.fromkeys(listed))
-    return found
+        checked[name] = tuple(dict.fromkeys(listed))
+    return checked
 
 
 def _listed(where: str, given: object, what: str) -> tuple[Any, ...]:
-    """``given`` as a tuple if it is a list, tuple or range; no other thing has an order that lasts."""
+    """Returns a list, tuple or range as a tuple. Raises SpaceError for others, which may have no fixed order."""
     if isinstance(given, (list, tuple, range)):
         return tuple(given)
     raise SpaceError(f"{where} is {_kind(given)}; give a list of {what}")
