@@ -146,7 +146,9 @@ def _templates(facts: KernelFacts) -> tuple[Configuration, ...]:
     """The template rows for a product if the kernel has tiles M, N and K, or for attention if it has M and N."""
     axes = set(templates.knob_names(facts.task.space))
     name = "matmul" if {"M", "N", "K"} <= axes else "fmha" if {"M", "N"} <= axes else None
-    return templates.seed(facts.task.space, name, facts.sm, facts.workloads[0].dims) if name else ()
+    if name is None:
+        return ()
+    return templates.place(facts.task.space, templates.template(name, facts.sm), facts.sm, facts.workloads[0].dims)
 
 
 def _steps(point: Mapping[str, Value], shipped: Configuration) -> float:
